@@ -1,0 +1,164 @@
+"""The compact configuration table: what each configurable node takes in each configuration.
+
+``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet one node takes only a
+handful of distinct rows over all configurations (5-9 in Google's files). The table keeps the distinct
+rows once and one integer code per (configuration, node). It is filled block by block from the zip
+stream, so the full array is never in memory, and every layout feature is computed on the few
+distinct rows and gathered through the codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from data.errors import GraphFileError
+from data.schema import LAYOUT_COLUMNS, MAX_RANK
+
+_WIDTH = len(LAYOUT_COLUMNS)
+#: A layout entry is -1 (unset) or a dimension 0..5: seven values, so a row is a number in base 7.
+_BASE = MAX_RANK + 1
+#: Six digits in base 7 stay exact in float32, all eighteen in float64, so two products make the key.
+_DIGITS = np.zeros((_WIDTH, 3), np.float32)
+for _entry in range(_WIDTH):
+    _DIGITS[_entry, _entry // MAX_RANK] = _BASE ** (_entry % MAX_RANK)
+_GROUPS = np.array([float(_BASE ** (MAX_RANK * g)) for g in range(3)])
+#: Key of the row whose entries are all zero, counted from the all -1 row.
+_OFFSET = float(sum(_BASE**i for i in range(_WIDTH)))
+#: Renumbering works on pieces of about this many codes, to stay inside the cache.
+_PIECE = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class ConfigTable:
+    """Codes and distinct rows of a layout graph's configurations.
+
+    Attributes:
+        codes: ``(configs, nodes)`` int32; index into ``rows`` of what a node takes in a configuration.
+        rows: ``(R, 18)`` int8; the distinct rows, sorted by node, then by their entries.
+        node: ``(R,)`` int32; position (in the list of configurable nodes) that a row belongs to.
+        start: ``(nodes + 1,)`` int32; rows of node ``k`` are ``start[k]:start[k + 1]``.
+
+    The order of rows depends on their values alone, not on the order of configurations.
+    """
+
+    codes: NDArray[np.int32]
+    rows: NDArray[np.int8]
+    node: NDArray[np.int32]
+    start: NDArray[np.int32]
+
+    @property
+    def configs(self) -> int:
+        return int(self.codes.shape[0])
+
+    @property
+    def nodes(self) -> int:
+        return int(self.codes.shape[1])
+
+    @cached_property
+    def counts(self) -> sparse.csr_array:
+        """Sparse ``(configs, R)`` float64: how often a configuration takes each row (0 or 1).
+
+        ``counts @ per_row`` sums a per-row quantity over the nodes of every configuration.
+        """
+        return code_counts(self.codes, len(self.rows))
+
+    def select(self, configs: NDArray[np.intp]) -> ConfigTable:
+        """The table of some configurations only; rows that none of them takes stay."""
+        return ConfigTable(self.codes[configs], self.rows, self.node, self.start)
+
+    @classmethod
+    def from_blocks(cls, blocks: Iterable[NDArray[Any]], *, configs: int, nodes: int) -> ConfigTable:
+        """Build from blocks ``(some configs, nodes, 18)`` in order.
+
+        Raises `GraphFileError` when an entry is not a whole number from -1 to 5.
+        """
+        keys = np.empty(0, np.float64)  # distinct rows of all nodes so far, sorted
+        seen = np.empty(0, np.float64)  # the same in order of arrival: what the codes point to
+        order = np.empty(0, np.int32)  # keys[i] == seen[order[i]]
+        codes = np.empty((configs, nodes), np.int32)
+        done = 0
+        for block in blocks:
+            key = _row_keys(block)
+            at = np.searchsorted(keys, key)
+            known = np.zeros(len(key), bool)
+            if len(keys):
+                np.minimum(at, len(keys) - 1, out=at)
+                known = keys[at] == key
+            if not known.all():
+                seen = np.concatenate([seen, np.unique(key[~known])])
+                order = np.argsort(seen).astype(np.int32)
+                keys = seen[order]
+                at = np.searchsorted(keys, key)
+            codes[done : done + len(block)] = order[at].reshape(len(block), nodes)
+            done += len(block)
+        if done != configs:
+            raise GraphFileError(f"{done} configurations were read", expected=f"{configs}")
+        return cls._renumber(codes, seen)
+
+    @classmethod
+    def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.float64]) -> ConfigTable:
+        """Turn indices into ``keys`` (shared by all nodes) into codes of (node, row), in place."""
+        configs, nodes = codes.shape
+        rank = np.empty(len(keys), np.int64)
+        rank[np.argsort(keys)] = np.arange(len(keys))
+        base = np.arange(nodes, dtype=np.int64) * len(keys)
+        step = max(1, _PIECE // max(1, nodes))
+        pieces = [slice(at, at + step) for at in range(0, configs, step)]
+        if nodes * len(keys) <= max(_PIECE * 64, codes.size):
+            present = np.zeros(nodes * len(keys), bool)
+            for piece in pieces:
+                present[base + rank[codes[piece]]] = True
+            pairs = np.flatnonzero(present)
+            number = np.cumsum(present, dtype=np.int32) - 1
+            for piece in pieces:
+                codes[piece] = number[base + rank[codes[piece]]]
+        else:  # hardly any row repeats: a lookup of all combinations would outgrow the codes themselves
+            pairs, inverse = np.unique(base + rank[codes], return_inverse=True)
+            codes[...] = inverse.reshape(codes.shape)
+        node = (pairs // max(1, len(keys))).astype(np.int32)
+        rows = _rows_of(np.sort(keys)[pairs % max(1, len(keys))])
+        start = np.searchsorted(node, np.arange(nodes + 1)).astype(np.int32)
+        return cls(codes, rows, node, start)
+
+
+def code_counts(codes: NDArray[np.int32], width: int) -> sparse.csr_array:
+    """Sparse ``(configs, width)`` with a one for every code; several equal codes of a row add up."""
+    configs, nodes = codes.shape
+    indptr = np.arange(0, configs * nodes + 1, max(1, nodes), dtype=np.int64)
+    if nodes == 0:
+        indptr = np.zeros(configs + 1, np.int64)
+    return sparse.csr_array((np.ones(codes.size), codes.reshape(-1), indptr), shape=(configs, width))
+
+
+def _row_keys(block: NDArray[Any]) -> NDArray[np.float64]:
+    """One exact number per row of 18 entries, ``(configs * nodes,)``."""
+    low, high = (block.min(), block.max()) if block.size else (-1, -1)
+    if not (low >= -1 and high < MAX_RANK):  # written so that a NaN fails too
+        bad = low if not low >= -1 else high
+        raise GraphFileError(f"node_config_feat holds {bad}", expected=f"dimensions 0-{MAX_RANK - 1}, or -1")
+    if block.dtype != np.int8:
+        whole = block.astype(np.int8)
+        if not np.array_equal(whole, block):
+            raise GraphFileError(
+                f"node_config_feat holds {block[whole != block][0]}", expected="whole numbers"
+            )
+    entries = block.reshape(-1, _WIDTH).astype(np.float32, copy=False)
+    key: NDArray[np.float64] = (entries @ _DIGITS).astype(np.float64) @ _GROUPS
+    return key
+
+
+def _rows_of(keys: NDArray[np.float64]) -> NDArray[np.int8]:
+    """Undo `_row_keys`: ``(R, 18)``."""
+    left = (keys + _OFFSET).astype(np.int64)
+    rows = np.empty((len(keys), _WIDTH), np.int8)
+    for entry in range(_WIDTH):
+        left, digit = np.divmod(left, _BASE)
+        rows[:, entry] = digit - 1
+    return rows

@@ -1,0 +1,77 @@
+"""Identical configurations: the same choice measured several times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Duplicates:
+    """Groups of identical configurations, numbered by first appearance.
+
+    Attributes:
+        first: ``(distinct,)`` int64; the first configuration of each group.
+        group: ``(configs,)`` int64; the group of each configuration.
+    """
+
+    first: NDArray[np.int64]
+    group: NDArray[np.int64]
+
+    @property
+    def distinct(self) -> int:
+        return len(self.first)
+
+    def minimum(self, values: NDArray[Any]) -> NDArray[Any]:
+        """``(distinct,)`` smallest value of each group: a repeat only ever adds noise to a runtime.
+
+        >>> group_rows(np.array([[1], [2], [1]])).minimum(np.array([30, 10, 20])).tolist()
+        [20, 10]
+        """
+        smallest = values[self.first].copy()
+        np.minimum.at(smallest, self.group, values)
+        return smallest
+
+
+def group_codes(codes: NDArray[np.int32]) -> Duplicates:
+    """Group equal rows of ``codes`` ``(configs, nodes)``.
+
+    Rows are compared by a 64-bit random projection first; the groups are then checked exactly, and a
+    collision (never seen) falls back to sorting whole rows.
+    """
+    configs, nodes = codes.shape
+    if nodes == 0:
+        return _number(np.zeros(configs, np.int64))
+    weights = np.random.default_rng(0).integers(1, 2**63, size=nodes, dtype=np.int64) | 1
+    step = max(1, (1 << 19) // nodes)
+    with np.errstate(over="ignore"):
+        hashes = np.concatenate(
+            [codes[at : at + step].astype(np.int64) @ weights for at in range(0, configs, step)]
+        )
+    found = _number(np.unique(hashes, return_inverse=True)[1])
+    for at in range(0, configs, step):
+        if not np.array_equal(codes[at : at + step], codes[found.first[found.group[at : at + step]]]):
+            return group_rows(codes)
+    return found
+
+
+def group_rows(rows: NDArray[Any]) -> Duplicates:
+    """Group equal rows of any two-dimensional array.
+
+    >>> found = group_rows(np.array([[5, 5], [1, 2], [5, 5]]))
+    >>> found.first.tolist(), found.group.tolist()
+    ([0, 1], [0, 1, 0])
+    """
+    return _number(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
+
+
+def _number(labels: NDArray[Any]) -> Duplicates:
+    """Renumber labels ``0..n-1`` by first appearance."""
+    distinct, first = np.unique(labels, return_index=True)
+    order = np.argsort(first)
+    number = np.empty(len(distinct), np.int64)
+    number[order] = np.arange(len(distinct))
+    return Duplicates(first[order].astype(np.int64), number[labels].astype(np.int64))

@@ -1,0 +1,53 @@
+"""Errors that a user can act on: what was got, what was expected, what to do."""
+
+from __future__ import annotations
+
+
+class XlarankError(Exception):
+    """A problem with the input or the surroundings, never a bug in xlarank.
+
+    The message always has the parts *got / expected / do this*:
+
+    >>> print(XlarankError("found no graphs", expected="npz/layout or npz/tile", do="pass --data-root"))
+    found no graphs; expected npz/layout or npz/tile; pass --data-root
+    """
+
+    def __init__(self, got: str, *, expected: str = "", do: str = "") -> None:
+        self.got, self.expected, self.do = got, expected, do
+        parts = [got, f"expected {expected}" if expected else "", do]
+        super().__init__("; ".join(part for part in parts if part))
+
+    def __reduce__(self) -> tuple[object, ...]:  # keyword arguments do not survive default pickling
+        return _rebuild, (type(self), self.got, self.expected, self.do)
+
+
+def _rebuild(kind: type[XlarankError], got: str, expected: str, do: str) -> XlarankError:
+    return kind(got, expected=expected, do=do)
+
+
+class DataRootError(XlarankError):
+    """The data root is missing, empty or not a TpuGraphs tree."""
+
+
+class CollectionError(XlarankError):
+    """A collection is unknown, or lacks the split that was asked for."""
+
+
+class GraphFileError(XlarankError):
+    """A graph file is broken: unreadable, unsafe, or holding values outside the format."""
+
+
+class WorkspaceError(XlarankError):
+    """The workspace cannot be written, or a name would leave it."""
+
+
+class FeatureStoreError(XlarankError):
+    """Stored features are missing, stale or unreadable."""
+
+
+class ModelError(XlarankError):
+    """A model is missing, broken, or was trained on other columns."""
+
+
+class SubmissionError(XlarankError):
+    """A submission file would be incomplete or malformed."""

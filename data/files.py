@@ -1,0 +1,53 @@
+"""Writing files so that they are either whole or absent."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from data.errors import WorkspaceError
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Give a temporary path beside ``path``; move it into place when the block ends without an error.
+
+    Raises `WorkspaceError` when the folder cannot be made or written to.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-", suffix=path.suffix)
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot write {path} ({error.strerror or error})",
+            expected="a folder that can be written to",
+            do="pass another --workspace (or --out), or change the permissions",
+        ) from error
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        # mkstemp makes private files; a result is as readable as any other new file.
+        umask = os.umask(0)
+        os.umask(umask)
+        partial.chmod(0o666 & ~umask)
+        partial.replace(path)
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot write {path} ({error.strerror or error})",
+            expected="enough space and a place that can be written to",
+            do="free some space or pass another --workspace (or --out)",
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, whole or not at all."""
+    with whole_file(path) as partial:
+        partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,0 +1,292 @@
+"""Reading one graph file into a checked, frozen object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.config_table import ConfigTable
+from data.duplicates import Duplicates, group_codes, group_rows
+from data.errors import GraphFileError
+from data.npz import NpzReader
+from data.schema import (
+    LAYOUT_COLUMNS,
+    LAYOUT_SLOTS,
+    MAX_RANK,
+    NODE_COLUMN,
+    NODE_COLUMNS,
+    OPCODES,
+    TILE_COLUMNS,
+)
+from data.topology import has_cycle
+
+Kind = Literal["layout", "tile"]
+
+_DIMS = NODE_COLUMN["shape_dimensions_0"]
+_DEFAULT_LAYOUT = NODE_COLUMN["layout_minor_to_major_0"]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """What layout and tile graphs share.
+
+    Attributes:
+        name: file name without ``.npz``.
+        node_feat: ``(nodes, 140)`` float32, columns as in `data.schema.NODE_COLUMNS`.
+        opcode: ``(nodes,)`` int64, ids as in `data.schema.OPCODES`.
+        edges: ``(edges, 2)`` int64; ``[u, v]`` means that u consumes the output of v.
+        runtime: ``(configs,)`` int64 nanoseconds; all 0 where labels are withheld.
+        duplicates: which configurations are identical.
+    """
+
+    name: str
+    node_feat: NDArray[np.float32]
+    opcode: NDArray[np.int64]
+    edges: NDArray[np.int64]
+    runtime: NDArray[np.int64]
+    duplicates: Duplicates
+
+    @property
+    def nodes(self) -> int:
+        return len(self.node_feat)
+
+    @property
+    def configs(self) -> int:
+        return len(self.runtime)
+
+    @property
+    def labelled(self) -> bool:
+        return bool((self.runtime > 0).all())
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """``(configs,)`` what a ranking is judged by, lower is faster: nanoseconds."""
+        return self.runtime.astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class LayoutGraph(Graph):
+    """A whole program whose nodes are given layouts.
+
+    Attributes:
+        splits: ``(k,)`` int64; nodes ``splits[i]:splits[i + 1]`` are one computation.
+        configurable: ``(configurable nodes,)`` int64 node ids.
+        table: the configurations (see `ConfigTable`).
+    """
+
+    splits: NDArray[np.int64]
+    configurable: NDArray[np.int64]
+    table: ConfigTable
+
+
+@dataclass(frozen=True, eq=False)
+class TileGraph(Graph):
+    """One kernel that is given tile sizes.
+
+    Attributes:
+        config_feat: ``(configs, 24)`` float32, columns as in `data.schema.TILE_COLUMNS`.
+        normalizers: ``(configs,)`` int64; runtime of the compiler's own choice in the same run.
+    """
+
+    config_feat: NDArray[np.float32]
+    normalizers: NDArray[np.int64]
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """``(configs,)`` runtime over the normalizer of the same row: no unit, lower is faster."""
+        return self.runtime / self.normalizers
+
+
+def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
+    """Read and check one npz file.
+
+    ``kind`` is the kind its folder promises; without it, the arrays in the file decide.
+    Raises `GraphFileError` naming the file for anything outside the format.
+    """
+    with NpzReader(path) as archive:
+        if kind is None:
+            kind = "layout" if "node_config_feat" in archive.names else "tile"
+        try:
+            return _read_layout(archive) if kind == "layout" else _read_tile(archive)
+        except GraphFileError as error:
+            if error.got.startswith(path.name):
+                raise
+            raise GraphFileError(
+                f"{path.name}: {error.got}", expected=error.expected, do=error.do or "mend or remove the file"
+            ) from error
+
+
+def _read_layout(archive: NpzReader) -> LayoutGraph:
+    node_feat, opcode, edges = _read_program(archive)
+    nodes = len(node_feat)
+    configurable = _integers(archive, "node_config_ids", (None,))
+    _check_range("node_config_ids", configurable, 0, nodes - 1)
+    if len(np.unique(configurable)) != len(configurable):
+        raise GraphFileError("node_config_ids names a node twice", expected="every node at most once")
+    splits = _integers(archive, "node_splits", None).reshape(-1)
+    _check_range("node_splits", splits, 0, nodes)
+    if (np.diff(splits) < 0).any():
+        raise GraphFileError("node_splits goes down", expected="starts of computations in order")
+    runtime = _runtime(archive)
+    configs = len(runtime)
+    _header(archive, "node_config_feat", (configs, len(configurable), len(LAYOUT_COLUMNS)), "fiu")
+    table = ConfigTable.from_blocks(
+        archive.stream("node_config_feat"), configs=configs, nodes=len(configurable)
+    )
+    _check_layouts(table, node_feat, edges, configurable)
+    return LayoutGraph(
+        archive.path.stem,
+        node_feat,
+        opcode,
+        edges,
+        runtime,
+        group_codes(table.codes),
+        splits,
+        configurable,
+        table,
+    )
+
+
+def _read_tile(archive: NpzReader) -> TileGraph:
+    node_feat, opcode, edges = _read_program(archive)
+    runtime = _runtime(archive)
+    _header(archive, "config_feat", (len(runtime), len(TILE_COLUMNS)), "fiu")
+    config_feat = archive.read("config_feat").astype(np.float32)
+    _check_finite("config_feat", config_feat)
+    _check_range("config_feat", config_feat, 0, None)
+    normalizers = _integers(archive, "config_runtime_normalizers", (len(runtime),))
+    _check_range("config_runtime_normalizers", normalizers, 1, None)
+    return TileGraph(
+        archive.path.stem,
+        node_feat,
+        opcode,
+        edges,
+        runtime,
+        group_rows(config_feat),
+        config_feat,
+        normalizers,
+    )
+
+
+def _read_program(archive: NpzReader) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+    _header(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
+    node_feat = archive.read("node_feat").astype(np.float32, copy=False)
+    nodes = len(node_feat)
+    if nodes == 0:
+        raise GraphFileError("the graph has no nodes", expected="at least one")
+    _check_finite("node_feat", node_feat)
+    _check_range("the dimensions in node_feat", node_feat[:, _DIMS : _DIMS + MAX_RANK], 0, None)
+    default = node_feat[:, _DEFAULT_LAYOUT : _DEFAULT_LAYOUT + MAX_RANK]
+    _check_range("the default layouts in node_feat", default, 0, MAX_RANK - 1)
+    opcode = _integers(archive, "node_opcode", (nodes,))
+    _check_range("node_opcode", opcode, 0, len(OPCODES) - 1)
+    edges = _integers(archive, "edge_index", (None, 2))
+    _check_range("edge_index", edges, 0, nodes - 1)
+    if has_cycle(edges, nodes):
+        raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
+    return node_feat, opcode, edges
+
+
+def _runtime(archive: NpzReader) -> NDArray[np.int64]:
+    runtime = _integers(archive, "config_runtime", (None,))
+    if len(runtime) == 0:
+        raise GraphFileError("the file has no configurations", expected="at least one")
+    _check_range("config_runtime", runtime, 0, None)
+    if (runtime == 0).any() and (runtime > 0).any():
+        raise GraphFileError(
+            f"config_runtime is 0 for {int((runtime == 0).sum())} of {len(runtime)} configurations",
+            expected="all measured, or all 0 where labels are withheld",
+        )
+    return runtime
+
+
+def _header(archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str) -> None:
+    """Check shape (None: any extent) and kind of dtype before a byte of the array is read."""
+    header = archive.header(name)
+    fits = len(header.shape) == len(shape) and all(
+        want is None or want == have for want, have in zip(shape, header.shape, strict=True)
+    )
+    if not fits:
+        want = ", ".join("any" if extent is None else str(extent) for extent in shape)
+        raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({want})")
+    if header.dtype.kind not in kinds:
+        raise GraphFileError(f"{name} has type {header.dtype}", expected="integers or floats")
+
+
+def _integers(archive: NpzReader, name: str, shape: Sequence[int | None] | None) -> NDArray[np.int64]:
+    header = archive.header(name)
+    if header.dtype.kind not in "iu":
+        raise GraphFileError(f"{name} has type {header.dtype}", expected="integers")
+    _header(archive, name, header.shape if shape is None else shape, "iu")
+    values = archive.read(name)
+    if header.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
+        raise GraphFileError(f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits")
+    return values.astype(np.int64)
+
+
+def _check_finite(name: str, values: NDArray[np.floating[Any]]) -> None:
+    if not np.isfinite(values).all():
+        bad = values[~np.isfinite(values)][0]
+        raise GraphFileError(f"{name} holds {bad}", expected="finite numbers")
+
+
+def _check_range(name: str, values: NDArray[Any], low: int, high: int | None) -> None:
+    if values.size == 0:
+        return
+    if values.min() < low:
+        raise GraphFileError(f"{name} holds {values.min():g}", expected=f"{low} or more")
+    if high is not None and values.max() > high:
+        raise GraphFileError(f"{name} holds {values.max():g}", expected=f"{low} to {high}")
+
+
+def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
+    """``(nodes,)`` number of dimensions of each node's output.
+
+    The format has no rank column: it is the place of the last dimension of size above 0, or more where
+    the default layout names a later one (a dimension of size 0 is legal in HLO).
+    """
+    dims = node_feat[:, _DIMS : _DIMS + MAX_RANK]
+    layout = node_feat[:, _DEFAULT_LAYOUT : _DEFAULT_LAYOUT + MAX_RANK]
+    places = np.arange(1, MAX_RANK + 1)
+    named = np.where(layout.any(axis=1), layout.max(axis=1) + 1, 0)
+    rank: NDArray[np.int64] = np.maximum(((dims > 0) * places).max(axis=1), named).astype(np.int64)
+    return rank
+
+
+def _check_layouts(
+    table: ConfigTable,
+    node_feat: NDArray[np.float32],
+    edges: NDArray[np.int64],
+    configurable: NDArray[np.int64],
+) -> None:
+    """Every layout names dimensions of its tensor at most once, minor-most first, without gaps."""
+    rank = tensor_ranks(node_feat)
+    operand_rank = np.full(len(rank), -1)
+    np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
+    operand_rank[operand_rank < 0] = MAX_RANK  # a node without edges does not tell
+    limits = (rank, operand_rank, operand_rank)
+    owner = configurable[table.node]
+    for number, slot in enumerate(LAYOUT_SLOTS):
+        layout = table.rows[:, MAX_RANK * number : MAX_RANK * (number + 1)]
+        named = layout >= 0
+        ordered = np.sort(layout, axis=1)
+        twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
+        gap = (named[:, 1:] & ~named[:, :-1]).any(axis=1)
+        beyond = layout.max(axis=1, initial=-1) >= limits[number][owner]
+        for wrong, what, expected in (
+            (twice, "names a dimension twice", "every dimension at most once"),
+            (gap, "has -1 before a dimension", "the padding at the end"),
+            (beyond, "names a dimension beyond the rank", "dimensions of that tensor"),
+        ):
+            wrong = wrong & named.any(axis=1)
+            if wrong.any():
+                row = int(np.flatnonzero(wrong)[0])
+                text = ", ".join(str(int(entry)) for entry in layout[row] if entry >= 0)
+                raise GraphFileError(
+                    f"the {slot} layout ({text}) of node {int(owner[row])} {what}", expected=expected
+                )

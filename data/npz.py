@@ -1,0 +1,227 @@
+"""Reading npz archives that may be hostile, huge or half written, without ever unpickling.
+
+`numpy.load` takes memory for the whole array before it sees the bytes and, for a layout file,
+holds gigabytes at once. `NpzReader` checks each header against the bytes behind it first, and can
+hand an array out in blocks of rows straight from the zip stream.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+import numpy as np
+from numpy.lib import format as npy_format
+from numpy.typing import NDArray
+
+from data.errors import GraphFileError
+
+#: Deflate cannot expand a byte to more than this many (zlib's own technical note); beyond it a size is a lie.
+_MAX_DEFLATE_RATIO = 1032
+#: Blocks of about this size keep a pass over one block inside the processor's cache.
+_BLOCK_BYTES = 1 << 20
+_METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    NotImplementedError,  # compression method unknown to zipfile
+    RuntimeError,  # encrypted member
+)
+
+
+@dataclass(frozen=True)
+class ArrayHeader:
+    """What an ``.npy`` header claims, once it has been checked against the archive."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    fortran_order: bool
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+
+class NpzReader:
+    """An open npz archive.
+
+    Raises `GraphFileError` for anything that is not a readable, honest archive of plain arrays.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            raise GraphFileError(f"{path} does not exist", expected="an npz file", do="check the path")
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except _UNREADABLE as error:
+            raise GraphFileError(
+                f"{path.name} cannot be opened ({error})",
+                expected="a whole npz (zip) archive",
+                do="copy or download the file again",
+            ) from error
+        self._members = {
+            info.filename.removesuffix(".npy"): info
+            for info in self._zip.infolist()
+            if info.filename.endswith(".npy")
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._zip.close()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the arrays in the archive."""
+        return frozenset(self._members)
+
+    def header(self, name: str) -> ArrayHeader:
+        """The checked header of one array; takes no memory for the array itself."""
+        with self._open(name) as stream:
+            return self._read_header(name, stream)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """One whole array."""
+        blocks = list(self._blocks(name, rows=None))
+        return blocks[0]
+
+    def stream(self, name: str) -> Iterator[NDArray[Any]]:
+        """The array in order, in blocks of whole leading rows, about a megabyte each.
+
+        A block is only valid until the next one is asked for: the buffer is reused.
+        """
+        header = self.header(name)
+        if header.fortran_order and len(header.shape) > 1:
+            raise self._broken(
+                f"array {name} is stored in Fortran order",
+                expected="C order, so that it can be read one configuration after the other",
+                do="save it again through numpy.ascontiguousarray",
+            )
+        row_bytes = max(1, header.dtype.itemsize * math.prod(header.shape[1:]))
+        yield from self._blocks(name, rows=max(1, _BLOCK_BYTES // row_bytes))
+
+    def _blocks(self, name: str, rows: int | None) -> Iterator[NDArray[Any]]:
+        try:
+            with self._open(name) as stream:
+                header = self._read_header(name, stream)
+                total = header.shape[0] if header.shape else 1
+                rows = total if rows is None else min(rows, total)
+                inner = header.shape[1:]
+                row_bytes = header.dtype.itemsize * math.prod(inner)
+                buffer = bytearray(rows * row_bytes)
+                done = 0
+                while True:
+                    count = min(rows, total - done)
+                    view = memoryview(buffer)[: count * row_bytes]
+                    _fill(stream, view)
+                    block = np.frombuffer(view, dtype=header.dtype)
+                    if header.fortran_order:
+                        yield block.reshape(header.shape, order="F")
+                    else:
+                        yield block.reshape((count, *inner) if header.shape else ())
+                    done += count
+                    if done >= total:
+                        break
+                if stream.read(1):  # also makes zipfile compare the checksum of the last bytes
+                    raise ValueError("bytes left over after the array")
+        except _UNREADABLE as error:
+            raise self._broken(
+                f"array {name} is damaged ({error})",
+                expected="a whole array",
+                do="copy or download the file again",
+            ) from error
+
+    def _open(self, name: str) -> IO[bytes]:
+        info = self._members.get(name)
+        if info is None:
+            raise self._broken(
+                f"array {name} is missing (found {', '.join(sorted(self._members)) or 'none'})",
+                expected=f"an array called {name}",
+                do="write the file with all arrays of the TpuGraphs format",
+            )
+        if info.compress_type not in _METHODS:
+            raise self._broken(
+                f"array {name} is compressed by zip method {info.compress_type}",
+                expected="stored or deflated",
+                do="save it with numpy.savez_compressed",
+            )
+        limit = info.compress_size
+        if info.compress_type == zipfile.ZIP_DEFLATED:
+            limit = info.compress_size * _MAX_DEFLATE_RATIO
+        if info.file_size > limit:
+            raise self._broken(
+                f"array {name} claims {info.file_size:,} bytes from {info.compress_size:,} compressed ones",
+                expected=f"at most {limit:,}",
+                do="do not trust this file",
+            )
+        try:
+            return self._zip.open(info)
+        except _UNREADABLE as error:
+            raise self._broken(
+                f"array {name} cannot be opened ({error})",
+                expected="a plain zip member",
+                do="copy or download the file again",
+            ) from error
+
+    def _read_header(self, name: str, stream: IO[bytes]) -> ArrayHeader:
+        try:
+            version = npy_format.read_magic(stream)
+            if version == (1, 0):
+                shape, fortran, dtype = npy_format.read_array_header_1_0(stream)
+            elif version == (2, 0):
+                shape, fortran, dtype = npy_format.read_array_header_2_0(stream)
+            else:
+                raise ValueError(f"npy format version {version}")
+        except (*_UNREADABLE, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+            why = (str(error) or repr(error)).splitlines()[0]
+            raise self._broken(
+                f"array {name} has an unreadable header ({why})",
+                expected="a plain npy array",
+                do="save it with numpy.savez_compressed",
+            ) from error
+        if dtype.hasobject:
+            raise self._broken(
+                f"array {name} holds pickled Python objects",
+                expected="plain numbers (pickles can run code, so they are never opened)",
+                do="save it as a numeric array",
+            )
+        if any(extent < 0 for extent in shape):
+            raise self._broken(f"array {name} has shape {shape}", expected="no negative extent")
+        header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran))
+        claimed = header.size * dtype.itemsize
+        held = self._members[name].file_size - stream.tell()
+        if claimed != held:
+            raise self._broken(
+                f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {held:,}",
+                expected="a header that agrees with the data behind it",
+                do="copy or download the file again",
+            )
+        return header
+
+    def _broken(self, got: str, *, expected: str = "", do: str = "") -> GraphFileError:
+        return GraphFileError(f"{self.path.name}: {got}", expected=expected, do=do)
+
+
+def _fill(stream: IO[bytes], view: memoryview) -> None:
+    """Read until ``view`` is full, or raise EOFError."""
+    assert isinstance(stream, io.BufferedIOBase)
+    at = 0
+    while at < len(view):
+        got = stream.readinto(view[at:])
+        if not got:
+            raise EOFError(f"{len(view) - at:,} bytes are missing")
+        at += got

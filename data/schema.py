@@ -1,0 +1,117 @@
+"""Names of everything in a TpuGraphs file: node columns, configuration columns, opcodes.
+
+Source: the dataset description and opcode list of google-research-datasets/tpu_graphs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+#: The format keeps at most six dimensions of a tensor.
+MAX_RANK: Final = 6
+
+
+def _dims(stem: str, *extra: str) -> list[str]:
+    return [f"{stem}_{i}" for i in range(MAX_RANK)] + [f"{stem}_{name}" for name in extra]
+
+
+def _pair(stem: str) -> list[str]:
+    return [f"{stem}_{name}" for name in ("0", "1", "sum", "product")]
+
+
+#: Element types in the order of their one-hot columns (2-20), with their size in bytes.
+#: Tuples, tokens and opaque values hold no array of their own: size 0.
+ELEMENT_BYTES: Final[dict[str, int]] = {
+    "invalid_type": 0,
+    "pred": 1,
+    "s8": 1,
+    "s16": 2,
+    "s32": 4,
+    "s64": 8,
+    "u8": 1,
+    "u16": 2,
+    "u32": 4,
+    "u64": 8,
+    "f16": 2,
+    "f32": 4,
+    "f64": 8,
+    "bf16": 2,
+    "c64": 8,
+    "c128": 16,
+    "tuple": 0,
+    "opaque_type": 0,
+    "token": 0,
+}
+
+#: The 140 columns of ``node_feat``.
+NODE_COLUMNS: Final[tuple[str, ...]] = (
+    "is_root",
+    "element_size_in_bits",
+    *(f"shape_element_type_is_{name}" for name in ELEMENT_BYTES),
+    *_dims("shape_dimensions", "sum", "product"),
+    "shape_tuple_shapes_size",
+    "parameter_number",
+    *_dims("dimensions"),
+    *_dims("window_size", "sum", "product"),
+    *_dims("window_stride", "sum", "product"),
+    *_dims("window_padding_low", "sum", "product"),
+    *_dims("window_padding_high", "sum", "product"),
+    *_dims("window_window_dilation", "sum", "product"),
+    *_dims("window_base_dilation", "sum", "product"),
+    *_dims("window_window_reversal", "true_count", "false_count"),
+    "convolution_dim_numbers_input_batch_dim",
+    "convolution_dim_numbers_input_feature_dim",
+    *(f"convolution_dim_numbers_input_spatial_dims_{i}" for i in range(4)),
+    "convolution_dim_numbers_kernel_input_feature_dim",
+    "convolution_dim_numbers_kernel_output_feature_dim",
+    *(f"convolution_dim_numbers_kernel_spatial_dims_{i}" for i in range(4)),
+    "convolution_dim_numbers_output_batch_dim",
+    "convolution_dim_numbers_output_feature_dim",
+    "feature_group_count",
+    "batch_group_count",
+    *_pair("slice_dims_start"),
+    *_pair("slice_dims_stride"),
+    *_pair("slice_dims_limit"),
+    *_pair("dynamic_slice_sizes"),
+    *_pair("padding_config_edge_padding_low"),
+    *_pair("padding_config_edge_padding_high"),
+    "is_stable",
+    *_dims("layout_minor_to_major"),
+)
+NODE_COLUMN: Final[dict[str, int]] = {name: i for i, name in enumerate(NODE_COLUMNS)}
+
+#: The three tensors a layout row speaks of, six minor-to-major entries each, padded with -1.
+LAYOUT_SLOTS: Final[tuple[str, ...]] = ("output", "input", "kernel")
+#: The 18 columns of ``node_config_feat``.
+LAYOUT_COLUMNS: Final[tuple[str, ...]] = tuple(
+    f"{slot}_layout_{i}" for slot in LAYOUT_SLOTS for i in range(MAX_RANK)
+)
+
+#: The three tensors a tile row speaks of, in file order.
+TILE_SLOTS: Final[tuple[str, ...]] = ("kernel", "output", "input")
+#: The 24 columns of ``config_feat``.
+TILE_COLUMNS: Final[tuple[str, ...]] = tuple(
+    name for slot in TILE_SLOTS for name in _dims(f"{slot}_bounds", "sum", "product")
+)
+
+_OPCODE_LIST: Final = """
+unknown abs add add-dependency after-all all-reduce all-to-all atan2 batch-norm-grad
+batch-norm-inference batch-norm-training bitcast bitcast-convert broadcast call ceil cholesky clamp
+collective-permute count-leading-zeros compare complex concatenate conditional constant convert
+convolution copy copy-done copy-start cosine custom-call divide domain dot dynamic-slice
+dynamic-update-slice exponential exponential-minus-one fft floor fusion gather get-dimension-size
+set-dimension-size get-tuple-element imag infeed iota is-finite log log-plus-one and not or xor map
+maximum minimum multiply negate outfeed pad parameter partition-id popcnt power real recv recv-done
+reduce reduce-precision reduce-window remainder replica-id reshape reverse rng
+rng-get-and-update-state rng-bit-generator round-nearest-afz rsqrt scatter select select-and-scatter
+send send-done shift-left shift-right-arithmetic shift-right-logical sign sine slice sort sqrt
+subtract tanh trace transpose triangular-solve tuple tuple-select while cbrt all-gather
+collective-permute-start collective-permute-done logistic dynamic-reshape all-reduce-start
+all-reduce-done reduce-scatter all-gather-start all-gather-done opt-barrier async-start async-update
+async-done round-nearest-even stochastic-convert tan
+"""
+#: HLO opcode names by id; id 0 stands for an opcode the dataset's extractor did not know.
+OPCODES: Final[tuple[str, ...]] = tuple(_OPCODE_LIST.split())
+OPCODE: Final[dict[str, int]] = {name: i for i, name in enumerate(OPCODES)}
+#: Opcodes that left HLO; their ids stay reserved.
+RETIRED_OPCODES: Final[frozenset[int]] = frozenset({OPCODE["trace"], OPCODE["tuple-select"]})

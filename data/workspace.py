@@ -1,0 +1,66 @@
+"""The workspace: one folder for everything xlarank writes, and the only names that may be used in it."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.collection import Collection
+from data.errors import WorkspaceError
+
+_SAFE_NAME = re.compile(r"[\w+\-@,=][\w+\-@,=. ]*")
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Paths below the workspace folder.
+
+    ``features/``, ``studies/`` and ``models/`` repeat the tree of collections; ``reports/`` holds
+    what people read. Every name is checked, so that a hostile file name cannot leave the folder.
+    """
+
+    root: Path
+
+    def features(self, collection: Collection, split: str) -> Path:
+        return self._below("features", *collection.parts, split)
+
+    def graph_rows(self, collection: Collection, split: str, name: str) -> Path:
+        return self._below("features", *collection.parts, split, f"{name}.parquet")
+
+    def study(self, collection: Collection) -> Path:
+        return self._below("studies", *collection.parts)
+
+    def model(self, collection: Collection) -> Path:
+        return self._below("models", *collection.parts)
+
+    def reports(self) -> Path:
+        return self._below("reports")
+
+    def require_writable(self) -> None:
+        """Raise `WorkspaceError` unless the folder can be made and written to."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            allowed = os.access(self.root, os.W_OK | os.X_OK)
+        except OSError as error:
+            raise self._not_writable(error.strerror or str(error)) from error
+        if not allowed:
+            raise self._not_writable("permission denied")
+
+    def _not_writable(self, why: str) -> WorkspaceError:
+        return WorkspaceError(
+            f"the workspace {self.root} cannot be written ({why})",
+            expected="a folder that can be written to",
+            do="pass another --workspace, or change the permissions",
+        )
+
+    def _below(self, *names: str) -> Path:
+        for name in names:
+            if not _SAFE_NAME.fullmatch(name):
+                raise WorkspaceError(
+                    f"the name {name!r} cannot be used inside the workspace",
+                    expected="letters, digits and . _ - + = @ , without a leading dot or any slash",
+                    do="rename the file or folder",
+                )
+        return self.root.joinpath(*names)

@@ -1,0 +1,29 @@
+"""Writing a graph file, for programs that were measured elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.files import whole_file
+from data.graph import LayoutGraph, TileGraph, read_graph
+
+
+def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
+    """Write arrays named as in the TpuGraphs format to ``path`` and return the graph read back.
+
+    Layout: ``node_feat, node_opcode, edge_index, node_splits, node_config_ids, node_config_feat,
+    config_runtime``. Tile: ``node_feat, node_opcode, edge_index, config_feat, config_runtime,
+    config_runtime_normalizers``. Configurations that were not measured have ``config_runtime`` 0.
+
+    Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
+    """
+    contiguous: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    with whole_file(path) as partial:
+        with partial.open("wb") as stream:
+            np.savez_compressed(stream, **contiguous)
+        read_graph(partial)
+    return read_graph(path)
