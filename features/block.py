@@ -1,0 +1,89 @@
+"""The block registry: every column is declared once, here it is collected and checked."""
+
+from __future__ import annotations
+
+import inspect
+from abc import ABC, abstractmethod
+from enum import Enum
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.graph import Kind
+
+
+class Tier(Enum):
+    """What a block costs: FAST blocks make the cheap set, the full set has both."""
+
+    FAST = "fast"
+    FULL = "full"
+
+    def includes(self, other: Tier) -> bool:
+        return self is Tier.FULL or other is Tier.FAST
+
+
+class Scope(Enum):
+    """Whether a column is one number per graph or one per configuration."""
+
+    GRAPH = "graph"
+    CONFIG = "configuration"
+
+
+class Block(ABC):
+    """A group of columns with one physical idea.
+
+    A subclass sets the class attributes and `compute`; declaring it registers it. A missing docstring,
+    a column without a meaning, a malformed name or a name used twice fails at import.
+
+    Attributes:
+        kinds: the kinds of graphs it is for.
+        scope: one number per graph, or one per configuration.
+        tier: its cost.
+        transductive: it looks at the unlabelled candidate set of the graph, not at one configuration.
+        columns: name (``block__what__how``) -> meaning with its unit; the order is the column order.
+    """
+
+    kinds: ClassVar[tuple[Kind, ...]]
+    scope: ClassVar[Scope] = Scope.CONFIG
+    tier: ClassVar[Tier] = Tier.FAST
+    transductive: ClassVar[bool] = False
+    columns: ClassVar[dict[str, str]]
+
+    @abstractmethod
+    def compute(self, context: Any) -> NDArray[np.floating[Any]]:
+        """The columns: ``(len(columns),)`` for a graph block, ``(configs, len(columns))`` otherwise."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if not inspect.cleandoc(cls.__doc__ or ""):
+            raise TypeError(f"feature block {cls.__name__} has no docstring")
+        for name, meaning in cls.columns.items():
+            if len(name.split("__")) != 3 or not all(name.split("__")):
+                raise TypeError(f"column {name!r} of {cls.__name__} is not named block__what__how")
+            if not meaning:
+                raise TypeError(f"column {name!r} of {cls.__name__} has no meaning")
+            for other in _BLOCKS:
+                if name in other.columns and set(other.kinds) & set(cls.kinds):
+                    raise TypeError(
+                        f"column {name!r} is declared by {type(other).__name__} and {cls.__name__}"
+                    )
+        _BLOCKS.append(cls())
+
+
+_BLOCKS: Final[list[Block]] = []
+
+
+def registered(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -> list[Block]:
+    """Blocks for one kind of graph: graph blocks, then those of single configurations, then transductive ones.
+
+    Within these in order of declaration. Without ``candidates``, the transductive blocks are left out.
+    """
+    import features.catalogue  # noqa: F401  (declares the blocks; it imports this module)
+
+    chosen = [
+        block
+        for block in _BLOCKS
+        if kind in block.kinds and tier.includes(block.tier) and (candidates or not block.transductive)
+    ]
+    return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))

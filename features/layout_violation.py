@@ -1,0 +1,52 @@
+"""Layouts that do not suit the hardware's lanes and sublanes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data.schema import LAYOUT_SLOTS
+from features.block import Block
+from features.layout import LayoutContext
+from features.tensors import Floats
+
+_WHAT = {
+    "largest": "largest dimension is not minor-most",
+    "lanes": "minor-most size is no multiple of the lanes (128)",
+    "sublanes": "second minor-most size is no multiple of the sublanes (8)",
+}
+
+
+def _columns() -> dict[str, str]:
+    columns = {}
+    for slot in LAYOUT_SLOTS:
+        for name, what in _WHAT.items():
+            columns |= {
+                f"violation__{slot}_{name}__share": f"share of configurable nodes: the {slot}'s {what}",
+                f"violation__{slot}_{name}_bytes__share": f"share of the {slot} bytes: {what}",
+                f"violation__{slot}_{name}_change__share": f"share of configurable nodes minus the default's: "
+                f"the {slot}'s {what}",
+            }
+    return columns
+
+
+class Violation(Block):
+    """Violation ratios: shares of configurable nodes (or of bytes) whose layout wastes lanes or sublanes.
+
+    The first is the ratio that lifted Harvard's ordered pair accuracy from 0.6 to 0.75 (2023).
+    """
+
+    kinds = ("layout",)
+    columns = _columns()
+
+    def compute(self, context: LayoutContext) -> Floats:
+        tables, scales = [], []
+        for rows in context.slots.values():
+            pairs = (
+                (rows.now.violation, rows.default.violation),
+                (rows.now.minor_misfit, rows.default.minor_misfit),
+                (rows.now.second_misfit, rows.default.second_misfit),
+            )
+            for now, default in pairs:
+                tables += [now, now * rows.bytes, now.astype(float) - default]
+                scales += [context.configurable_nodes, rows.total_bytes, context.configurable_nodes]
+        return context.sum_rows(np.stack(tables, axis=1)) / np.array(scales)

@@ -1,0 +1,197 @@
+"""Shared intermediate results of a tile graph: what the bounds divide, and in which unit they count.
+
+Two conventions are met. Google's TPU files count the physical order (major to minor) of the tensor a
+kernel walks over, its two minor-most dimensions in whole hardware tiles of 8 x 128: `copy` of
+``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Others count elements of the
+logical dimensions. The extents decide which: bounds never exceed them. A bound of 0 is a whole dimension.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.graph import TileGraph
+from data.schema import MAX_RANK, NODE_COLUMN, TILE_COLUMNS, TILE_SLOTS
+from features.opcode_classes import OPCODE_CLASSES
+from features.program import ProgramContext
+from features.tensors import TPU, Floats, Ints, Tiling
+
+_WORK_ORDER: Final = tuple(
+    OPCODE_CLASSES.index(name) for name in ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
+)
+_SPATIAL: Final = NODE_COLUMN["convolution_dim_numbers_kernel_spatial_dims_0"]
+
+
+class TileContext(ProgramContext):
+    """Everything tile blocks share; per-configuration results are for the *distinct* configurations.
+
+    Attributes:
+        bounds: slot -> ``(configs, 6)`` bounds as given.
+        tiling: the hardware's tile.
+        columns: per-configuration columns already computed by earlier blocks, by name.
+    """
+
+    graph: TileGraph
+
+    def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
+        super().__init__(graph)
+        self.tiling = tiling
+        self.columns: dict[str, Floats] = {}
+        given = graph.config_feat[graph.duplicates.first].astype(np.float64)
+        starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
+        self.bounds: dict[str, Floats] = {slot: given[:, at : at + MAX_RANK] for slot, at in starts.items()}
+
+    @property
+    def configs(self) -> int:
+        return self.graph.duplicates.distinct
+
+    @cached_property
+    def main(self) -> int:
+        """The node that costs most: by class (convolution first), then by bytes, then the last one."""
+        kinds = self.opcode_class
+        for wanted in _WORK_ORDER:
+            nodes = np.flatnonzero(kinds == wanted)
+            if len(nodes):
+                return int(nodes[np.argmax(self.bytes[nodes])])
+        return int(len(self.bytes) - 1 - np.argmax(self.bytes[::-1]))
+
+    @cached_property
+    def main_operands(self) -> Ints:
+        """Operands of the main node, larger ones first."""
+        edges = self.graph.edges
+        operands = np.unique(edges[edges[:, 0] == self.main, 1])
+        return operands[np.argsort(-self.bytes[operands], kind="stable")]
+
+    @cached_property
+    def kernel_tensor(self) -> int:
+        """Node id of a convolution's kernel (or a dot's second operand); -1 for other kernels."""
+        operands = self.main_operands
+        if self.opcode_class[self.main] > 1 or len(operands) == 0:
+            return -1
+        spatial = self.graph.node_feat[self.main, _SPATIAL : _SPATIAL + 4].astype(int)
+        window = self.column("window_size_0", 4)[self.main]
+        used = max(0, int(self.rank[self.main]) - 2) if self.opcode_class[self.main] == 0 else 0
+        out = self.dims[self.main][self.dims[self.main] > 0]
+        for operand in operands[::-1]:
+            dims = self.dims[operand]
+            if used and all(dims[spatial[i]] == window[i] for i in range(used)):
+                return int(operand)
+            if not used and len(out) and out[-1] in dims:
+                return int(operand)
+        return int(operands[-1])
+
+    @cached_property
+    def walked(self) -> int:
+        """Node whose output the output bounds divide.
+
+        Reductions are walked over their operand on TPU, over their result elsewhere; so the largest
+        tensor is taken whose extents admit all bounds, roots first.
+        """
+        roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
+        tensors = np.flatnonzero(self.rank > 0)
+        candidates = [*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]]
+        most = self.bounds["output"].max(axis=0)
+        used = int(np.max(np.flatnonzero(most > 0), initial=-1)) + 1
+        best, best_score = self.main, -1.0
+        for node in candidates:
+            for extents in (self._physical(int(node)), self.dims[node].astype(np.float64)):
+                rank = int(self.rank[node])
+                if rank < used or (most[:rank] > extents[:rank]).any():
+                    continue
+                # the bounds of a real search come close to the extents of what they divide
+                score = float((most[:rank] == extents[:rank]).sum() + (rank == used))
+                if score > best_score:
+                    best, best_score = int(node), score
+        return best
+
+    def _physical(self, node: int) -> Floats:
+        """``(6,)`` extents major to minor, the two minor-most in hardware tiles."""
+        layout = self.default_layout[node][: self.rank[node]]
+        sizes = self.dims[node][layout].astype(np.float64)
+        sizes[:1] = np.ceil(sizes[:1] / self.tiling.lanes)
+        sizes[1:2] = np.ceil(sizes[1:2] / self.tiling.sublanes)
+        return np.pad(sizes[::-1], (0, MAX_RANK - len(sizes)))
+
+    @cached_property
+    def physical(self) -> bool:
+        """Whether the output bounds count hardware tiles in physical order."""
+        most = self.bounds["output"].max(axis=0)
+        return bool((most <= self._physical(self.walked)).all())
+
+    @cached_property
+    def extents(self) -> dict[str, Floats]:
+        """slot -> ``(6,)`` what the bounds divide, in their unit; 0 where a slot has no such dimension.
+
+        The kernel slot divides the kernel tensor on TPU and the contracted dimensions elsewhere.
+        """
+        walked = self._physical(self.walked) if self.physical else self.dims[self.walked].astype(np.float64)
+        if self.physical:
+            kernel = self._physical(self.kernel_tensor) if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
+        else:
+            kernel = self.contracted
+        return {"output": walked, "kernel": kernel, "input": walked}
+
+    @cached_property
+    def contracted(self) -> Floats:
+        """``(6,)`` sizes of the dimensions that the main node sums over, in elements.
+
+        A dot's is not in the file; it follows from the volumes: |left| |right| / |out| = batch * K^2.
+        """
+        sizes = np.zeros(MAX_RANK)
+        kind = OPCODE_CLASSES[self.opcode_class[self.main]]
+        if kind == "convolution" and self.kernel_tensor >= 0:
+            features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
+            dims = self.dims[self.kernel_tensor]
+            inner = [dims[i] for i in range(int(self.rank[self.kernel_tensor])) if i != features]
+            sizes[: len(inner)] = inner
+        elif kind == "dot" and len(self.main_operands) > 0:
+            volumes = self.volume[self.main_operands]
+            pair = volumes[0] * volumes[min(1, len(volumes) - 1)]
+            batch = self.batch
+            sizes[0] = np.sqrt(pair / max(1.0, self.volume[self.main]) / batch)
+        elif kind == "reduce" and len(self.main_operands) > 0:
+            sizes[0] = self.volume[self.main_operands[0]] / max(1.0, self.volume[self.main])
+        return sizes
+
+    @cached_property
+    def batch(self) -> float:
+        """Size of a dot's batch dimensions: those before the last two, where both operands have them."""
+        rank = int(self.rank[self.main])
+        if len(self.main_operands) == 0 or int(self.rank[self.main_operands].min()) < 3:
+            return 1.0
+        return float(np.prod(self.dims[self.main][: max(0, rank - 2)], dtype=np.float64))
+
+    @cached_property
+    def tiles(self) -> dict[str, Floats]:
+        """slot -> ``(configs, 6)`` bounds in force: 0 means the whole extent; 1 past the rank."""
+        found = {}
+        for slot, bounds in self.bounds.items():
+            extents = self.extents[slot]
+            whole = np.where(extents > 0, extents, 1.0)
+            found[slot] = np.where(bounds > 0, np.minimum(bounds, np.maximum(whole, bounds)), whole)
+        return found
+
+    @cached_property
+    def unit_bytes(self) -> float:
+        """Bytes that one unit of the output bounds' product stands for."""
+        size = float(max(1.0, self.element_bytes[self.walked]))
+        if not self.physical:
+            return size
+        rank = int(self.rank[self.walked])
+        return size * self.tiling.lanes * (self.tiling.sublanes if rank > 1 else 1)
+
+    @cached_property
+    def flops(self) -> float:
+        """Multiply-adds of the main node (one per output element where nothing is contracted)."""
+        inner = self.contracted[self.contracted > 0]
+        return float(self.volume[self.main] * (np.prod(inner) if len(inner) else 1.0))
+
+
+def log2p(values: NDArray[np.floating]) -> Floats:
+    """log2(1 + x), the scale of every size in the tile columns."""
+    result: Floats = np.log2(1.0 + values.astype(np.float64))
+    return result

@@ -1,0 +1,125 @@
+"""The bounds themselves, and how they divide what they cut."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data.schema import MAX_RANK, TILE_SLOTS
+from features.block import Block
+from features.tensors import Floats
+from features.tile import TileContext, log2p
+
+
+class Bounds(Block):
+    """log2(1 + bound) as given in the file, sums and products too; 0 stands for a whole dimension."""
+
+    kinds = ("tile",)
+    columns = {
+        f"bounds__{slot}_{i}__log": f"{slot} bound of dimension {i}"
+        for slot in TILE_SLOTS
+        for i in (*range(MAX_RANK), "volume")
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        parts = []
+        for slot in TILE_SLOTS:
+            parts += [log2p(context.bounds[slot]), log2p(context.tiles[slot].prod(axis=1))[:, None]]
+        return np.concatenate(parts, axis=1)
+
+
+class TileCounts(Block):
+    """Number of tiles ceil(extent / bound) per dimension and in all, log2; and whether they divide evenly.
+
+    Edge waste is the volume covered by the tiles over the volume that is there, minus 1.
+    """
+
+    kinds = ("tile",)
+    columns = {
+        f"tiles__{slot}_{what}__{how}": f"{meaning} of the {slot} tile"
+        for slot in ("output", "kernel")
+        for what, how, meaning in (
+            *((str(i), "log", f"number of tiles along dimension {i}") for i in range(MAX_RANK)),
+            ("all", "log", "number of tiles in all"),
+            ("edge_waste", "ratio", "volume computed beyond the edges over the true volume"),
+            ("divides", "share", "share of dimensions whose bound divides the extent"),
+            ("whole", "share", "share of dimensions that are not cut"),
+        )
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        parts = []
+        for slot in ("output", "kernel"):
+            tile, extents = context.tiles[slot], context.extents[slot]
+            inside = extents > 0
+            counts = np.where(inside, np.ceil(extents / tile), 1.0)
+            covered = np.where(inside, counts * tile / np.where(inside, extents, 1.0), 1.0)
+            dimensions = max(1, int(inside.sum()))
+            parts += [
+                np.log2(counts),
+                np.log2(counts.prod(axis=1))[:, None],
+                covered.prod(axis=1)[:, None] - 1.0,
+                ((inside & (covered == 1.0)).sum(axis=1) / dimensions)[:, None],
+                ((inside & (counts == 1.0)).sum(axis=1) / dimensions)[:, None],
+            ]
+        return np.concatenate(parts, axis=1)
+
+
+class TileShape(Block):
+    """How a tile is proportioned: against its extents from the minor side, and against the inner tile.
+
+    Dimensions are counted from the last (minor-most in the row-major files), because programs of
+    different rank share their innermost dimensions' meaning.
+    """
+
+    kinds = ("tile",)
+    columns = {
+        **{
+            f"shape__output_last{i}__log": f"output bound of the dimension {i} before the last, log2(1 + x)"
+            for i in range(3)
+        },
+        **{
+            f"shape__output_last{i}__ratio": f"output bound over extent of the dimension {i} before the last"
+            for i in range(3)
+        },
+        **{
+            f"shape__input_last{i}__log": f"input (vector) bound of the dimension {i} before the last, log2(1 + x)"
+            for i in range(3)
+        },
+        **{
+            f"shape__output_over_input_last{i}__log": f"output bound over input bound, dimension {i} before the "
+            "last, log2"
+            for i in range(3)
+        },
+        "shape__output_over_input__log": "output tile over input (vector) tile, log2 of volumes",
+        "shape__skew__log": "last output bound over the one before, log2",
+        "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
+        "shape__output_last0_mod16__share": "output bound of the last dimension modulo 16, over 16",
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        output, input_ = context.tiles["output"], context.tiles["input"]
+        extents = context.extents["output"]
+        rank = int((extents > 0).sum())
+        parts: list[list[Floats]] = [[], [], [], []]
+        for i in range(3):
+            at = rank - 1 - i
+            out = output[:, at] if at >= 0 else np.ones(context.configs)
+            vector = input_[:, at] if at >= 0 else np.ones(context.configs)
+            extent = extents[at] if at >= 0 else 1.0
+            parts[0].append(log2p(out))
+            parts[1].append(out / extent)
+            parts[2].append(log2p(vector))
+            parts[3].append(np.log2(out / vector))
+        last = output[:, max(0, rank - 1)]
+        before = output[:, rank - 2] if rank > 1 else np.ones(context.configs)
+        volumes = np.log2(output.prod(axis=1) / input_.prod(axis=1))
+        return np.stack(
+            [
+                *(column for group in parts for column in group),
+                volumes,
+                np.log2(last / before),
+                (input_[:, max(0, rank - 1)] % 16) / 16,
+                (last % 16) / 16,
+            ],
+            axis=1,
+        )

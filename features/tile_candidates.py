@@ -1,0 +1,34 @@
+"""Where a tile configuration stands among the candidates of its kernel (transductive)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from features.block import Block
+from features.layout_candidates import rank_name, within_graph_rank
+from features.tensors import Floats
+from features.tile import TileContext
+
+_RANKED: Final = (
+    "bounds__output_volume__log",
+    "bounds__kernel_volume__log",
+    "bounds__input_volume__log",
+    "tiles__output_all__log",
+    "traffic__working_set__log",
+    "traffic__total__ratio",
+    "traffic__intensity__log",
+    "traffic__inner_step__log",
+)
+
+
+class TileCandidateRanks(Block):
+    """Rank of important columns among the distinct candidates of the kernel, 0 to 1, ties averaged."""
+
+    kinds = ("tile",)
+    transductive = True
+    columns = {rank_name(column): f"rank within the kernel of {column}" for column in _RANKED}
+
+    def compute(self, context: TileContext) -> Floats:
+        return np.stack([within_graph_rank(context.columns[column]) for column in _RANKED], axis=1)

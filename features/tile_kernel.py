@@ -1,0 +1,60 @@
+"""What the kernel computes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from data.schema import MAX_RANK
+from features.block import Block, Scope
+from features.opcode_classes import OPCODE_CLASSES
+from features.tensors import Floats
+from features.tile import TileContext, log2p
+
+
+class Kernel(Block):
+    """Class, sizes and work of the kernel's main node; sizes as log2(1 + x)."""
+
+    kinds = ("tile",)
+    scope = Scope.GRAPH
+    columns = {
+        **{f"kernel__is_{name}__flag": f"1 where the main node is {name}" for name in OPCODE_CLASSES},
+        **{
+            f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide"
+            for i in range(MAX_RANK)
+        },
+        **{f"kernel__extent_last{i}__log": f"extent of the dimension {i} before the last" for i in range(3)},
+        "kernel__contracted__log": "elements summed over for one output element",
+        "kernel__work__log": "multiply-adds",
+        "kernel__read_bytes__log": "bytes of the parameters",
+        "kernel__intensity__log": "multiply-adds over bytes of parameters and the output",
+        "kernel__parameters__log": "number of parameters",
+        "kernel__physical__flag": "1 where bounds count hardware tiles in physical order",
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        main = context.main
+        extents = context.extents["output"]
+        rank = int((extents > 0).sum())
+        inner = context.contracted[context.contracted > 0]
+        parameters = OPCODE_CLASSES.index("other")
+        reads = context.bytes[context.opcode_class == parameters].sum()
+        moved = reads + context.bytes[context.walked]
+        last = [extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)]
+        values = [
+            *(float(context.opcode_class[main] == number) for number in range(len(OPCODE_CLASSES))),
+            *log2p(extents),
+            *log2p(np.array(last)),
+            *log2p(
+                np.array(
+                    [
+                        np.prod(inner) if len(inner) else 0.0,
+                        context.flops,
+                        reads,
+                        context.flops / max(1.0, moved),
+                        float((context.opcode_class == parameters).sum()),
+                    ]
+                )
+            ),
+            float(context.physical),
+        ]
+        return np.array(values)

@@ -1,0 +1,63 @@
+"""Shared by all tests: the hypothesis profile, files to write, and the real data where it is present."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests.graphs import save_npz
+
+# No deadline: the time of one example says more about the machine than about the code.
+# Derandomized: a red run must be red again on the next machine.
+settings.register_profile(
+    "xlarank",
+    deadline=None,
+    derandomize=True,
+    print_blob=True,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("xlarank")
+
+#: Root of a tree of real TpuGraphs files; tests that need it are skipped without it.
+TEST_DATA = "XLARANK_TEST_DATA"
+
+
+@pytest.fixture
+def graph_file(tmp_path: Path) -> Callable[..., Path]:
+    """Write arrays to ``<name>.npz`` in a fresh folder and return the path."""
+
+    def write(arrays: Mapping[str, Any], name: str = "graph", *, compressed: bool = True) -> Path:
+        return save_npz(tmp_path / f"{name}.npz", arrays, compressed=compressed)
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def next_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """A new path at every call: what a hypothesis test needs, whose fixtures are shared by all examples."""
+    folder = tmp_path_factory.mktemp("examples")
+    numbers = count()
+    return lambda: folder / f"example{next(numbers)}.npz"
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """Root of the real files named by the environment; skips the test when there is none."""
+    named = os.environ.get(TEST_DATA)
+    if not named:
+        pytest.skip(f"{TEST_DATA} is not set: no real TpuGraphs files to read")
+    return Path(named)
+
+
+@pytest.fixture(autouse=True)
+def _no_data_root_from_outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Tests must not depend on where the developer keeps the dataset."""
+    monkeypatch.delenv("XLARANK_DATA", raising=False)
+    yield

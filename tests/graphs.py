@@ -1,0 +1,383 @@
+"""Small graphs in the TpuGraphs format, for every test: two made by hand and random ones.
+
+A graph is a plain dict of arrays under the names of the npz file, so a test breaks one array and keeps
+the rest: ``save_npz(path, {**layout_arrays(), "config_runtime": broken})``. Nothing here uses the code
+under test, apart from the names in `data.schema`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE, TILE_COLUMNS
+
+Arrays = dict[str, np.ndarray]
+
+LAYOUT_KEYS = (
+    "node_feat",
+    "node_opcode",
+    "edge_index",
+    "node_splits",
+    "node_config_ids",
+    "node_config_feat",
+    "config_runtime",
+)
+TILE_KEYS = (
+    "node_feat",
+    "node_opcode",
+    "edge_index",
+    "config_feat",
+    "config_runtime",
+    "config_runtime_normalizers",
+)
+#: Stems of node columns whose ``_product`` is 1 where the node has no such dimensions (as in real files).
+_EMPTY_PRODUCTS = tuple(
+    name
+    for name in NODE_COLUMNS
+    if name.endswith("_product") and not name.startswith("shape_dimensions")
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Node:
+    """One instruction, as a person would write it down.
+
+    Attributes:
+        opcode: HLO name.
+        dims: sizes of the output, outermost first.
+        operands: ids of the nodes it consumes, first operand first.
+        element: element type of the output.
+        layout: default layout, minor-to-major; None means row major (the last dimension is minor-most).
+        window: window sizes (stride 1, no padding), for convolutions and the like.
+        columns: any further column of `data.schema.NODE_COLUMNS` by name.
+    """
+
+    opcode: str
+    dims: tuple[int, ...]
+    operands: tuple[int, ...] = ()
+    element: str = "f32"
+    layout: tuple[int, ...] | None = None
+    window: tuple[int, ...] = ()
+    columns: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def minor_to_major(self) -> tuple[int, ...]:
+        return tuple(reversed(range(len(self.dims)))) if self.layout is None else self.layout
+
+
+def node_row(node: Node) -> np.ndarray:
+    """``(140,)`` float32: a row of ``node_feat``, with the sums and products of a real file.
+
+    >>> row = node_row(Node("parameter", (8, 128)))
+    >>> [float(row[NODE_COLUMN[f"shape_dimensions_{what}"]]) for what in (0, 1, 2, "sum", "product")]
+    [8.0, 128.0, 0.0, 136.0, 1024.0]
+    """
+    row = np.zeros(len(NODE_COLUMNS), np.float32)
+
+    def put(stem: str, values: Sequence[float]) -> None:
+        for i, value in enumerate(values):
+            row[NODE_COLUMN[f"{stem}_{i}"]] = value
+        row[NODE_COLUMN[f"{stem}_sum"]] = sum(values)
+        row[NODE_COLUMN[f"{stem}_product"]] = np.prod(values)
+
+    for name in _EMPTY_PRODUCTS:
+        row[NODE_COLUMN[name]] = 1
+    row[NODE_COLUMN[f"shape_element_type_is_{node.element}"]] = 1
+    put("shape_dimensions", node.dims)
+    if node.window:
+        put("window_size", node.window)
+        for stem in ("window_stride", "window_window_dilation", "window_base_dilation"):
+            put(stem, (1,) * len(node.window))
+        for stem in ("window_padding_low", "window_padding_high"):
+            put(stem, (0,) * len(node.window))
+        row[NODE_COLUMN["window_window_reversal_false_count"]] = len(node.window)
+    for i, dimension in enumerate(node.minor_to_major):
+        row[NODE_COLUMN[f"layout_minor_to_major_{i}"]] = dimension
+    for name, value in node.columns.items():
+        row[NODE_COLUMN[name]] = value
+    return row
+
+
+def program_arrays(nodes: Sequence[Node]) -> Arrays:
+    """The three arrays that layout and tile graphs share."""
+    edges = [(consumer, operand) for consumer, node in enumerate(nodes) for operand in node.operands]
+    return {
+        "node_feat": np.stack([node_row(node) for node in nodes]),
+        "node_opcode": np.array([OPCODE[node.opcode] for node in nodes], np.uint8),
+        "edge_index": np.array(edges, np.int64).reshape(-1, 2),
+    }
+
+
+def layout_row(
+    output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()
+) -> np.ndarray:
+    """``(18,)`` int8: what one node takes in one configuration; slots left out stay unset (-1).
+
+    >>> layout_row(output=(1, 0), kernel=(2,)).tolist()
+    [1, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 2, -1, -1, -1, -1, -1]
+    """
+    row = np.full(len(LAYOUT_COLUMNS), -1, np.int8)
+    for slot, layout in enumerate((output, input, kernel)):
+        row[MAX_RANK * slot : MAX_RANK * slot + len(layout)] = layout
+    return row
+
+
+def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> np.ndarray:
+    """``(24,)`` float32: one tile configuration; an absent slot is all 0, its product too.
+
+    >>> tile_row(output=(8, 128))[8:16].tolist()
+    [8.0, 128.0, 0.0, 0.0, 0.0, 0.0, 136.0, 1024.0]
+    """
+    row = np.zeros(len(TILE_COLUMNS), np.float32)
+    for slot, bounds in enumerate((kernel, output, input)):
+        if len(bounds):
+            row[8 * slot : 8 * slot + len(bounds)] = bounds
+            row[8 * slot + 6] = sum(bounds)
+            row[8 * slot + 7] = np.prod(bounds)
+    return row
+
+
+#: A residual convolution block. Node 2 and node 4 are configurable:
+#:
+#:     0 parameter f32[8,32,32,16]  image   \
+#:     1 parameter f32[3,3,16,16]   weights  > 2 convolution f32[8,32,32,16] (3x3, padding 1)
+#:     3 add(2, 0)  f32[8,32,32,16]
+#:     4 reshape(3) f32[8,16384]  root
+LAYOUT_PROGRAM = (
+    Node("parameter", (8, 32, 32, 16), columns={"parameter_number": 0}),
+    Node("parameter", (3, 3, 16, 16), columns={"parameter_number": 1}),
+    Node(
+        "convolution",
+        (8, 32, 32, 16),
+        (0, 1),
+        window=(3, 3),
+        columns={
+            "window_padding_low_0": 1,
+            "window_padding_low_1": 1,
+            "window_padding_low_sum": 2,
+            "window_padding_low_product": 1,
+            "window_padding_high_0": 1,
+            "window_padding_high_1": 1,
+            "window_padding_high_sum": 2,
+            "window_padding_high_product": 1,
+            "convolution_dim_numbers_input_batch_dim": 0,
+            "convolution_dim_numbers_input_feature_dim": 3,
+            "convolution_dim_numbers_input_spatial_dims_0": 1,
+            "convolution_dim_numbers_input_spatial_dims_1": 2,
+            "convolution_dim_numbers_kernel_input_feature_dim": 2,
+            "convolution_dim_numbers_kernel_output_feature_dim": 3,
+            "convolution_dim_numbers_kernel_spatial_dims_0": 0,
+            "convolution_dim_numbers_kernel_spatial_dims_1": 1,
+            "convolution_dim_numbers_output_batch_dim": 0,
+            "convolution_dim_numbers_output_feature_dim": 3,
+            "feature_group_count": 1,
+            "batch_group_count": 1,
+        },
+    ),
+    Node("add", (8, 32, 32, 16), (2, 0)),
+    Node("reshape", (8, 16384), (3,), columns={"is_root": 1}),
+)
+_CONV_DEFAULT = layout_row()
+#: Partial, as in real files: only the two minor-most dimensions are named.
+_CONV_PARTIAL = layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2))
+_CONV_FULL = layout_row(output=(0, 3, 2, 1), input=(3, 2, 1, 0), kernel=(2, 3, 1, 0))
+_RESHAPE_DEFAULT = layout_row()
+_RESHAPE_FULL = layout_row(output=(0, 1), input=(0, 3, 2, 1))
+_RESHAPE_PARTIAL = layout_row(output=(1,), input=(3, 2))
+
+
+def layout_arrays() -> Arrays:
+    """A valid layout graph: `LAYOUT_PROGRAM` with six configurations, of which 1 and 3 are identical.
+
+    Runtimes lie beyond 2**24 ns and some are one apart, so a detour through float32 shows.
+    """
+    configs = (
+        (_CONV_DEFAULT, _RESHAPE_DEFAULT),
+        (_CONV_PARTIAL, _RESHAPE_DEFAULT),
+        (_CONV_FULL, _RESHAPE_FULL),
+        (_CONV_PARTIAL, _RESHAPE_DEFAULT),
+        (_CONV_DEFAULT, _RESHAPE_PARTIAL),
+        (_CONV_FULL, _RESHAPE_DEFAULT),
+    )
+    return {
+        **program_arrays(LAYOUT_PROGRAM),
+        "node_splits": np.array([[0, len(LAYOUT_PROGRAM)]], np.int64),
+        "node_config_ids": np.array([2, 4], np.int64),
+        "node_config_feat": np.array(configs, np.float32),
+        "config_runtime": np.array(
+            [20_000_003, 20_000_001, 20_000_007, 20_000_002, 40_000_001, 40_000_000], np.int64
+        ),
+    }
+
+
+#: A matrix product with an activation: dot(0, 1) f32[256,1024], then tanh, the root.
+TILE_PROGRAM = (
+    Node("parameter", (256, 512), columns={"parameter_number": 0}),
+    Node("parameter", (512, 1024), columns={"parameter_number": 1}),
+    Node("dot", (256, 1024), (0, 1)),
+    Node("tanh", (256, 1024), (2,), columns={"is_root": 1}),
+)
+
+
+def tile_arrays() -> Arrays:
+    """A valid tile graph: `TILE_PROGRAM` with five configurations, of which 1 and 4 are identical.
+
+    Runtime over normalizer: 2, 1, 0.5, 4, 1.25; the order of runtimes alone is another one.
+    """
+    configs = (
+        tile_row(output=(8, 128), kernel=(512,)),
+        tile_row(output=(64, 256), kernel=(128,)),
+        tile_row(output=(256, 1024)),
+        tile_row(output=(1, 1024), input=(1, 512)),
+        tile_row(output=(64, 256), kernel=(128,)),
+    )
+    return {
+        **program_arrays(TILE_PROGRAM),
+        "config_feat": np.stack(configs),
+        "config_runtime": np.array([20_000, 30_000, 40_000, 10_000, 25_000], np.int64),
+        "config_runtime_normalizers": np.array([10_000, 30_000, 80_000, 2_500, 20_000], np.int64),
+    }
+
+
+def save_npz(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
+    """Write arrays as numpy would, object arrays and all; nothing is checked."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as stream:
+        (np.savez_compressed if compressed else np.savez)(stream, **dict(arrays))
+    return path
+
+
+# Random graphs ----------------------------------------------------------------------------------------
+
+_SIZES = st.sampled_from((1, 2, 3, 4, 7, 8, 16, 100, 127, 128, 129, 256, 384))
+_ELEMENTS = st.sampled_from(("f32", "bf16", "s32", "pred", "s8", "f64"))
+_SOURCES = st.sampled_from(("parameter", "constant", "iota"))
+_INNER = st.sampled_from(
+    ("add", "convolution", "dot", "reshape", "transpose", "broadcast", "reduce", "copy", "multiply")
+)
+
+
+@st.composite
+def programs(draw: st.DrawFn, *, min_nodes: int = 1, max_nodes: int = 8) -> list[Node]:
+    """A random DAG of nodes of rank 0-6 with random default layouts, in topological order.
+
+    Shapes do not fit each other, opcodes are drawn freely: what xlarank computes must not depend on a
+    program making sense.
+    """
+    nodes: list[Node] = []
+    for number in range(draw(st.integers(min_nodes, max_nodes))):
+        operands = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
+        dims = draw(st.lists(_SIZES, max_size=MAX_RANK))
+        opcode = draw(_INNER if operands else _SOURCES)
+        nodes.append(
+            Node(
+                opcode,
+                tuple(dims),
+                tuple(operands),
+                element=draw(_ELEMENTS),
+                layout=tuple(draw(st.permutations(range(len(dims))))),
+                window=(3,) * max(0, len(dims) - 2) if opcode == "convolution" else (),
+            )
+        )
+    return nodes
+
+
+@st.composite
+def _partial_layouts(draw: st.DrawFn, rank: int) -> tuple[int, ...]:
+    """A permutation of the dimensions, cut anywhere: unset, partial or full."""
+    order = draw(st.permutations(range(rank)))
+    return tuple(order[: draw(st.integers(0, rank))])
+
+
+@st.composite
+def layout_rows(draw: st.DrawFn, nodes: Sequence[Node], node: int) -> np.ndarray:
+    """``(18,)`` a random choice for one node: input is its first operand, kernel its second."""
+    ranks = [len(nodes[operand].dims) for operand in nodes[node].operands[:2]]
+    slots = [draw(_partial_layouts(rank)) for rank in (len(nodes[node].dims), *ranks)]
+    return layout_row(*slots)
+
+
+@st.composite
+def layout_graphs(
+    draw: st.DrawFn,
+    *,
+    min_nodes: int = 1,
+    max_nodes: int = 8,
+    min_configurable: int = 0,
+    max_configs: int = 10,
+    labelled: bool = True,
+    relabel: bool = False,
+) -> Arrays:
+    """A random valid layout graph.
+
+    Each configurable node has a pool of at most four rows, and configurations repeat. ``relabel`` also
+    shuffles the node ids, so that the file is no longer in topological order.
+    """
+    nodes = draw(programs(min_nodes=max(min_nodes, min_configurable), max_nodes=max_nodes))
+    count = draw(st.integers(min_configurable, len(nodes)))
+    configurable = draw(st.permutations(range(len(nodes))))[:count]
+    pools = [draw(st.lists(layout_rows(nodes, node), min_size=1, max_size=4)) for node in configurable]
+    different = st.tuples(*(st.integers(0, len(pool) - 1) for pool in pools))
+    candidates = draw(st.lists(different, min_size=1, max_size=max(1, max_configs)))
+    configs = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max(1, max_configs)))
+    feat = np.full((len(configs), count, len(LAYOUT_COLUMNS)), -1, np.float32)
+    for c, choice in enumerate(configs):
+        for k, picked in enumerate(choice):
+            feat[c, k] = pools[k][picked]
+    cut = draw(st.integers(0, len(nodes)))
+    arrays = {
+        **program_arrays(nodes),
+        "node_splits": np.array([[0, cut, len(nodes)]], np.int64),
+        "node_config_ids": np.array(configurable, np.int64),
+        "node_config_feat": feat,
+        "config_runtime": draw(runtimes(len(configs), labelled=labelled)),
+    }
+    return relabelled(arrays, draw(st.permutations(range(len(nodes))))) if relabel else arrays
+
+
+def relabelled(arrays: Mapping[str, np.ndarray], new_id: Sequence[int]) -> Arrays:
+    """The same graph with node ``i`` called ``new_id[i]``; works for both kinds."""
+    new = np.asarray(new_id, np.int64)
+    order = np.argsort(new)
+    moved = dict(arrays)
+    moved["node_feat"] = arrays["node_feat"][order]
+    moved["node_opcode"] = arrays["node_opcode"][order]
+    moved["edge_index"] = new[arrays["edge_index"]].reshape(-1, 2)
+    if "node_config_ids" in arrays:
+        moved["node_config_ids"] = new[arrays["node_config_ids"]]
+    return moved
+
+
+@st.composite
+def runtimes(draw: st.DrawFn, configs: int, *, labelled: bool = True) -> np.ndarray:
+    """``(configs,)`` int64 ns, with ties and near ties beyond 2**24; all 0 where labels are withheld."""
+    if not labelled:
+        return np.zeros(configs, np.int64)
+    near = st.integers(2**31, 2**31 + 5)
+    values = st.lists(st.one_of(st.integers(1, 10), near), min_size=configs, max_size=configs)
+    return np.array(draw(values), np.int64)
+
+
+@st.composite
+def tile_graphs(
+    draw: st.DrawFn, *, max_nodes: int = 6, max_configs: int = 10, labelled: bool = True
+) -> Arrays:
+    """A random valid tile graph; configurations repeat."""
+    nodes = draw(programs(max_nodes=max_nodes))
+    bounds = st.lists(_SIZES, max_size=MAX_RANK)
+    row = st.tuples(bounds, bounds, bounds)
+    candidates = draw(st.lists(row, min_size=1, max_size=max(1, max_configs)))
+    picked = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max(1, max_configs)))
+    normalizer = st.lists(st.integers(1, 2**33), min_size=len(picked), max_size=len(picked))
+    return {
+        **program_arrays(nodes),
+        "config_feat": np.stack([tile_row(*slots) for slots in picked]),
+        "config_runtime": draw(runtimes(len(picked), labelled=labelled)),
+        "config_runtime_normalizers": np.array(draw(normalizer), np.int64),
+    }
