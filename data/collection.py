@@ -90,9 +90,7 @@ def choose(
         if name not in known:
             close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
             hint = f"did you mean {' or '.join(close)}?" if close else "name one of these"
-            raise CollectionError(
-                f"collection {name!r} is not in {where}", expected=", ".join(known), do=hint
-            )
+            raise CollectionError(f"collection {name!r} is not in {where}", expected=", ".join(known), do=hint)
     return [known[name] for name in dict.fromkeys(asked)] if asked else list(known.values())
 
 

@@ -128,7 +128,7 @@ class ConfigTable:
         return cls(codes, rows, node, start)
 
 
-def code_counts(codes: NDArray[np.int32], width: int) -> sparse.csr_array:
+def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
     """Sparse ``(configs, width)`` with a one for every code; several equal codes of a row add up."""
     configs, nodes = codes.shape
     indptr = np.arange(0, configs * nodes + 1, max(1, nodes), dtype=np.int64)
@@ -146,9 +146,7 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.float64]:
     if block.dtype != np.int8:
         whole = block.astype(np.int8)
         if not np.array_equal(whole, block):
-            raise GraphFileError(
-                f"node_config_feat holds {block[whole != block][0]}", expected="whole numbers"
-            )
+            raise GraphFileError(f"node_config_feat holds {block[whole != block][0]}", expected="whole numbers")
     entries = block.reshape(-1, _WIDTH).astype(np.float32, copy=False)
     key: NDArray[np.float64] = (entries @ _DIGITS).astype(np.float64) @ _GROUPS
     return key

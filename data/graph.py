@@ -135,9 +135,7 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     runtime = _runtime(archive)
     configs = len(runtime)
     _header(archive, "node_config_feat", (configs, len(configurable), len(LAYOUT_COLUMNS)), "fiu")
-    table = ConfigTable.from_blocks(
-        archive.stream("node_config_feat"), configs=configs, nodes=len(configurable)
-    )
+    table = ConfigTable.from_blocks(archive.stream("node_config_feat"), configs=configs, nodes=len(configurable))
     _check_layouts(table, node_feat, edges, configurable)
     return LayoutGraph(
         archive.path.stem,

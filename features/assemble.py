@@ -86,9 +86,7 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphFeat
     for block in settings.blocks(kind):
         values = block.compute(context)
         if block.scope is Scope.GRAPH:
-            constants |= {
-                name: float(np.float32(value)) for name, value in zip(block.columns, values, strict=True)
-            }
+            constants |= {name: float(np.float32(value)) for name, value in zip(block.columns, values, strict=True)}
             continue
         if values.shape != (len(rows), len(block.columns)):
             raise AssertionError(f"{type(block).__name__} gave {values.shape}")

@@ -65,9 +65,7 @@ class Block(ABC):
                 raise TypeError(f"column {name!r} of {cls.__name__} has no meaning")
             for other in _BLOCKS:
                 if name in other.columns and set(other.kinds) & set(cls.kinds):
-                    raise TypeError(
-                        f"column {name!r} is declared by {type(other).__name__} and {cls.__name__}"
-                    )
+                    raise TypeError(f"column {name!r} is declared by {type(other).__name__} and {cls.__name__}")
         _BLOCKS.append(cls())
 
 

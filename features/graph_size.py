@@ -59,4 +59,4 @@ class BytesByClass(Block):
 
     def compute(self, context: ProgramContext) -> Floats:
         by_class = np.bincount(context.opcode_class, context.bytes, minlength=len(OPCODE_CLASSES))
-        return by_class / max(context.bytes.sum(), 1.0)
+        return np.divide(by_class, max(context.bytes.sum(), 1.0))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,9 +100,13 @@ class LayoutContext(ProgramContext):
         self.tiling = tiling
         self.columns: dict[str, Floats] = {}
 
-    def sum_rows(self, per_row: NDArray[np.floating | np.bool_]) -> Floats:
-        """Sum per-row quantities ``(R, F)`` over the nodes of each configuration: ``(configs, F)``."""
-        total: Floats = self.table.counts @ per_row.astype(np.float64)
+    def sum_rows(self, per_row: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0) -> Floats:
+        """Sum quantities ``(R,)`` of the distinct rows over the nodes of each configuration.
+
+        ``over`` divides the sums, one number each or one for all. Returns ``(configs, quantities)``.
+        """
+        table = np.stack(per_row, axis=1).astype(np.float64)
+        total: Floats = (self.table.counts @ table) / np.asarray(over, np.float64)
         return total
 
     def max_rows(self, per_row: Floats) -> Floats:

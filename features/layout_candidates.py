@@ -35,7 +35,7 @@ class Frequency(Block):
         count = np.asarray(table.counts.sum(axis=0)).reshape(-1)
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
         differing = (table.configs - count) / max(1, table.configs - 1)
-        sums = context.sum_rows(np.stack([log_frequency, differing], axis=1)) / table.nodes
+        sums = context.sum_rows([log_frequency, differing], over=table.nodes)
         return np.stack(
             [
                 sums[:, 0],

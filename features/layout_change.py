@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from data.schema import LAYOUT_SLOTS
 from features.block import Block
@@ -12,7 +15,7 @@ from features.tensors import Floats
 
 
 def _slot_columns() -> dict[str, str]:
-    columns = {}
+    columns: dict[str, str] = {}
     for slot in LAYOUT_SLOTS:
         columns |= {
             f"change__{slot}_set__share": f"share of configurable nodes whose {slot} layout is set",
@@ -31,11 +34,12 @@ class SlotChange(Block):
     columns = _slot_columns()
 
     def compute(self, context: LayoutContext) -> Floats:
-        tables, scales = [], []
+        tables: list[NDArray[Any]] = []
+        scales: list[float] = []
         for rows in context.slots.values():
             tables += [rows.given, rows.changed, rows.changed * rows.bytes, rows.distance]
             scales += [context.configurable_nodes] * 2 + [rows.total_bytes, context.configurable_nodes]
-        return context.sum_rows(np.stack(tables, axis=1)) / np.array(scales)
+        return context.sum_rows(tables, over=scales)
 
 
 class NodeChange(Block):
@@ -56,7 +60,7 @@ class NodeChange(Block):
         given = np.any([rows.given for rows in slots], axis=0)
         changed = np.sum([rows.changed for rows in slots], axis=0)
         changed_bytes = np.sum([rows.changed * rows.bytes for rows in slots], axis=0)
-        sums = context.sum_rows(np.stack([given, context.row_changed, changed, changed_bytes], axis=1))
+        sums = context.sum_rows([given, context.row_changed, changed, changed_bytes])
         return np.stack(
             [
                 sums[:, 0] / context.configurable_nodes,
@@ -82,13 +86,14 @@ class ChangeByClass(Block):
     }
 
     def compute(self, context: LayoutContext) -> Floats:
-        tables, scales = [], []
+        tables: list[NDArray[Any]] = []
+        scales: list[float] = []
         for number in range(len(OPCODE_CLASSES)):
             mine = context.row_class == number
             for rows in context.slots.values():
                 tables.append(mine * rows.changed * rows.bytes)
                 scales.append(rows.total_bytes)
-        return context.sum_rows(np.stack(tables, axis=1)) / np.array(scales)
+        return context.sum_rows(tables, over=scales)
 
 
 class InnerChange(Block):
@@ -108,11 +113,10 @@ class InnerChange(Block):
     def compute(self, context: LayoutContext) -> Floats:
         output, input_, kernel = context.slots.values()
         dims = [context.dims[context.slot_tensor[context.table.node, number]] for number in range(3)]
-        one_shape = lambda a, b: (dims[a] == dims[b]).all(axis=1)  # noqa: E731
-        unlike = lambda a, b: (a.layout != b.layout).any(axis=1) & (a.layout[:, 0] >= 0)  # noqa: E731
-        with_input = one_shape(0, 1) & unlike(output, input_) & (input_.bytes > 0)
-        with_kernel = one_shape(0, 2) & unlike(output, kernel) & (kernel.bytes > 0)
-        operands = one_shape(1, 2) & unlike(input_, kernel) & (kernel.bytes > 0)
-        table = np.stack([with_input, with_input * output.bytes, with_kernel, operands], axis=1)
+        same = [(dims[a] == dims[b]).all(axis=1) for a, b in ((0, 1), (0, 2), (1, 2))]
+        with_input = same[0] & (output.key != input_.key) & (input_.bytes > 0)
+        with_kernel = same[1] & (output.key != kernel.key) & (kernel.bytes > 0)
+        operands = same[2] & (input_.key != kernel.key) & (kernel.bytes > 0)
+        table = [with_input, with_input * output.bytes, with_kernel, operands]
         nodes = context.configurable_nodes
-        return context.sum_rows(table) / np.array([nodes, output.total_bytes, nodes, nodes])
+        return context.sum_rows(table, over=[nodes, output.total_bytes, nodes, nodes])

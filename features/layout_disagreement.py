@@ -32,7 +32,7 @@ class _Wishes:
 
 
 def _columns() -> dict[str, str]:
-    columns = {}
+    columns: dict[str, str] = {}
     for hop in range(1, HOPS + 1):
         far = f"connected pairs {hop} edge{'s' if hop > 1 else ''} apart"
         columns |= {
@@ -59,8 +59,8 @@ class Disagreement(Block):
         parts = []
         for pairs in context.pairs:
             bytes_, count = max(1.0, pairs.bytes.sum()), max(1, len(pairs))
-            sums = sum_pairs(context, pairs, _Wishes(context, pairs).judge, 5)
-            parts.append(sums / np.array([count, bytes_, count, bytes_, count]))
+            over = [count, bytes_, count, bytes_, count]
+            parts.append(sum_pairs(context, pairs, _Wishes(context, pairs).judge, over))
         return np.concatenate(parts, axis=1)
 
 
@@ -85,6 +85,8 @@ class DisagreementByClass(Block):
         member = np.concatenate([is_consumer, is_producer], axis=1)
 
         def judge(pair: Ints, consumer: Ints, producer: Ints) -> Floats:
-            return wishes.judge(pair, consumer, producer)[:, 3:4] * member[pair]
+            mismatch = wishes.judge(pair, consumer, producer)[:, 3:4]
+            by_class: Floats = np.multiply(mismatch, member[pair])
+            return by_class
 
-        return sum_pairs(context, pairs, judge, member.shape[1]) / max(1.0, pairs.bytes.sum())
+        return sum_pairs(context, pairs, judge, [max(1.0, pairs.bytes.sum())] * member.shape[1])

@@ -68,7 +68,7 @@ class ChangedSurroundings(Block):
         )
         around = np.concatenate([context.reach[hop] @ quantities for hop in (1, 2)], axis=1)
         table = context.row_changed[:, None] * around[context.table.node]
-        return context.sum_rows(table) / np.maximum(around.sum(axis=0), 1.0)
+        return context.sum_rows(list(table.T), over=list(np.maximum(around.sum(axis=0), 1.0)))
 
 
 class Boundary(Block):

@@ -11,7 +11,7 @@ from features.tensors import Floats
 
 
 def _columns() -> dict[str, str]:
-    columns = {}
+    columns: dict[str, str] = {}
     for slot in LAYOUT_SLOTS:
         columns |= {
             f"padding__{slot}_waste__mean": f"mean over configurable nodes of the {slot}'s waste",
@@ -37,7 +37,7 @@ class Padding(Block):
         columns = []
         for rows in context.slots.values():
             extra = rows.now.waste - rows.default.waste
-            table = np.stack([rows.now.waste, rows.now.waste * rows.bytes, extra, extra * rows.bytes], axis=1)
+            table = [rows.now.waste, rows.now.waste * rows.bytes, extra, extra * rows.bytes]
             mean, by_bytes, change, change_bytes = context.sum_rows(table).T
             columns += [
                 mean / context.configurable_nodes,

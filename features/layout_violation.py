@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
+from numpy.typing import NDArray
 
 from data.schema import LAYOUT_SLOTS
 from features.block import Block
@@ -17,7 +19,7 @@ _WHAT = {
 
 
 def _columns() -> dict[str, str]:
-    columns = {}
+    columns: dict[str, str] = {}
     for slot in LAYOUT_SLOTS:
         for name, what in _WHAT.items():
             columns |= {
@@ -39,7 +41,8 @@ class Violation(Block):
     columns = _columns()
 
     def compute(self, context: LayoutContext) -> Floats:
-        tables, scales = [], []
+        tables: list[NDArray[Any]] = []
+        scales: list[float] = []
         for rows in context.slots.values():
             pairs = (
                 (rows.now.violation, rows.default.violation),
@@ -49,4 +52,4 @@ class Violation(Block):
             for now, default in pairs:
                 tables += [now, now * rows.bytes, now.astype(float) - default]
                 scales += [context.configurable_nodes, rows.total_bytes, context.configurable_nodes]
-        return context.sum_rows(np.stack(tables, axis=1)) / np.array(scales)
+        return context.sum_rows(tables, over=scales)

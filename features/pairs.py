@@ -7,7 +7,7 @@ few distinct combinations of rows, so everything is computed per combination and
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -54,7 +54,7 @@ def connected_pairs(context: LayoutContext) -> list[Pairs]:
     )
     found = []
     for shell in shells(at_tensor, context.operands, hops=HOPS - 1):
-        start, node = (side.astype(np.int64) for side in shell.nonzero())
+        start, node = (np.asarray(side, np.int64) for side in shell.nonzero())
         producer = context.position[node]
         same_shape = (context.dims[tensor[start]] == context.dims[node]).all(axis=1)
         keep = (producer >= 0) & same_shape & (context.rank[node] > 0)
@@ -83,15 +83,19 @@ def shells(start: sparse.csr_array, adjacency: sparse.csr_array, hops: int) -> l
 
 
 def sum_pairs(
-    context: LayoutContext, pairs: Pairs, judge: Callable[[Ints, Ints, Ints], Floats], width: int
+    context: LayoutContext,
+    pairs: Pairs,
+    judge: Callable[[Ints, Ints, Ints], Floats],
+    over: Sequence[float],
 ) -> Floats:
-    """Sum over pairs for each configuration: ``(configs, width)``.
+    """Sum over pairs for each configuration, divided by ``over``: ``(configs, len(over))``.
 
-    ``judge(pair, consumer row, producer row)`` gives the ``(combinations, width)`` quantities of row
+    ``judge(pair, consumer row, producer row)`` gives the ``(combinations, len(over))`` quantities of row
     combinations. It is called on all combinations that the pairs' rows allow, or, where the
     configurations are fewer than those, on what the configurations really take.
     """
-    table, total = context.table, np.zeros((context.table.configs, width))
+    table, width = context.table, len(over)
+    total: Floats = np.zeros((table.configs, width))
     if len(pairs) == 0:
         return total
     start = table.start.astype(np.int64)
@@ -111,10 +115,11 @@ def sum_pairs(
             combination = base + (codes[:, pairs.consumer] - start[pairs.consumer]) * other
             combination += codes[:, pairs.producer] - start[pairs.producer]
             total[at : at + step] = code_counts(combination, len(values)) @ values
-        return total
+        return np.divide(total, over)
     for at in range(0, table.configs, step):
         codes = table.codes[at : at + step].astype(np.int64)
         pair = np.tile(np.arange(len(pairs)), len(codes))
-        values = judge(pair, codes[:, pairs.consumer].reshape(-1), codes[:, pairs.producer].reshape(-1))
+        sides = (np.asarray(codes[:, side].reshape(-1), np.int64) for side in (pairs.consumer, pairs.producer))
+        values = judge(pair, *sides)
         total[at : at + step] = values.reshape(len(codes), len(pairs), width).sum(axis=1)
-    return total
+    return np.divide(total, over)

@@ -55,7 +55,8 @@ class ProgramContext:
     def element_type(self) -> Ints:
         """``(nodes,)`` index into `data.schema.ELEMENT_BYTES`."""
         first = f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"
-        return self.column(first, len(ELEMENT_BYTES)).argmax(axis=1)
+        index: Ints = self.column(first, len(ELEMENT_BYTES)).argmax(axis=1)
+        return index
 
     @cached_property
     def element_bytes(self) -> Floats:

@@ -117,4 +117,5 @@ def permutation_distance(one: Ints, other: Ints) -> Floats:
         for j in range(i + 1, MAX_RANK):
             crossed = (places[0][:, i] < places[0][:, j]) != (places[1][:, i] < places[1][:, j])
             differing += crossed & present[:, j]
-    return differing / np.maximum(rank * (rank - 1) / 2, 1)
+    share: Floats = differing / np.maximum(rank * (rank - 1) / 2, 1)
+    return share

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.graph import TileGraph
-from data.schema import MAX_RANK, NODE_COLUMN, TILE_COLUMNS, TILE_SLOTS
+from data.schema import MAX_RANK, NODE_COLUMN, OPCODE, TILE_COLUMNS, TILE_SLOTS
 from features.opcode_classes import OPCODE_CLASSES
 from features.program import ProgramContext
 from features.tensors import TPU, Floats, Ints, Tiling
@@ -153,9 +153,24 @@ class TileContext(ProgramContext):
             pair = volumes[0] * volumes[min(1, len(volumes) - 1)]
             batch = self.batch
             sizes[0] = np.sqrt(pair / max(1.0, self.volume[self.main]) / batch)
+        elif self.graph.opcode[self.main] == OPCODE["reduce-window"]:
+            window = self.column("window_size_0", MAX_RANK)[self.main]
+            sizes[: int((window > 1).sum())] = window[window > 1]
         elif kind == "reduce" and len(self.main_operands) > 0:
             sizes[0] = self.volume[self.main_operands[0]] / max(1.0, self.volume[self.main])
         return sizes
+
+    @cached_property
+    def reduces_minor(self) -> bool:
+        """Whether a reduction sums along its operand's minor-most dimension."""
+        operands = self.main_operands
+        if self.graph.opcode[self.main] != OPCODE["reduce"] or len(operands) == 0:
+            return False
+        # the dimensions summed over stand at the end of the operand's shape if the output is its beginning
+        rank = int(self.rank[self.main])
+        minor = int(self.default_layout[operands[0], 0])
+        kept = self.dims[operands[0], :rank]
+        return minor >= rank and bool((kept == self.dims[self.main, :rank]).all())
 
     @cached_property
     def batch(self) -> float:

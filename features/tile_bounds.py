@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from data.schema import MAX_RANK, TILE_SLOTS
@@ -64,6 +66,17 @@ class TileCounts(Block):
         return np.concatenate(parts, axis=1)
 
 
+#: Elements of 32 bits in a vector register of 256 bits.
+_VECTOR: Final = 8
+
+
+def _alignment(bound: Floats) -> Floats:
+    """log2 of the largest power of two, up to 64, that divides a bound."""
+    whole = np.maximum(np.rint(bound), 1).astype(np.int64)
+    power: Floats = np.log2(np.gcd(whole, 64))
+    return power
+
+
 class TileShape(Block):
     """How a tile is proportioned: against its extents from the minor side, and against the inner tile.
 
@@ -94,6 +107,11 @@ class TileShape(Block):
         "shape__skew__log": "last output bound over the one before, log2",
         "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
         "shape__output_last0_mod16__share": "output bound of the last dimension modulo 16, over 16",
+        "shape__input_last0_alignment__log": "largest power of two (up to 64) in the last input bound, log2",
+        "shape__input_last1_alignment__log": "the same of the input bound before the last, log2",
+        "shape__output_last0_alignment__log": "the same of the last output bound, log2",
+        "shape__kernel_alignment__log": "the same of the kernel tile's volume, log2",
+        "shape__input_registers__log": "registers of 8 elements that the input (vector) tile fills, log2",
     }
 
     def compute(self, context: TileContext) -> Floats:
@@ -110,7 +128,7 @@ class TileShape(Block):
             parts[1].append(out / extent)
             parts[2].append(log2p(vector))
             parts[3].append(np.log2(out / vector))
-        last = output[:, max(0, rank - 1)]
+        last, inner_last = output[:, max(0, rank - 1)], input_[:, max(0, rank - 1)]
         before = output[:, rank - 2] if rank > 1 else np.ones(context.configs)
         volumes = np.log2(output.prod(axis=1) / input_.prod(axis=1))
         return np.stack(
@@ -118,8 +136,13 @@ class TileShape(Block):
                 *(column for group in parts for column in group),
                 volumes,
                 np.log2(last / before),
-                (input_[:, max(0, rank - 1)] % 16) / 16,
+                (inner_last % 16) / 16,
                 (last % 16) / 16,
+                _alignment(inner_last),
+                _alignment(input_[:, rank - 2] if rank > 1 else np.ones(context.configs)),
+                _alignment(last),
+                _alignment(context.tiles["kernel"].prod(axis=1)),
+                np.log2(input_.prod(axis=1) / inner_last * np.ceil(inner_last / _VECTOR)),
             ],
             axis=1,
         )

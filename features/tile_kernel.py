@@ -28,6 +28,7 @@ class Kernel(Block):
         "kernel__read_bytes__log": "bytes of the parameters",
         "kernel__intensity__log": "multiply-adds over bytes of parameters and the output",
         "kernel__parameters__log": "number of parameters",
+        "kernel__reduces_minor__flag": "1 where a reduction sums along the minor-most dimension of its operand",
         "kernel__physical__flag": "1 where bounds count hardware tiles in physical order",
     }
 
@@ -55,6 +56,7 @@ class Kernel(Block):
                     ]
                 )
             ),
+            float(context.reduces_minor),
             float(context.physical),
         ]
         return np.array(values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,9 @@ def real_data() -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _no_data_root_from_outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tests must not depend on where the developer keeps the dataset."""
+def _no_data_root_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests must not depend on where the developer keeps the dataset: the embedded sample it is."""
+    nowhere = Path(os.devnull) / "absent"
     monkeypatch.delenv("XLARANK_DATA", raising=False)
-    yield
+    monkeypatch.setattr("data.root.KAGGLE", nowhere)
+    monkeypatch.setattr("data.root.HOME", nowhere)

@@ -114,9 +114,7 @@ def program_arrays(nodes: Sequence[Node]) -> Arrays:
     }
 
 
-def layout_row(
-    output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()
-) -> np.ndarray:
+def layout_row(output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()) -> np.ndarray:
     """``(18,)`` int8: what one node takes in one configuration; slots left out stay unset (-1).
 
     >>> layout_row(output=(1, 0), kernel=(2,)).tolist()
@@ -365,9 +363,7 @@ def runtimes(draw: st.DrawFn, configs: int, *, labelled: bool = True) -> np.ndar
 
 
 @st.composite
-def tile_graphs(
-    draw: st.DrawFn, *, max_nodes: int = 6, max_configs: int = 10, labelled: bool = True
-) -> Arrays:
+def tile_graphs(draw: st.DrawFn, *, max_nodes: int = 6, max_configs: int = 10, labelled: bool = True) -> Arrays:
     """A random valid tile graph; configurations repeat."""
     nodes = draw(programs(max_nodes=max_nodes))
     bounds = st.lists(_SIZES, max_size=MAX_RANK)

@@ -1,0 +1,279 @@
+"""Stored features: one parquet file per graph, one manifest per collection and split.
+
+A row is a *distinct* configuration. Its column ``configurations`` lists the ids of all configurations that
+are identical to it, ``runtime_ns`` (and, for tiles, ``normalizer_ns``) what each of them measured; the
+other columns are the features, float32. Columns that are constant within the graph stand once, in the
+file's metadata. With polars: ``pl.read_parquet(path).explode("configurations", "runtime_ns")``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from data.collection import SPLITS, Collection
+from data.errors import FeatureStoreError
+from data.files import whole_file, write_json
+from data.graph import Graph, TileGraph
+from data.workspace import Workspace
+from features.assemble import FeatureSettings, GraphFeatures
+from features.block import Tier
+
+_METADATA: Final = b"xlarank"
+_BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
+MANIFEST: Final = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Identity of the npz file that rows were made from."""
+
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        stat = path.stat()
+        return cls(stat.st_size, stat.st_mtime_ns)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything besides the file that decides what is stored; a difference means: build again.
+
+    Attributes:
+        code_hash: `FeatureSettings.code_hash` of the kind.
+        tier, candidates: the settings behind it.
+        max_configs: rows kept per graph, 0 for all.
+        seed: of the sample that ``max_configs`` draws.
+    """
+
+    code_hash: str
+    tier: str
+    candidates: bool
+    max_configs: int
+    seed: int
+
+    def settings(self) -> FeatureSettings:
+        return FeatureSettings(Tier(self.tier), self.candidates)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphRows:
+    """Features and labels of one graph as stored.
+
+    Attributes:
+        name: the graph's name.
+        columns: graph columns, then configuration columns.
+        graph_values: ``(graph columns,)`` float32, constant within the graph.
+        rows: ``(distinct, configuration columns)`` float32.
+        group: ``(configs,)`` int64; the row of each stored configuration.
+        ids: ``(configs,)`` int64; its index in the npz file.
+        runtime: ``(configs,)`` int64 nanoseconds; 0 where withheld.
+        normalizer: ``(configs,)`` int64; 1 for layouts.
+    """
+
+    name: str
+    columns: list[str]
+    graph_values: NDArray[np.float32]
+    rows: NDArray[np.float32]
+    group: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    runtime: NDArray[np.int64]
+    normalizer: NDArray[np.int64]
+
+    @property
+    def labelled(self) -> bool:
+        return bool((self.runtime > 0).all())
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """``(configs,)`` runtime over normalizer; lower is faster."""
+        return self.runtime / self.normalizer
+
+    @property
+    def row_cost(self) -> NDArray[np.float64]:
+        """``(distinct,)`` the smallest cost of the configurations behind each row."""
+        cost = np.full(len(self.rows), np.inf)
+        np.minimum.at(cost, self.group, self.cost)
+        return cost
+
+    @property
+    def rankable(self) -> bool:
+        """Whether there is an order to find: two distinct configurations of different cost."""
+        return len(self.rows) > 1 and (not self.labelled or bool(np.ptp(self.row_cost) > 0))
+
+    def summary(self) -> dict[str, Any]:
+        """Counts for the manifest."""
+        return {
+            "configs": len(self.ids),
+            "rows": len(self.rows),
+            "labelled": self.labelled,
+            "rankable": self.rankable,
+        }
+
+    def matrix(self) -> NDArray[np.float32]:
+        """``(distinct, columns)`` float32."""
+        constant = np.broadcast_to(self.graph_values, (len(self.rows), len(self.graph_values)))
+        return np.concatenate([constant, self.rows], axis=1)
+
+
+@dataclass
+class Manifest:
+    """What a collection's split holds.
+
+    Attributes:
+        recipe: how the rows were made.
+        data_root: where from.
+        graph_columns, config_columns: names; all float32.
+        graphs: name -> counts and source of every graph that was built.
+        broken: name -> why, of every file that could not be.
+    """
+
+    recipe: Recipe
+    data_root: str
+    graph_columns: list[str]
+    config_columns: list[str]
+    graphs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> list[str]:
+        return self.graph_columns + self.config_columns
+
+
+def rows_from_graph(graph: Graph, features: GraphFeatures, keep: NDArray[np.int64] | None = None) -> GraphRows:
+    """Join features with labels; ``keep`` names the distinct configurations (sorted) to hold on to."""
+    group, ids = graph.duplicates.group, np.arange(graph.configs)
+    rows = features.rows
+    if keep is not None:
+        place = np.full(graph.duplicates.distinct, -1)
+        place[keep] = np.arange(len(keep))
+        ids = ids[place[group] >= 0]
+        group, rows = place[group[ids]], rows[keep]
+    normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
+    return GraphRows(
+        name=graph.name,
+        columns=[*features.graph_columns, *features.config_columns],
+        graph_values=np.array(list(features.graph_columns.values()), np.float32),
+        rows=rows,
+        group=group,
+        ids=ids,
+        runtime=graph.runtime[ids],
+        normalizer=normalizer[ids],
+    )
+
+
+def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> None:
+    """Write one graph's parquet file, whole or not at all."""
+    order = np.argsort(rows.group, kind="stable")
+    offsets = np.zeros(len(rows.rows) + 1, np.int32)
+    np.cumsum(np.bincount(rows.group, minlength=len(rows.rows)), out=offsets[1:])
+
+    def lists(values: NDArray[Any]) -> pa.ListArray:
+        return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[order]))
+
+    columns: dict[str, pa.Array] = {
+        "configurations": lists(rows.ids.astype(np.int32)),
+        "runtime_ns": lists(rows.runtime),
+        "normalizer_ns": lists(rows.normalizer),
+    }
+    constants = len(rows.graph_values)
+    for number, name in enumerate(rows.columns[constants:]):
+        columns[name] = pa.array(rows.rows[:, number])
+    metadata = {
+        "name": rows.name,
+        "recipe": asdict(recipe),
+        "source": asdict(source),
+        "summary": rows.summary(),
+        "graph_columns": dict(zip(rows.columns[:constants], map(float, rows.graph_values), strict=True)),
+    }
+    table = pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(metadata)})
+    with whole_file(path) as partial:
+        pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
+
+
+def read_rows(path: Path) -> GraphRows:
+    """Read one graph's parquet file; raises `FeatureStoreError`."""
+    try:
+        table = pq.read_table(path)
+        metadata = json.loads(table.schema.metadata[_METADATA])
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        raise FeatureStoreError(
+            f"{path} cannot be read ({error})", expected="stored features", do="run build-features again"
+        ) from error
+    names = [name for name in table.column_names if name not in _BOOKKEEPING]
+    rows = np.empty((table.num_rows, len(names)), np.float32)
+    for number, name in enumerate(names):
+        rows[:, number] = table.column(name).to_numpy()
+    lists = table.column("configurations").combine_chunks()
+    sizes = np.diff(lists.offsets.to_numpy())
+    flat = {name: table.column(name).combine_chunks().flatten().to_numpy() for name in _BOOKKEEPING}
+    order = np.argsort(flat["configurations"], kind="stable")
+    constants = metadata["graph_columns"]
+    return GraphRows(
+        name=metadata["name"],
+        columns=[*constants, *names],
+        graph_values=np.array(list(constants.values()), np.float32),
+        rows=rows,
+        group=np.repeat(np.arange(len(sizes)), sizes)[order],
+        ids=flat["configurations"][order].astype(np.int64),
+        runtime=flat["runtime_ns"][order],
+        normalizer=flat["normalizer_ns"][order],
+    )
+
+
+def current_summary(path: Path, recipe: Recipe, source: Source) -> dict[str, Any] | None:
+    """`GraphRows.summary` of the file in place if it is whole, from this source and by this recipe; else None."""
+    if not path.exists():
+        return None
+    try:
+        metadata = json.loads((pq.read_metadata(path).metadata or {})[_METADATA])
+        same = metadata["recipe"] == asdict(recipe) and metadata["source"] == asdict(source)
+        return dict(metadata["summary"]) if same else None
+    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        return None
+
+
+def write_manifest(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
+    write_json(workspace.features(collection, split) / MANIFEST, asdict(manifest))
+
+
+def read_manifest(workspace: Workspace, collection: Collection, split: str) -> Manifest | None:
+    """The manifest of a split, or None where nothing was built; raises `FeatureStoreError` if broken."""
+    path = workspace.features(collection, split) / MANIFEST
+    if not path.exists():
+        return None
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return Manifest(**{**value, "recipe": Recipe(**value["recipe"])})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FeatureStoreError(
+            f"{path} cannot be read ({error})", expected="a manifest", do="run build-features again"
+        ) from error
+
+
+def stored_collections(workspace: Workspace) -> list[Collection]:
+    """Collections that have a manifest for at least one split."""
+    root = workspace.root / "features"
+    found = {
+        Collection(path.relative_to(root).parts[:-2])
+        for split in SPLITS
+        for path in root.glob(f"*/**/{split}/{MANIFEST}")
+    }
+    return sorted(found)
+
+
+def load_split(workspace: Workspace, collection: Collection, split: str) -> list[GraphRows]:
+    """All graphs of a split in the order of the manifest; empty where nothing was built."""
+    manifest = read_manifest(workspace, collection, split)
+    if manifest is None:
+        return []
+    return [read_rows(workspace.graph_rows(collection, split, name)) for name in manifest.graphs]

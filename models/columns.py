@@ -1,0 +1,27 @@
+"""Which of the columns a ranker looks at."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from features.block import Scope, registered
+
+#: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
+#: anything alone and tell graphs apart); ``no_candidates``: without the transductive ones; ``alone``: neither.
+CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
+
+
+def chosen_columns(columns: list[str], choice: str) -> NDArray[np.intp]:
+    """Indices into ``columns``."""
+    if choice not in CHOICES:
+        raise ValueError(f"columns={choice!r} is not one of {CHOICES}")
+    left_out: set[str] = set()
+    for block in [*registered("layout"), *registered("tile")]:
+        graph = choice in ("no_graph", "alone") and block.scope is Scope.GRAPH
+        candidates = choice in ("no_candidates", "alone") and block.transductive
+        if graph or candidates:
+            left_out.update(block.columns)
+    return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)

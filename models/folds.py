@@ -1,0 +1,32 @@
+"""Folds that never split a program family."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+
+def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
+    """Groups held out by each fold: whole families, spread over at most ``most`` folds of even size.
+
+    With fewer families than ``most`` each is a fold of its own (leave-family-out). One family gives no
+    folds at all: there would be nothing to learn from. The assignment is deterministic: the largest
+    family goes to the emptiest fold.
+
+    >>> family_folds(["a", "b", "a", "c"], most=10)
+    [[0, 2], [1], [3]]
+    >>> family_folds(["a", "b", "a", "c"], most=2)
+    [[0, 2], [1, 3]]
+    >>> family_folds(["a", "a"], most=5)
+    []
+    """
+    sizes = Counter(families)
+    if len(sizes) < 2:
+        return []
+    folds: list[list[str]] = [[] for _ in range(min(most, len(sizes)))]
+    load = [0] * len(folds)
+    for family, size in sorted(sizes.items(), key=lambda item: (-item[1], item[0])):
+        lightest = load.index(min(load))
+        folds[lightest].append(family)
+        load[lightest] += size
+    return [[i for i, family in enumerate(families) if family in held] for held in folds]

@@ -1,0 +1,92 @@
+"""How good a ranking is. Scores and costs are both lower = faster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import kendalltau
+
+from data.graph import Kind
+
+Floats = NDArray[np.float64]
+
+#: Metrics reported per graph, in table order.
+METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
+
+
+def kendall_tau(score: Floats, cost: Floats) -> float:
+    """Kendall tau-b between two ``(configs,)`` arrays; 0 where either is constant.
+
+    >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
+    1.0
+    >>> kendall_tau(np.zeros(3), np.array([10.0, 20.0, 30.0]))
+    0.0
+    """
+    if len(cost) < 2 or np.ptp(score) == 0 or np.ptp(cost) == 0:
+        return 0.0
+    return float(kendalltau(score, cost, variant="b").statistic)
+
+
+def ordered_pair_accuracy(score: Floats, cost: Floats) -> float:
+    """Share of the pairs of different cost that are in order; a pair of equal scores counts half.
+
+    With n0 pairs, n1 of equal score, n2 of equal cost and S = concordant - discordant pairs,
+    tau-b = S / sqrt((n0 - n1)(n0 - n2)); the share is (1 + S / (n0 - n2)) / 2. (TpuGraphs paper, OPA.)
+
+    >>> round(ordered_pair_accuracy(np.array([1.0, 3.0, 2.0]), np.array([10.0, 20.0, 30.0])), 3)
+    0.667
+    """
+    pairs = len(cost) * (len(cost) - 1) / 2
+    differing = pairs - _tied_pairs(cost)
+    if differing == 0:
+        return 0.5
+    surplus = kendall_tau(score, cost) * np.sqrt((pairs - _tied_pairs(score)) * differing)
+    return float((1 + surplus / differing) / 2)
+
+
+def _tied_pairs(values: Floats) -> float:
+    counts = np.unique(values, return_counts=True)[1].astype(np.float64)
+    return float((counts * (counts - 1) / 2).sum())
+
+
+def slowdown_at(k: int, score: Floats, cost: Floats) -> float:
+    """Best cost among the k best-scored configurations over the best of all, minus 1.
+
+    >>> slowdown_at(1, np.array([1.0, 2.0]), np.array([30.0, 20.0]))
+    0.5
+    """
+    top = order_of(score)[:k]
+    return float(cost[top].min() / cost.min() - 1)
+
+
+def order_of(score: Floats) -> NDArray[np.intp]:
+    """Configurations best first; equal scores in the order of their ids."""
+    return np.argsort(score, kind="stable")
+
+
+def judge(kind: Kind, score: Floats, cost: Floats) -> dict[str, float]:
+    """All metrics of one graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles."""
+    tau, slowdown = kendall_tau(score, cost), slowdown_at(5, score, cost)
+    values = (
+        tau,
+        ordered_pair_accuracy(score, cost),
+        slowdown_at(1, score, cost),
+        slowdown,
+        tau if kind == "layout" else 1 - slowdown,
+    )
+    return dict(zip(METRICS, values, strict=True))
+
+
+def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, object]]:
+    """``{metric: {mean, std, graphs: {name: value}}}`` from ``{graph: {metric: value}}``.
+
+    The standard deviation is that of the graphs (divided by their number).
+    """
+    report: dict[str, dict[str, object]] = {}
+    for metric in METRICS:
+        graphs = {name: values[metric] for name, values in per_graph.items()}
+        column = np.array(list(graphs.values()))
+        report[metric] = {"mean": float(column.mean()), "std": float(column.std()), "graphs": graphs}
+    return report

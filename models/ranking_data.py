@@ -1,0 +1,77 @@
+"""Rows of many graphs as one matrix with group boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.errors import ModelError
+from data.family import program_family
+from features.store import GraphRows
+
+
+@dataclass(frozen=True, eq=False)
+class RankingData:
+    """Query groups for training.
+
+    Attributes:
+        rows: ``(rows, columns)`` float32.
+        cost: ``(rows,)`` lower is faster; only compared within a group.
+        indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
+        names, families: of each group.
+        columns: names of the columns of ``rows``.
+    """
+
+    rows: NDArray[np.float32]
+    cost: NDArray[np.float64]
+    indptr: NDArray[np.int64]
+    names: list[str]
+    families: list[str]
+    columns: list[str]
+
+    @property
+    def groups(self) -> int:
+        return len(self.names)
+
+    @classmethod
+    def from_graphs(cls, graphs: Sequence[GraphRows]) -> RankingData:
+        """Stack the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
+        usable = [graph for graph in graphs if graph.labelled and graph.rankable]
+        if not usable:
+            raise ModelError(
+                f"none of {len(graphs)} graphs can be learned from",
+                expected="a graph with measured runtimes and two configurations that differ",
+            )
+        for graph in usable:
+            if graph.columns != usable[0].columns:
+                raise ModelError(
+                    f"{graph.name} and {usable[0].name} have different columns", do="run build-features again"
+                )
+        return cls(
+            rows=np.concatenate([graph.matrix() for graph in usable]),
+            cost=np.concatenate([graph.row_cost for graph in usable]),
+            indptr=np.cumsum([0, *(len(graph.rows) for graph in usable)]),
+            names=[graph.name for graph in usable],
+            families=[program_family(graph.name) for graph in usable],
+            columns=usable[0].columns,
+        )
+
+    def take(self, groups: Sequence[int]) -> RankingData:
+        """Some of the groups."""
+        parts = [slice(self.indptr[g], self.indptr[g + 1]) for g in groups]
+        return RankingData(
+            rows=np.concatenate([self.rows[part] for part in parts]),
+            cost=np.concatenate([self.cost[part] for part in parts]),
+            indptr=np.cumsum([0, *(part.stop - part.start for part in parts)]),
+            names=[self.names[g] for g in groups],
+            families=[self.families[g] for g in groups],
+            columns=self.columns,
+        )
+
+    def per_group(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Apply a function to the costs of each group and join the results."""
+        bounds = zip(self.indptr[:-1], self.indptr[1:], strict=True)
+        return np.concatenate([function(self.cost[a:b]) for a, b in bounds])

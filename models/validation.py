@@ -1,0 +1,97 @@
+"""Out-of-fold scores: every graph is judged by models that never saw its family."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.graph import Kind
+from features.store import GraphRows
+from models.contract import Params
+from models.metrics import judge
+from models.ranking_data import RankingData
+from models.zoo import ranker_class
+
+#: Numbers of rounds are compared on this grid; a finer one would only fit noise.
+STEP: Final = 25
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Quality per graph along the rounds.
+
+    Attributes:
+        rounds: ``(stages,)`` numbers of rounds.
+        metrics: graph name -> metrics at each stage.
+    """
+
+    rounds: list[int]
+    metrics: dict[str, list[dict[str, float]]]
+
+    def column(self, metric: str) -> NDArray[np.float64]:
+        """``(graphs, stages)`` of one metric."""
+        return np.array([[stage[metric] for stage in stages] for stages in self.metrics.values()])
+
+    def best_stage(self) -> int:
+        """The stage of the highest mean score; the earliest of equals."""
+        return int(np.argmax(self.column("score").mean(axis=0)))
+
+    def at(self, stage: int) -> dict[str, dict[str, float]]:
+        """``{graph: {metric: value}}`` at one stage."""
+        return {name: stages[stage] for name, stages in self.metrics.items()}
+
+
+def validate_fold(
+    kind: Kind,
+    graphs: Sequence[GraphRows],
+    data: RankingData,
+    held: Sequence[int],
+    model: str,
+    params: Params,
+    *,
+    rounds: int,
+    seed: int,
+    threads: int = 0,
+) -> Curves:
+    """Learn without the held-out groups, judge those along the rounds on all their configurations.
+
+    ``graphs`` are the groups of ``data``, in its order.
+    """
+    held_set = set(held)
+    learned = [g for g in range(data.groups) if g not in held_set]
+    ranker = ranker_class(model)().fit(data.take(learned), params, rounds=rounds, seed=seed, threads=threads)
+    stages = [*range(STEP, rounds, STEP), rounds]
+    metrics: dict[str, list[dict[str, float]]] = {}
+    test = data.take(held)
+    per_stage = [_judge_stage(kind, graphs, held, test, scores) for scores in ranker.staged(test.rows, STEP)]
+    for number, g in enumerate(held):
+        metrics[data.names[g]] = [stage[number] for stage in per_stage]
+    return Curves(stages[: len(per_stage)], metrics)
+
+
+def _judge_stage(
+    kind: Kind,
+    graphs: Sequence[GraphRows],
+    held: Sequence[int],
+    test: RankingData,
+    scores: NDArray[np.float64],
+) -> list[dict[str, float]]:
+    """Metrics of each held-out graph, from the scores of its distinct rows."""
+    found = []
+    for number, g in enumerate(held):
+        rows = scores[test.indptr[number] : test.indptr[number + 1]]
+        found.append(judge(kind, rows[graphs[g].group], graphs[g].cost))
+    return found
+
+
+def join_curves(parts: Sequence[Curves]) -> Curves:
+    """Curves of several folds as one."""
+    stages = min((part.rounds for part in parts), key=len)
+    joined: dict[str, list[dict[str, float]]] = {}
+    for part in parts:
+        joined |= {name: values[: len(stages)] for name, values in part.metrics.items()}
+    return Curves(stages, joined)

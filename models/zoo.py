@@ -1,0 +1,19 @@
+"""Rankers by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from data.errors import ModelError
+from models.contract import Ranker
+from models.lambdarank import LambdaRank
+
+RANKERS: Final[dict[str, type[Ranker]]] = {LambdaRank.name: LambdaRank}
+DEFAULT: Final = LambdaRank.name
+
+
+def ranker_class(name: str) -> type[Ranker]:
+    """The class of a ranker; raises `ModelError` for an unknown name."""
+    if name not in RANKERS:
+        raise ModelError(f"{name!r} is not a model", expected=", ".join(RANKERS))
+    return RANKERS[name]

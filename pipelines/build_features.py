@@ -1,0 +1,241 @@
+"""npz files to stored rows."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.collection import Collection, GraphFile, choose, choose_splits, discover
+from data.errors import DataRootError, XlarankError
+from data.graph import Graph, read_graph
+from data.root import DataRoot
+from data.workspace import Workspace
+from features.assemble import FeatureSettings, assemble
+from features.store import (
+    Manifest,
+    Recipe,
+    Source,
+    current_summary,
+    rows_from_graph,
+    write_manifest,
+    write_rows,
+)
+from pipelines.progress import Progress, Silent
+
+#: Below this many bytes of npz, starting worker processes costs more than it saves.
+_WORTH_PROCESSES: Final = 20 * 2**20
+
+
+@dataclass
+class SplitReport:
+    """What happened to one split of a collection."""
+
+    collection: str
+    split: str
+    graphs: int = 0
+    configs: int = 0
+    rows: int = 0
+    built: int = 0
+    kept: int = 0
+    unrankable: list[str] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class BuildReport:
+    """What a build did; `broken` over all splits decides the exit code."""
+
+    splits: list[SplitReport]
+    columns: dict[str, tuple[int, int]]
+    seconds: float
+
+    @property
+    def broken(self) -> dict[str, str]:
+        return {
+            f"{part.collection} {part.split} {name}": why
+            for part in self.splits
+            for name, why in part.broken.items()
+        }
+
+
+@dataclass(frozen=True)
+class _Job:
+    file: GraphFile
+    workspace: Workspace
+    recipe: Recipe
+    settings: FeatureSettings
+
+
+def build_features(
+    data_root: DataRoot,
+    workspace: Workspace,
+    *,
+    collections: Sequence[str] = (),
+    splits: Sequence[str] = (),
+    settings: FeatureSettings | None = None,
+    max_configs: int = 0,
+    jobs: int = 0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> BuildReport:
+    """Compute and store the rows of every graph of the chosen collections and splits.
+
+    What is already stored, whole and current is kept, so an interrupted build goes on where it was. A broken
+    file is recorded and does not stop the others.
+
+    Args:
+        max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0
+            keeps all. Validation and test graphs are always whole: every configuration must be ranked.
+        jobs: processes; 0 chooses by the size of the files.
+
+    Raises `DataRootError` and `CollectionError` for input that is not there, `WorkspaceError`.
+    """
+    settings, progress = settings or FeatureSettings(), progress or Silent()
+    workspace.require_writable()
+    files = discover(data_root.npz)
+    if not files:
+        raise DataRootError(
+            f"{data_root.path} has no graph files",
+            expected="npz/layout/<source>/<search>/<split>/*.npz or npz/tile/<source>/<split>/*.npz",
+            do="check what was unpacked, or pass another --data-root",
+        )
+    wanted = set(choose(collections, (file.collection for file in files), where=str(data_root.path)))
+    chosen_splits = choose_splits(splits)
+    started = time.monotonic()
+    chosen = [file for file in files if file.collection in wanted and file.split in chosen_splits]
+    work = [_Job(file, workspace, _recipe(file, settings, max_configs, seed), settings) for file in chosen]
+    outcomes = _run(work, _processes(jobs, chosen), progress)
+    reports = _write_manifests(data_root, workspace, work, outcomes)
+    widths = {
+        kind: (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
+        for kind in sorted({file.collection.kind for file in chosen})
+    }
+    return BuildReport(reports, {str(kind): width for kind, width in widths.items()}, time.monotonic() - started)
+
+
+def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int) -> Recipe:
+    most = max_configs if file.split == "train" else 0
+    return Recipe(
+        code_hash=settings.code_hash(file.collection.kind),
+        tier=settings.tier.value,
+        candidates=settings.candidates,
+        max_configs=most,
+        seed=seed if most else 0,
+    )
+
+
+def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
+    if jobs < 0:
+        raise XlarankError(f"--jobs is {jobs}", expected="0 (automatic) or a number of processes")
+    if jobs == 0:
+        size = sum(file.path.stat().st_size for file in files if file.path.exists())
+        jobs = (os.cpu_count() or 1) if size >= _WORTH_PROCESSES else 1
+    return min(jobs, max(1, len(files)))
+
+
+def _run(work: list[_Job], processes: int, progress: Progress) -> dict[GraphFile, dict[str, Any]]:
+    """Outcome per file: counts, or ``{"broken": why}``."""
+    progress.begin("building features", len(work))
+    outcomes: dict[GraphFile, dict[str, Any]] = {}
+    try:
+        for file, outcome in _outcomes(work, processes):
+            outcomes[file] = outcome
+            progress.step(f"{file.collection} {file.split} {file.name}")
+    finally:
+        progress.end()
+    return outcomes
+
+
+def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dict[str, Any]]]:
+    if processes <= 1:
+        for job in work:
+            yield job.file, _build_one(job)
+        return
+    # Fresh interpreters: forking a process that holds the thread pools of pyarrow can hang.
+    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        futures = {pool.submit(_build_one, job): job.file for job in work}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+    except BrokenProcessPool as error:
+        raise XlarankError(
+            "a worker process died, most likely for want of memory",
+            do="run again with a smaller --jobs; graphs already built are kept",
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _build_one(job: _Job) -> dict[str, Any]:
+    try:
+        path = job.workspace.graph_rows(job.file.collection, job.file.split, job.file.name)
+        source = Source.of(job.file.path)
+        summary = current_summary(path, job.recipe, source)
+        kept = summary is not None
+        if summary is None:
+            graph = read_graph(job.file.path, job.file.collection.kind)
+            rows = rows_from_graph(graph, assemble(graph, job.settings), _sample(graph, job.recipe))
+            write_rows(path, rows, job.recipe, source)
+            summary = rows.summary()
+    except XlarankError as error:
+        return {"broken": str(error)}
+    except OSError as error:
+        return {"broken": f"{job.file.path.name} cannot be read ({error.strerror or error})"}
+    except MemoryError:
+        return {"broken": f"{job.file.path.name} does not fit into memory; run again with --jobs 1"}
+    return {**summary, "source": asdict(source), "kept": kept}
+
+
+def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
+    """Distinct configurations to keep, sorted; None for all. The draw depends on the graph's name alone."""
+    distinct = graph.duplicates.distinct
+    if not recipe.max_configs or distinct <= recipe.max_configs:
+        return None
+    rng = np.random.default_rng([recipe.seed, zlib.crc32(graph.name.encode())])
+    return np.sort(rng.choice(distinct, recipe.max_configs, replace=False)).astype(np.int64)
+
+
+def _write_manifests(
+    data_root: DataRoot,
+    workspace: Workspace,
+    work: list[_Job],
+    outcomes: dict[GraphFile, dict[str, Any]],
+) -> list[SplitReport]:
+    reports: dict[tuple[Collection, str], SplitReport] = {}
+    manifests: dict[tuple[Collection, str], Manifest] = {}
+    for job in work:
+        key = job.file.collection, job.file.split
+        if key not in reports:
+            reports[key] = SplitReport(str(job.file.collection), job.file.split)
+            manifests[key] = Manifest(
+                recipe=job.recipe,
+                data_root=str(data_root.path.resolve()),
+                graph_columns=job.settings.graph_columns(job.file.collection.kind),
+                config_columns=job.settings.config_columns(job.file.collection.kind),
+            )
+        report, manifest, outcome = reports[key], manifests[key], outcomes[job.file]
+        report.graphs += 1
+        if "broken" in outcome:
+            report.broken[job.file.name] = manifest.broken[job.file.name] = outcome["broken"]
+            continue
+        kept = outcome.pop("kept")
+        report.kept += kept
+        report.built += not kept
+        report.configs += outcome["configs"]
+        report.rows += outcome["rows"]
+        if not outcome["rankable"]:
+            report.unrankable.append(job.file.name)
+        manifest.graphs[job.file.name] = outcome
+    for (collection, split), manifest in manifests.items():
+        write_manifest(workspace, collection, split, manifest)
+    return list(reports.values())

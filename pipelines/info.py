@@ -1,0 +1,69 @@
+"""What a data root holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from data.collection import choose, discover
+from data.errors import DataRootError, XlarankError
+from data.graph import LayoutGraph, read_graph
+from data.root import DataRoot
+from pipelines.progress import Progress, Silent
+
+
+@dataclass
+class SplitInfo:
+    """Counts of one split of a collection; ``nodes`` and ``configurable`` are (smallest, largest)."""
+
+    collection: str
+    split: str
+    graphs: int = 0
+    labelled: int = 0
+    configs: int = 0
+    distinct: int = 0
+    bytes: int = 0
+    families: set[str] = field(default_factory=set)
+    nodes: list[int] = field(default_factory=list)
+    configurable: list[int] = field(default_factory=list)
+    unrankable: list[str] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+def info(
+    data_root: DataRoot, *, collections: list[str] | None = None, progress: Progress | None = None
+) -> list[SplitInfo]:
+    """Read and check every graph file and count what is there."""
+    progress = progress or Silent()
+    files = discover(data_root.npz)
+    if not files:
+        raise DataRootError(
+            f"{data_root.path} has no graph files",
+            expected="npz/layout/<source>/<search>/<split>/*.npz or npz/tile/<source>/<split>/*.npz",
+            do="check what was unpacked, or pass another --data-root",
+        )
+    wanted = set(choose(collections or [], (file.collection for file in files), where=str(data_root.path)))
+    files = [file for file in files if file.collection in wanted]
+    found: dict[tuple[str, str], SplitInfo] = {}
+    progress.begin("reading graphs", len(files))
+    for file in files:
+        key = str(file.collection), file.split
+        part = found.setdefault(key, SplitInfo(*key))
+        part.graphs += 1
+        try:
+            part.bytes += file.path.stat().st_size
+            graph = read_graph(file.path, file.collection.kind)
+        except (XlarankError, OSError, MemoryError) as error:
+            part.broken[file.name] = str(error)
+        else:
+            part.labelled += graph.labelled
+            part.configs += graph.configs
+            part.distinct += graph.duplicates.distinct
+            part.families.add(file.family)
+            part.nodes.append(graph.nodes)
+            if isinstance(graph, LayoutGraph):
+                part.configurable.append(len(graph.configurable))
+            if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
+                part.unrankable.append(file.name)
+        progress.step(f"{file.collection} {file.split} {file.name}")
+    progress.end()
+    return list(found.values())

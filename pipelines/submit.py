@@ -1,0 +1,102 @@
+"""Write the Kaggle submission for every test graph that a model can rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from data.collection import Collection
+from data.errors import CollectionError, ModelError
+from data.files import whole_file
+from data.submission import check_submission, submission_id, wanted_count, write_submission
+from data.workspace import Workspace
+from features.store import load_split, read_manifest
+from models.bundle import CARD, load_model
+from models.metrics import order_of
+from pipelines.progress import Progress, Silent
+from pipelines.training_sets import chosen_collections
+
+
+@dataclass
+class Submission:
+    """What was written.
+
+    Attributes:
+        out: the file.
+        rows: collection -> test graphs ranked.
+        left_out: collection -> why its test graphs are not in the file.
+        broken: test graphs whose files could not be read, ``collection graph`` -> why.
+    """
+
+    out: Path
+    rows: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)
+
+
+def submit(
+    workspace: Workspace,
+    out: Path,
+    *,
+    collections: Sequence[str] = (),
+    split: str = "test",
+    progress: Progress | None = None,
+) -> Submission:
+    """Rank every graph of the test split of each collection that has a trained model.
+
+    The file is checked (every id once, every configuration index exactly once or the 5 best) before it is
+    moved into place. Raises `CollectionError` when there is nothing to rank, or for a named collection
+    that has no model or no test graphs.
+    """
+    progress = progress or Silent()
+    report = Submission(out)
+    rows: dict[str, list[int]] = {}
+    configs: dict[str, int] = {}
+    chosen = chosen_collections(workspace, collections)
+    progress.begin("ranking test graphs", len(chosen))
+    for collection in chosen:
+        try:
+            _rank_collection(workspace, collection, split, report, rows, configs)
+        except (CollectionError, ModelError) as error:
+            if collections:
+                progress.end()
+                raise
+            report.left_out[str(collection)] = str(error)
+        progress.step(str(collection))
+    progress.end()
+    if not rows:
+        raise CollectionError(
+            "there is nothing to submit: " + "; ".join(f"{name}: {why}" for name, why in report.left_out.items())
+        )
+    with whole_file(out) as partial:
+        write_submission(partial, rows)
+        check_submission(partial, configs)
+    return report
+
+
+def _rank_collection(
+    workspace: Workspace,
+    collection: Collection,
+    split: str,
+    report: Submission,
+    rows: dict[str, list[int]],
+    configs: dict[str, int],
+) -> None:
+    manifest = read_manifest(workspace, collection, split)
+    if manifest is None or not (manifest.graphs or manifest.broken):
+        raise CollectionError(f"{collection} has no {split} graphs in {workspace.root}")
+    if not (workspace.model(collection) / CARD).exists():
+        raise ModelError(
+            f"{collection} has {len(manifest.graphs)} {split} graphs but no trained model", do="run train first"
+        )
+    model = load_model(workspace.model(collection))
+    model.require_rows_of(manifest)
+    report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
+    for graph in load_split(workspace, collection, split):
+        score = model.predict(graph.matrix(), graph.columns)[graph.group]
+        row_id = submission_id(collection, graph.name)
+        order = graph.ids[order_of(score)]
+        rows[row_id] = [int(config) for config in order[: wanted_count(row_id, len(order))]]
+        configs[row_id] = len(order)
+    report.rows[str(collection)] = len(manifest.graphs)

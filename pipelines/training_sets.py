@@ -1,0 +1,57 @@
+"""Rows of a collection for learning, from the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from data.collection import Collection, choose
+from data.errors import CollectionError
+from data.workspace import Workspace
+from features.store import GraphRows, Manifest, load_split, read_manifest, stored_collections
+from models.ranking_data import RankingData
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """Graphs of a collection that can be learned from, as rows and as groups (in the same order)."""
+
+    collection: Collection
+    manifest: Manifest
+    graphs: list[GraphRows]
+    data: RankingData
+
+
+def chosen_collections(workspace: Workspace, asked: Sequence[str]) -> list[Collection]:
+    """Collections with stored features; raises `CollectionError` for others."""
+    return choose(asked, stored_collections(workspace), where=f"the workspace {workspace.root}")
+
+
+def training_set(workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)) -> TrainingSet:
+    """The labelled, rankable graphs of some splits.
+
+    Raises `CollectionError` when the first split was not built or nothing in it can be learned from.
+    """
+    manifests = [read_manifest(workspace, collection, split) for split in splits]
+    manifest = manifests[0]
+    if manifest is None or not manifest.graphs:
+        raise CollectionError(
+            f"{collection} has no {splits[0]} split in {workspace.root}",
+            expected="stored features of labelled graphs",
+            do=f"run build-features with a data root that holds it, or leave {collection} out",
+        )
+    for other in manifests[1:]:
+        if other is not None and other.recipe.code_hash != manifest.recipe.code_hash:
+            raise CollectionError(
+                f"the splits of {collection} were built by different feature code or settings",
+                do="run build-features again for all splits",
+            )
+    loaded = [graph for split in splits for graph in load_split(workspace, collection, split)]
+    usable = [graph for graph in loaded if graph.labelled and graph.rankable]
+    if not usable:
+        raise CollectionError(
+            f"{collection} has {len(loaded)} graphs in {' and '.join(splits)}, none of which can be learned from",
+            expected="a graph with measured runtimes and two configurations that differ",
+            do=f"leave {collection} out",
+        )
+    return TrainingSet(collection, manifest, usable, RankingData.from_graphs(usable))

@@ -1,0 +1,261 @@
+"""Search for good parameters, by folds of program families."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from data.errors import CollectionError, WorkspaceError, XlarankError
+from data.files import whole_file, write_json
+from data.workspace import Workspace
+from models.folds import family_folds
+from models.validation import join_curves, validate_fold
+from models.zoo import DEFAULT, ranker_class
+from pipelines.progress import Progress, Silent
+from pipelines.training_sets import TrainingSet, chosen_collections, training_set
+
+if TYPE_CHECKING:
+    import optuna
+
+BEST: Final = "best.json"
+_FOLDS: Final = 5
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """The best parameters of one collection, or why there are none.
+
+    Attributes:
+        collection: its name.
+        trials: finished trials of the study, of them ``fresh`` by this call and ``pruned`` early.
+        mean, std: out-of-fold score over graphs at the best trial (tau; tiles: 1 - slowdown@5).
+        rounds, params: of the best trial.
+        skipped: the reason where nothing was tuned.
+    """
+
+    collection: str
+    trials: int = 0
+    fresh: int = 0
+    pruned: int = 0
+    mean: float = float("nan")
+    std: float = float("nan")
+    rounds: int = 0
+    params: dict[str, Any] | None = None
+    seconds: float = 0.0
+    skipped: str = ""
+
+
+def tune(
+    workspace: Workspace,
+    *,
+    trials: int,
+    collections: Sequence[str] = (),
+    model: str = DEFAULT,
+    storage: str | None = None,
+    timeout: float | None = None,
+    rounds: int = 300,
+    seed: int = 0,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> list[TuneResult]:
+    """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
+
+    The objective is the mean score over graphs, each judged by a model that never saw its family, at the
+    best number of rounds; the spread is kept beside it. A study lives in the workspace (or at ``storage``,
+    an Optuna storage URL) and goes on where it stopped. ``timeout`` is in seconds per collection.
+
+    A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
+    asked for by name or when nothing at all could be tuned.
+    """
+    if trials < 1:
+        raise XlarankError(f"--trials is {trials}", expected="1 or more")
+    ranker_class(model)
+    workspace.require_writable()
+    progress = progress or Silent()
+    results = []
+    for collection in chosen_collections(workspace, collections):
+        try:
+            data = training_set(workspace, collection)
+            folds = family_folds(data.data.families, _FOLDS)
+            if not folds:
+                raise CollectionError(
+                    f"{collection} has one program family ({data.data.families[0]}) in train",
+                    expected="two or more, to learn from one and judge by another",
+                    do="train uses default parameters for it",
+                )
+        except CollectionError as error:
+            if collections:
+                raise
+            results.append(TuneResult(str(collection), skipped=str(error)))
+            continue
+        study = _open_study(workspace, data, model, storage, seed)
+        search = _Search(study, data, folds, model, rounds, seed, threads)
+        results.append(_tune_one(workspace, search, trials, timeout, progress))
+    if all(result.skipped for result in results):
+        raise CollectionError("; ".join(result.skipped for result in results))
+    return results
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Everything one study needs."""
+
+    study: optuna.Study
+    data: TrainingSet
+    folds: list[list[int]]
+    model: str
+    rounds: int
+    seed: int
+    threads: int
+
+    def objective(self, trial: optuna.Trial) -> float:
+        import optuna
+
+        params = ranker_class(self.model).suggest(trial)
+        parts = []
+        for step, held in enumerate(self.folds):
+            parts.append(
+                validate_fold(
+                    self.data.collection.kind,
+                    self.data.graphs,
+                    self.data.data,
+                    held,
+                    self.model,
+                    params,
+                    rounds=self.rounds,
+                    seed=self.seed,
+                    threads=self.threads,
+                )
+            )
+            # Every trial sees the folds in one order, so a running mean compares like with like.
+            curves = join_curves(parts)
+            trial.report(float(curves.column("score").mean(axis=0).max()), step)
+            if step + 1 < len(self.folds) and trial.should_prune():
+                raise optuna.TrialPruned
+        stage = curves.best_stage()
+        scores = curves.column("score")[:, stage]
+        trial.set_user_attr("rounds", curves.rounds[stage])
+        trial.set_user_attr("std", float(scores.std()))
+        trial.set_user_attr("params", params)
+        trial.set_user_attr("graphs", dict(zip(curves.metrics, map(float, scores), strict=True)))
+        return float(scores.mean())
+
+
+def _open_study(
+    workspace: Workspace, data: TrainingSet, model: str, storage: str | None, seed: int
+) -> optuna.Study:
+    import optuna
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logging.getLogger("optuna").setLevel(logging.ERROR)
+    folder = workspace.study(data.collection)
+    # A study is about one set of rows: other columns or graphs are another study, in the same storage.
+    name = f"{data.collection}/{model}/{data.manifest.recipe.code_hash}/{data.data.groups}-{len(data.data.rows)}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        place: Any = storage or JournalStorage(JournalFileBackend(str(folder / "journal.log")))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            study = optuna.create_study(study_name=name, storage=place, direction="maximize", load_if_exists=True)
+            done = len(study.trials)
+            # The sampler starts anew with each call: a seed that counts what is done never repeats a draw.
+            study.sampler = optuna.samplers.TPESampler(seed=seed + done, multivariate=True, n_startup_trials=20)
+            study.pruner = optuna.pruners.MedianPruner(n_startup_trials=10, n_warmup_steps=1)
+    except OSError as error:
+        raise WorkspaceError(
+            f"cannot write the study at {folder} ({error.strerror or error})", do="pass another --workspace"
+        ) from error
+    except Exception as error:  # storages raise errors of many libraries
+        raise XlarankError(
+            f"the study storage cannot be opened ({type(error).__name__}: {error})",
+            expected="an Optuna storage URL such as sqlite:///study.db",
+            do="check --storage, or leave it out",
+        ) from error
+    return study
+
+
+def _tune_one(
+    workspace: Workspace, search: _Search, trials: int, timeout: float | None, progress: Progress
+) -> TuneResult:
+    from optuna.trial import TrialState
+
+    study, started = search.study, time.monotonic()
+    finished = (TrialState.COMPLETE, TrialState.PRUNED)
+    before = len(study.get_trials(deepcopy=False, states=finished))
+
+    def told(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
+        best = _best_or_none(study)
+        text = f"best {best.value:.4f} ± {best.user_attrs['std']:.4f}" if best and best.value is not None else ""
+        progress.step(f"{search.data.collection} {text}")
+
+    progress.begin(f"tuning {search.data.collection}", max(0, trials - before))
+    try:
+        if trials > before:
+            if before == 0:
+                study.enqueue_trial(_known(search.model), skip_if_exists=True)
+            study.optimize(search.objective, n_trials=trials - before, timeout=timeout, callbacks=[told])
+    finally:
+        progress.end()
+        _write_best(workspace.study(search.data.collection), search)
+    best = study.best_trial
+    states = [trial.state for trial in study.get_trials(deepcopy=False, states=finished)]
+    return TuneResult(
+        collection=str(search.data.collection),
+        trials=len(states),
+        fresh=len(states) - before,
+        pruned=states.count(TrialState.PRUNED),
+        mean=float(best.values[0]),
+        std=best.user_attrs["std"],
+        rounds=best.user_attrs["rounds"],
+        params=best.user_attrs["params"],
+        seconds=time.monotonic() - started,
+    )
+
+
+def _known(model: str) -> dict[str, Any]:
+    """The defaults as a first trial: tuning never ends below them."""
+    import optuna
+
+    defaults = ranker_class(model).default_params()
+    probe = optuna.trial.FixedTrial(defaults)
+    ranker_class(model).suggest(probe)
+    return {name: defaults[name] for name in probe.params}
+
+
+def _best_or_none(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
+    try:
+        return study.best_trial
+    except ValueError:  # no trial has completed yet
+        return None
+
+
+def _write_best(folder: Path, search: _Search) -> None:
+    """Leave the best parameters where `train` finds them, and all trials as a table."""
+    best = _best_or_none(search.study)
+    if best is None:
+        return
+    write_json(
+        folder / BEST,
+        {
+            "model": search.model,
+            "params": best.user_attrs["params"],
+            "rounds": best.user_attrs["rounds"],
+            "mean": best.value,
+            "std": best.user_attrs["std"],
+            "graphs": best.user_attrs["graphs"],
+            "trial": best.number,
+            "folds": [sorted({search.data.data.families[g] for g in held}) for held in search.folds],
+            "code_hash": search.data.manifest.recipe.code_hash,
+        },
+    )
+    with whole_file(folder / "trials.csv") as partial:
+        search.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state")).to_csv(
+            partial, index=False
+        )

@@ -1,0 +1,478 @@
+"""The command line: parse, call one pipeline, show the result."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
+    from rich.console import Console
+    from rich.table import Table
+
+    from data.root import DataRoot
+    from data.workspace import Workspace
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Rank compiler configurations without running them: boosted trees on TpuGraphs data.",
+)
+
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--data-root", help="Root of a TpuGraphs tree. Default: XLARANK_DATA, Kaggle, ~/data, the sample."
+    ),
+]
+Work = Annotated[Path, typer.Option("--workspace", help="Folder for everything that is written.")]
+Collections = Annotated[
+    list[str] | None,
+    typer.Option("--collection", "-c", help="layout:<source>:<search> or tile:<source>; repeatable; default all."),
+]
+Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
+Threads = Annotated[int, typer.Option(help="Threads of LightGBM; 0 takes all cores.")]
+Model = Annotated[str, typer.Option(help="Ranker to train.")]
+Json = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
+WORK = Path("work")
+
+
+@app.command()
+def info(data_root: Root = None, collection: Collections = None, json_file: Json = None) -> None:
+    """Show what the data root holds: collections, splits, counts, broken and unrankable files."""
+    from pipelines.info import info as run
+
+    root = _data_root(data_root)
+    with _progress() as progress:
+        parts = run(root, collections=collection or [], progress=progress)
+    table = _table("collection", "split", ">graphs", ">labelled", ">families", ">configurations", ">distinct",
+                   ">nodes", ">configurable", ">MB")  # fmt: skip
+    for part in parts:
+        table.add_row(
+            part.collection, part.split, f"{part.graphs:,}", f"{part.labelled:,}", f"{len(part.families):,}",
+            f"{part.configs:,}", f"{part.distinct:,}", _range(part.nodes), _range(part.configurable),
+            f"{part.bytes / 1e6:.1f}",
+        )  # fmt: skip
+    _show(table)
+    for part in parts:
+        _list(f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable)
+    broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
+    if json_file is not None:
+        _write_json(json_file, [{**vars(part), "families": sorted(part.families)} for part in parts])
+    _finish(broken)
+
+
+@app.command()
+def build_features(
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    split: Annotated[list[str] | None, typer.Option(help="train, valid or test; repeatable; default all.")] = None,
+    max_configs: Annotated[
+        int, typer.Option(min=0, help="Keep at most this many configurations of each train graph; 0 keeps all.")
+    ] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 chooses by the size of the files.")] = 0,
+    tier: Annotated[str, typer.Option(help="fast or full: which columns.")] = "full",
+    candidates: Annotated[
+        bool, typer.Option(help="With columns that look at the graph's whole candidate set (transductive).")
+    ] = True,
+    seed: Seed = 0,
+) -> None:
+    """Turn graph files into stored feature rows; goes on where it was interrupted."""
+    _build(
+        _data_root(data_root), _workspace(workspace), collection, split, max_configs, jobs, tier, candidates, seed
+    )
+
+
+@app.command()
+def tune(
+    trials: Annotated[int, typer.Option(min=1, help="Finished trials that each study shall reach.")] = 50,
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    model: Model = "lambdarank",
+    storage: Annotated[
+        str | None, typer.Option(help="Optuna storage URL; default a journal in the workspace.")
+    ] = None,
+    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds per collection.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Most boosting rounds.")] = 300,
+    seed: Seed = 0,
+    threads: Threads = 0,
+) -> None:
+    """Search parameters with Optuna on folds of program families; a second call continues."""
+    from pipelines.tune import tune as run
+
+    place = _built(data_root, workspace)
+    with _progress() as progress:
+        results = run(
+            place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
+            rounds=rounds, seed=seed, threads=threads, progress=progress,
+        )  # fmt: skip
+    table = _table(
+        "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "best parameters", ">s"
+    )
+    for result in results:
+        if result.params is None:
+            continue
+        shown = ", ".join(
+            f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
+            for name, value in result.params.items()
+        )
+        table.add_row(
+            result.collection, str(result.trials), str(result.fresh), str(result.pruned),
+            f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds), shown, f"{result.seconds:.0f}",
+        )  # fmt: skip
+    _show(table)
+    _list("not tuned", [result.skipped for result in results if result.skipped])
+
+
+@app.command()
+def train(
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    model: Model = "lambdarank",
+    seeds: Annotated[int, typer.Option(min=1, help="Boosters to average.")] = 3,
+    with_valid: Annotated[
+        bool, typer.Option("--with-valid", help="Also learn from valid, before a submission.")
+    ] = False,
+    rounds: Annotated[int, typer.Option(min=1, help="Most boosting rounds; folds choose the number.")] = 300,
+    seed: Seed = 0,
+    threads: Threads = 0,
+) -> None:
+    """Fit the final boosters, with tuned parameters where there are some."""
+    from pipelines.train import train as run
+
+    place = _built(data_root, workspace)
+    with _progress() as progress:
+        results = run(
+            place, collections=collection or (), model=model, seeds=seeds, with_valid=with_valid, rounds=rounds,
+            seed=seed, threads=threads, progress=progress,
+        )  # fmt: skip
+    table = _table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
+                   ">out-of-fold score", ">seeds", ">s")  # fmt: skip
+    for result in results:
+        if result.skipped:
+            continue
+        score = result.folds.get("score")
+        table.add_row(
+            result.collection, result.model + (" (tuned)" if result.tuned else ""), str(result.graphs),
+            f"{result.rows:,}", str(result.families), str(result.rounds), result.chosen_by,
+            f"{score['mean']:.3f} ± {score['std']:.3f}" if score else "-", str(result.seeds),
+            f"{result.seconds:.0f}",
+        )  # fmt: skip
+    _show(table)
+    for result in results:
+        if result.importance:
+            best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
+            _say(f"[dim]{result.collection} splits most on {', '.join(best)}[/dim]")
+    _list("not trained", [result.skipped for result in results if result.skipped])
+
+
+@app.command()
+def evaluate(
+    split: Annotated[str, typer.Option(help="train, valid, test, or folds for the out-of-fold scores.")] = "valid",
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    official_indices: Annotated[
+        Path | None, typer.Option(help="Folder of <source>_<search>.json: judge only the official configurations.")
+    ] = None,
+    json_file: Json = None,
+    graphs: Annotated[bool, typer.Option(help="List every graph.")] = True,
+) -> None:
+    """Score trained models on labelled graphs: per graph, mean and spread."""
+    from pipelines.evaluate import evaluate as run
+
+    place = _built(data_root, workspace)
+    with _progress() as progress:
+        found = run(place, split=split, collections=collection or (), official_indices=official_indices,
+                    progress=progress)  # fmt: skip
+    for name, metrics in found.report.items():
+        _show(_score_table(name, found.split, metrics, graphs))
+    _list("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
+    _list("note", found.notes)
+    if json_file is not None:
+        _write_json(json_file, found.report)
+
+
+@app.command()
+def submit(
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("submission.csv"),
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+) -> None:
+    """Write the Kaggle submission for the test graphs of all trained collections."""
+    from pipelines.submit import submit as run
+
+    place = _built(data_root, workspace)
+    with _progress() as progress:
+        report = run(place, out, collections=collection or (), progress=progress)
+    table = _table("collection", ">test graphs")
+    for name, count in report.rows.items():
+        table.add_row(name, str(count))
+    _show(table)
+    _say(f"wrote {report.out}: {sum(report.rows.values())} rows, checked")
+    _list("left out", [f"{name}: {why}" for name, why in report.left_out.items()])
+    _finish(report.broken)
+
+
+@app.command()
+def rank(
+    graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
+    top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
+    workspace: Work = WORK,
+    collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Rank the configurations of one graph with a trained model."""
+    from pipelines.rank import rank as run
+
+    ranking = run(_workspace(workspace), graph, collection=collection)
+    table = _table(">rank", ">configuration", ">score", ">measured ms", "identical configurations")
+    for entry in ranking.best(top):
+        runtime, twins = entry["runtime_ns"], entry["identical"]
+        table.add_row(
+            str(entry["rank"]), str(entry["configuration"]), f"{entry['score']:.4f}",
+            f"{runtime / 1e6:.4f}" if runtime else "-",
+            ", ".join(map(str, twins[:8])) + (f" and {len(twins) - 8} more" if len(twins) > 8 else ""),
+        )  # fmt: skip
+    _say(f"{ranking.graph}: {len(ranking.order):,} configurations, ranked by the model of {ranking.collection}")
+    _show(table)
+    if ranking.metrics:
+        _say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
+    if json_file is not None:
+        _write_json(json_file, ranking.as_json(top))
+
+
+@app.command()
+def demo(
+    workspace: Work = Path("work/demo"),
+    trials: Annotated[int, typer.Option(min=1, help="Tuning trials per collection.")] = 12,
+) -> None:
+    """The whole job on the embedded sample: build, tune, train, evaluate, submit, rank."""
+    from data.root import SAMPLE, find_data_root
+
+    root, place = find_data_root(SAMPLE), _workspace(workspace)
+    _headline("1. info and build-features")
+    _say("XLA:CPU-measured programs in TpuGraphs format (data/sample/README.md)")
+    _build(root, place, None, None, 0, 0, "full", True, 0)
+    _headline("2. tune")
+    tune(trials=trials, workspace=workspace)
+    _headline("3. train")
+    train(workspace=workspace)
+    _headline("4. evaluate on valid (families that were never trained on)")
+    evaluate(workspace=workspace, json_file=place.reports() / "valid.json", graphs=False)
+    _headline("5. submit")
+    submit(out=place.reports() / "submission.csv", workspace=workspace)
+    _headline("6. rank one graph")
+    rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
+
+
+def main() -> None:
+    """Run a command; problems of the user's making end in one clear line, never a traceback."""
+    from data.errors import XlarankError
+
+    try:
+        app()
+    except XlarankError as error:
+        _error(str(error))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        _error("interrupted; what was finished is kept, run the same command again to go on")
+        sys.exit(130)
+
+
+def _data_root(named: Path | None) -> DataRoot:
+    from data.root import find_data_root
+
+    root = find_data_root(named)
+    _say(f"[dim]data: {root.path} ({root.why})[/dim]")
+    return root
+
+
+def _workspace(path: Path) -> Workspace:
+    from data.workspace import Workspace
+
+    return Workspace(path)
+
+
+def _built(data_root: Path | None, workspace: Path) -> Workspace:
+    """The workspace, with features: built now where a data root is named or nothing was built yet."""
+    from features.store import stored_collections
+
+    place = _workspace(workspace)
+    if data_root is not None or not stored_collections(place):
+        _build(_data_root(data_root), place, None, None, 0, 0, "full", True, 0)
+    return place
+
+
+def _build(
+    root: DataRoot,
+    workspace: Workspace,
+    collection: list[str] | None,
+    split: list[str] | None,
+    max_configs: int,
+    jobs: int,
+    tier: str,
+    candidates: bool,
+    seed: int,
+) -> None:
+    from data.errors import XlarankError
+    from features.assemble import FeatureSettings
+    from features.block import Tier
+    from pipelines.build_features import build_features as run
+
+    if tier not in (known := [member.value for member in Tier]):
+        raise XlarankError(f"--tier is {tier!r}", expected=" or ".join(known))
+    with _progress() as progress:
+        report = run(
+            root, workspace, collections=collection or (), splits=split or (),
+            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, jobs=jobs, seed=seed,
+            progress=progress,
+        )  # fmt: skip
+    table = _table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
+    for part in report.splits:
+        table.add_row(
+            part.collection, part.split, str(part.graphs), str(part.built), str(part.kept), f"{part.configs:,}",
+            f"{part.rows:,}", str(len(part.broken)),
+        )  # fmt: skip
+    _show(table)
+    for kind, (constant, varying) in report.columns.items():
+        _say(f"{kind}: {constant} columns per graph + {varying} per configuration; {report.seconds:.1f} s in all")
+    for part in report.splits:
+        _list(f"cannot be ranked ({part.collection} {part.split}), kept for prediction", part.unrankable)
+    _finish(report.broken)
+
+
+def _score_table(collection: str, split: str, metrics: dict[str, Any], graphs: bool) -> Table:
+    from rich.table import Table
+
+    first = next(iter(metrics.values()))
+    table = Table(title=f"{collection}, {split}: {len(first['graphs'])} graphs", title_justify="left")
+    table.add_column("graph")
+    for metric in metrics:
+        table.add_column(metric, justify="right")
+    if graphs:
+        for name in first["graphs"]:
+            table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()))
+        table.add_section()
+    table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), style="bold")
+    table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
+    return table
+
+
+def _finish(broken: dict[str, str]) -> None:
+    """Name broken files and leave with an exit code that tells; everything else was done."""
+    if broken:
+        for name, why in broken.items():
+            _error(f"{name}: {why}")
+        _error(f"{len(broken)} broken file{'s' if len(broken) > 1 else ''}; the others were dealt with")
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _progress() -> Iterator[Any]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    class Bar:
+        """Shows a job of `pipelines.progress.Progress` as a bar."""
+
+        def __init__(self, bars: Progress) -> None:
+            self.bars = bars
+
+        def begin(self, what: str, total: int) -> None:
+            self.task = self.bars.add_task(what, total=total, note="")
+
+        def step(self, note: str = "") -> None:
+            self.bars.update(self.task, advance=1, note=note)
+
+        def end(self) -> None:
+            self.bars.stop_task(self.task)
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("[dim]{task.fields[note]}"),
+    )
+    with Progress(*columns, console=_console(stderr=True), refresh_per_second=4) as bars:
+        yield Bar(bars)
+
+
+def _table(*columns: str) -> Table:
+    """A table; a column that starts with > is aligned right."""
+    from rich.table import Table
+
+    table = Table()
+    for name in columns:
+        table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
+    return table
+
+
+def _console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal; wide enough for every table where the output goes to a file."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    return Console(file=stream, width=None if stream.isatty() else 150)
+
+
+def _show(table: Table) -> None:
+    if table.row_count:
+        _console().print(table)
+
+
+def _say(text: str) -> None:
+    _console().print(text, highlight=False, soft_wrap=True)
+
+
+def _headline(text: str) -> None:
+    _say(f"\n[bold]{text}[/bold]")
+
+
+def _list(title: str, lines: list[str]) -> None:
+    from rich.markup import escape
+
+    for line in lines:
+        _say(f"[yellow]{title}:[/yellow] {escape(line)}")
+
+
+def _error(text: str) -> None:
+    from rich.markup import escape
+
+    _console(stderr=True).print(f"[red]error:[/red] {escape(text)}", highlight=False, soft_wrap=True)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    from data.files import write_json
+
+    write_json(path, value)
+    _say(f"wrote {path}")
+
+
+def _range(values: list[int]) -> str:
+    if not values:
+        return "-"
+    return f"{min(values):,}" if min(values) == max(values) else f"{min(values):,}-{max(values):,}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""The configuration table against the full array it stands for, and `numpy.unique` as the oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from data import config_table
+from data.config_table import ConfigTable, code_counts
+from data.errors import GraphFileError
+from data.graph import read_graph
+from tests.graphs import layout_arrays, layout_graphs, save_npz
+
+WIDTH = 18
+
+
+@st.composite
+def full_arrays(draw: st.DrawFn, *, max_configs: int = 8, max_nodes: int = 5, pool: int = 6) -> np.ndarray:
+    """``(configs, nodes, 18)`` int8 with any entries; nodes share a pool of rows, so values repeat.
+
+    Layouts need not make sense here: the table must keep whatever is in -1..5.
+    """
+    rows = draw(hnp.arrays(np.int8, st.tuples(st.integers(1, pool), st.just(WIDTH)), elements=st.integers(-1, 5)))
+    shape = (draw(st.integers(1, max_configs)), draw(st.integers(0, max_nodes)))
+    return rows[draw(hnp.arrays(np.int64, shape, elements=st.integers(0, len(rows) - 1)))]
+
+
+def build(full: np.ndarray, cuts: tuple[int, ...] = ()) -> ConfigTable:
+    """The table of a full array that arrives in blocks cut at ``cuts``."""
+    return ConfigTable.from_blocks(np.split(full, cuts), configs=full.shape[0], nodes=full.shape[1])
+
+
+def assert_equal_tables(one: ConfigTable, other: ConfigTable) -> None:
+    for name in ("codes", "rows", "node", "start"):
+        got, want = getattr(one, name), getattr(other, name)
+        assert got.dtype == want.dtype and np.array_equal(got, want), name
+
+
+def distinct_rows(full: np.ndarray, node: int) -> set[tuple[int, ...]]:
+    return {tuple(row) for row in np.unique(full[:, node], axis=0).astype(int).tolist()}
+
+
+# What the table is --------------------------------------------------------------------------------------
+
+
+@given(full=full_arrays())
+def test_the_table_stands_for_the_full_array(full):
+    table = build(full)
+    assert (table.configs, table.nodes) == full.shape[:2]
+    assert (table.codes.dtype, table.rows.dtype, table.node.dtype) == (np.int32, np.int8, np.int32)
+    assert np.array_equal(table.rows[table.codes], full)
+    assert np.array_equal(table.node[table.codes], np.broadcast_to(np.arange(table.nodes), table.codes.shape))
+
+
+@given(full=full_arrays())
+def test_each_node_has_its_distinct_rows_once(full):
+    """Oracle: `numpy.unique` of one node at a time."""
+    table = build(full)
+    assert len(table.start) == table.nodes + 1
+    assert table.start[0] == 0 and table.start[-1] == len(table.rows)
+    for node in range(table.nodes):
+        own = slice(table.start[node], table.start[node + 1])
+        assert (table.node[own] == node).all()
+        rows = [tuple(row) for row in table.rows[own].tolist()]
+        assert len(rows) == len(set(rows))
+        assert set(rows) == distinct_rows(full, node)
+
+
+@given(full=full_arrays())
+def test_rows_are_sorted_by_node_then_by_entries(full):
+    """Within a node rows ascend as numbers in base 7 whose last entry counts most."""
+    table = build(full)
+    keys = [(int(node), *reversed(row.tolist())) for node, row in zip(table.node, table.rows, strict=True)]
+    assert keys == sorted(set(keys))
+
+
+@given(full=full_arrays(), data=st.data())
+def test_permuting_configurations_permutes_codes_only(full, data):
+    order = data.draw(st.permutations(range(len(full))))
+    table, permuted = build(full), build(full[order])
+    assert np.array_equal(permuted.codes, table.codes[order])
+    for name in ("rows", "node", "start"):
+        assert np.array_equal(getattr(permuted, name), getattr(table, name))
+
+
+@given(full=full_arrays())
+def test_repeating_configurations_changes_no_row(full):
+    table, doubled = build(full), build(np.concatenate([full, full]))
+    assert np.array_equal(doubled.rows, table.rows)
+    assert np.array_equal(doubled.codes, np.concatenate([table.codes, table.codes]))
+
+
+@given(full=full_arrays(max_nodes=4), data=st.data())
+def test_permuting_nodes_permutes_their_blocks_of_rows(full, data):
+    order = np.array(data.draw(st.permutations(range(full.shape[1]))), int)
+    table, permuted = build(full), build(full[:, order])
+    for place, node in enumerate(order):
+        theirs = permuted.rows[permuted.start[place] : permuted.start[place + 1]]
+        assert np.array_equal(theirs, table.rows[table.start[node] : table.start[node + 1]])
+
+
+def test_a_table_by_hand():
+    """Two nodes, three configurations; node 0 takes a, b, a and node 1 always takes a."""
+    a, b = np.full(WIDTH, -1), np.arange(WIDTH) % 6
+    table = build(np.array([[a, a], [b, a], [a, a]], np.float32))
+    assert table.codes.tolist() == [[0, 2], [1, 2], [0, 2]]
+    assert table.node.tolist() == [0, 0, 1]
+    assert table.start.tolist() == [0, 2, 3]
+    assert np.array_equal(table.rows, [a, b, a])
+
+
+def test_extreme_rows_survive_the_key():
+    """All 5 is the largest key, 7**18 - 1 - all 6: exact only if no digit is lost on the way."""
+    full = np.full((4, 1, WIDTH), 5, np.int8)
+    full[1] = -1
+    full[2, 0, 0] = 4  # differs from all 5 in the least significant digit
+    full[3, 0, 17] = 4
+    table = build(full)
+    assert len(table.rows) == 4
+    assert np.array_equal(table.rows[table.codes], full)
+
+
+# Ways to read the same configurations -------------------------------------------------------------------
+
+
+@given(full=full_arrays(), data=st.data())
+def test_blocks_of_any_size_give_the_same_table(full, data):
+    cuts = data.draw(st.lists(st.integers(0, len(full)), max_size=4).map(sorted))
+    assert_equal_tables(build(full, tuple(cuts)), build(full))
+
+
+@given(full=full_arrays())
+def test_one_buffer_may_carry_all_blocks(full):
+    """The stream reuses its buffer: nothing of a block may be kept."""
+
+    def blocks():
+        buffer = np.empty((1, *full.shape[1:]), full.dtype)
+        for config in full:
+            buffer[...] = config
+            yield buffer
+
+    got = ConfigTable.from_blocks(blocks(), configs=full.shape[0], nodes=full.shape[1])
+    assert_equal_tables(got, build(full))
+
+
+@pytest.mark.parametrize("dtype", ["i1", "i2", "i8", "f2", "f4", "f8", ">f4", ">i4"])
+@given(full=full_arrays())
+def test_every_dtype_gives_the_same_table(dtype, full):
+    assert_equal_tables(build(full.astype(dtype)), build(full))
+
+
+@given(full=full_arrays())
+def test_unsigned_entries_give_the_same_table(full):
+    full = np.maximum(full, 0)
+    assert_equal_tables(build(full.astype(np.uint8)), build(full))
+
+
+@given(arrays=layout_graphs(), dtype=st.sampled_from(["f4", "i1"]))
+def test_the_file_gives_the_same_table_as_the_array(next_path, arrays, dtype):
+    full = arrays["node_config_feat"].astype(dtype)
+    graph = read_graph(save_npz(next_path(), {**arrays, "node_config_feat": full}))
+    assert_equal_tables(graph.table, build(full))
+
+
+# The branches of the renumbering ------------------------------------------------------------------------
+
+
+@given(full=full_arrays(max_configs=12))
+def test_renumbering_in_small_pieces_gives_the_same_table(full):
+    expected = build(full)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(config_table, "_PIECE", 1)
+        assert_equal_tables(build(full), expected)
+
+
+@given(full=full_arrays(max_configs=2, max_nodes=8, pool=12))
+def test_renumbering_without_a_lookup_gives_the_same_table(full):
+    """Few configurations of many distinct rows leave the lookup, once its allowance is taken away."""
+    expected = build(full)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(config_table, "_PIECE", 0)
+        assert_equal_tables(build(full), expected)
+
+
+def test_the_fallback_is_taken_when_hardly_any_row_repeats(monkeypatch):
+    """8 x 12 combinations of node and row for 8 codes; the lookup must not be allocated."""
+    rng = np.random.default_rng(0)
+    full = rng.integers(-1, 6, (1, 8, WIDTH)).astype(np.int8)
+    expected = build(full)
+    called = []
+    unique = np.unique
+
+    def watched(*arguments, **options):
+        called.append(options.get("return_inverse", False))
+        return unique(*arguments, **options)
+
+    monkeypatch.setattr(config_table.np, "unique", watched)
+    build(full)
+    assert True not in called, "the lookup is small here, so it is used"
+    monkeypatch.setattr(config_table, "_PIECE", 0)
+    assert_equal_tables(build(full), expected)
+    assert True in called
+
+
+def test_many_distinct_rows_over_many_blocks():
+    """New rows arrive in every block, so the sorted keys grow and codes given earlier must stay right."""
+    rng = np.random.default_rng(1)
+    full = rng.integers(-1, 6, (60, 7, WIDTH)).astype(np.int8)
+    full[30:] = full[rng.integers(0, 30, 30)]
+    table = build(full, tuple(range(3, 60, 3)))
+    assert len(table.rows) == 30 * 7
+    assert np.array_equal(table.rows[table.codes], full)
+
+
+# Refusals -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.nan, "nan"),
+        (np.inf, "inf"),
+        (-np.inf, "-inf"),
+        (6, "6.0"),
+        (-2, "-2.0"),
+        (0.5, "0.5"),
+        (-0.25, "-0.25"),
+        (1e30, "1e+30"),
+    ],
+)
+@pytest.mark.parametrize("place", [(0, 0, 0), (5, 1, 17)])
+def test_a_bad_entry_is_refused_wherever_it_is(value, text, place):
+    full = layout_arrays()["node_config_feat"].astype(np.float64)
+    full[place] = value
+    with pytest.raises(GraphFileError) as caught:
+        build(full, (2, 4))
+    assert caught.value.got == f"node_config_feat holds {text}"
+
+
+def test_missing_configurations_are_refused():
+    full = layout_arrays()["node_config_feat"]
+    with pytest.raises(GraphFileError, match="6 configurations were read; expected 7"):
+        ConfigTable.from_blocks([full], configs=7, nodes=2)
+
+
+# Sums over the codes ------------------------------------------------------------------------------------
+
+
+@given(full=full_arrays())
+def test_counts_sum_a_quantity_of_rows_over_the_nodes(full):
+    table = build(full)
+    quantity = np.arange(1.0, len(table.rows) + 1) ** 2
+    assert table.counts.shape == (table.configs, len(table.rows))
+    assert np.allclose(table.counts @ quantity, quantity[table.codes].sum(axis=1))
+    assert set(np.unique(table.counts.toarray())) <= {0.0, 1.0}
+
+
+@given(codes=hnp.arrays(np.int32, st.tuples(st.integers(0, 6), st.integers(0, 5)), elements=st.integers(0, 3)))
+def test_equal_codes_of_a_configuration_add_up(codes):
+    expected = np.array([np.bincount(row, minlength=4) for row in codes]).reshape(len(codes), 4)
+    counts = code_counts(codes, 4)
+    assert counts.shape == expected.shape
+    assert np.array_equal(counts.toarray(), expected)
+
+
+@given(full=full_arrays(), data=st.data())
+def test_select_keeps_rows_and_takes_configurations(full, data):
+    table = build(full)
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(full) - 1))), np.intp)
+    part = table.select(chosen)
+    assert (part.configs, part.nodes) == (len(chosen), table.nodes)
+    assert np.array_equal(part.rows[part.codes], full[chosen])
+    assert part.rows is table.rows
+    assert np.array_equal(part.counts.toarray(), table.counts.toarray()[chosen])

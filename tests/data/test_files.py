@@ -1,0 +1,136 @@
+"""A file is whole or absent; what was there before survives a failure."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from data.errors import WorkspaceError
+from data.files import whole_file, write_json
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in folder.iterdir()}
+
+
+def test_the_file_appears_when_the_block_ends(tmp_path):
+    path = tmp_path / "deep" / "er" / "model.json"
+    with whole_file(path) as partial:
+        partial.write_text("new")
+        assert not path.exists()
+        assert partial.parent == path.parent, "beside its name, so that the move is atomic"
+        assert partial.suffix == ".json" and partial.name.startswith(".")
+    assert content(path.parent) == {"model.json": "new"}
+
+
+def test_an_old_file_is_there_until_the_new_one_is_whole(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text("old")
+    with whole_file(path) as partial:
+        partial.write_text("new")
+        assert path.read_text() == "old"
+    assert content(tmp_path) == {"model.json": "new"}
+
+
+@pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt(), SystemExit(1), MemoryError()])
+@pytest.mark.parametrize("old", [None, "old"])
+def test_an_error_leaves_things_as_they_were(tmp_path, error, old):
+    path = tmp_path / "model.json"
+    if old:
+        path.write_text(old)
+    with pytest.raises(type(error)), whole_file(path) as partial:
+        partial.write_text("half")
+        raise error
+    assert content(tmp_path) == ({"model.json": old} if old else {})
+
+
+def test_a_full_disk_is_reported_as_such(tmp_path):
+    path = tmp_path / "model.json"
+    path.write_text("old")
+    with pytest.raises(WorkspaceError) as caught, whole_file(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert str(path) in caught.value.got and "No space left" in caught.value.got
+    assert content(tmp_path) == {"model.json": "old"}
+
+
+@pytest.mark.xfail(reason="every OSError of the block is taken for one of writing", strict=True)
+def test_a_missing_input_is_not_blamed_on_the_output(tmp_path):
+    """The file that is missing is another one, and free space will not bring it back."""
+    with pytest.raises((OSError, WorkspaceError)) as caught, whole_file(tmp_path / "out.json") as partial:
+        partial.write_text((tmp_path / "input.json").read_text())
+    assert "input.json" in str(caught.value)
+
+
+def test_a_folder_in_place_of_the_file_is_refused(tmp_path):
+    path = tmp_path / "model.json"
+    path.mkdir()
+    with pytest.raises(WorkspaceError, match=r"cannot write .*model\.json"), whole_file(path) as partial:
+        partial.write_text("new")
+    assert [p.name for p in tmp_path.iterdir()] == ["model.json"]
+
+
+@pytest.mark.parametrize("below", ["out.json", "deep/out.json"])
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path, below):
+    (tmp_path / "file").write_text("keep me")
+    with pytest.raises(WorkspaceError) as caught, whole_file(tmp_path / "file" / below):
+        pytest.fail("the block must not run")
+    assert "cannot write" in caught.value.got
+    assert "--workspace (or --out)" in caught.value.do
+    assert content(tmp_path) == {"file": "keep me"}
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="permission bits do not bind root")
+def test_a_read_only_folder_is_refused(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o555)
+    with pytest.raises(WorkspaceError, match="Permission denied"), whole_file(folder / "out.json"):
+        pytest.fail("the block must not run")
+
+
+def test_a_file_that_the_block_removed_is_an_error_not_an_empty_file(tmp_path):
+    with pytest.raises(WorkspaceError), whole_file(tmp_path / "out.json") as partial:
+        partial.unlink()
+    assert content(tmp_path) == {}
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits are those of posix")
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_result_is_as_readable_as_any_other_new_file(tmp_path, umask, mode):
+    before = os.umask(umask)
+    try:
+        with whole_file(tmp_path / "out.json") as partial:
+            partial.write_text("x")
+        assert os.umask(umask) == umask, "the mask of the process is as before"
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "out.json").stat().st_mode) == mode
+
+
+def test_two_writers_do_not_meet(tmp_path):
+    path = tmp_path / "out.json"
+    with whole_file(path) as one, whole_file(path) as other:
+        assert one != other
+        one.write_text("one")
+        other.write_text("other")
+    assert content(tmp_path) == {"out.json": "one"}, "the outer block ends last"
+
+
+def test_json_is_written_whole(tmp_path):
+    path = tmp_path / "report.json"
+    write_json(path, {"tau": 0.5, "names": ["größe"]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"tau": 0.5, "names": ["größe"]}
+    assert path.read_text().endswith("}\n")
+
+
+@pytest.mark.parametrize("value", [{"tau": float("nan")}, {"tau": float("inf")}, {"path": object()}])
+def test_what_json_cannot_hold_leaves_the_old_report(tmp_path, value):
+    path = tmp_path / "report.json"
+    path.write_text("old")
+    with pytest.raises((ValueError, TypeError)):
+        write_json(path, value)
+    assert content(tmp_path) == {"report.json": "old"}

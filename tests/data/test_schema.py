@@ -1,0 +1,201 @@
+"""Names and positions of the format, against its documentation and against the numbers in files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from data.collection import discover
+from data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
+from data.root import SAMPLE
+from data.schema import (
+    ELEMENT_BYTES,
+    LAYOUT_COLUMNS,
+    LAYOUT_SLOTS,
+    MAX_RANK,
+    NODE_COLUMN,
+    NODE_COLUMNS,
+    OPCODE,
+    OPCODES,
+    RETIRED_OPCODES,
+    TILE_COLUMNS,
+    TILE_SLOTS,
+)
+
+#: Spread over all columns, so that one name too many or too few anywhere is seen. Positions as in the
+#: description of google-research-datasets/tpu_graphs, ids of opcodes (below) as in its hlo_opcode.h.
+POSITIONS = {
+    "is_root": 0,
+    "element_size_in_bits": 1,
+    "shape_element_type_is_invalid_type": 2,
+    "shape_element_type_is_pred": 3,
+    "shape_element_type_is_f32": 13,
+    "shape_element_type_is_bf16": 15,
+    "shape_element_type_is_token": 20,
+    "shape_dimensions_0": 21,
+    "shape_dimensions_product": 28,
+    "shape_tuple_shapes_size": 29,
+    "parameter_number": 30,
+    "dimensions_0": 31,
+    "window_size_0": 37,
+    "window_stride_0": 45,
+    "window_padding_low_0": 53,
+    "window_padding_high_0": 61,
+    "window_window_dilation_0": 69,
+    "window_base_dilation_0": 77,
+    "window_window_reversal_0": 85,
+    "window_window_reversal_true_count": 91,
+    "window_window_reversal_false_count": 92,
+    "convolution_dim_numbers_input_batch_dim": 93,
+    "convolution_dim_numbers_kernel_input_feature_dim": 99,
+    "convolution_dim_numbers_output_batch_dim": 105,
+    "convolution_dim_numbers_output_feature_dim": 106,
+    "feature_group_count": 107,
+    "batch_group_count": 108,
+    "slice_dims_start_0": 109,
+    "slice_dims_stride_0": 113,
+    "slice_dims_limit_0": 117,
+    "dynamic_slice_sizes_0": 121,
+    "padding_config_edge_padding_low_0": 125,
+    "padding_config_edge_padding_high_0": 129,
+    "is_stable": 133,
+    "layout_minor_to_major_0": 134,
+    "layout_minor_to_major_5": 139,
+}
+
+
+def test_widths_and_unique_names():
+    for columns, width in ((NODE_COLUMNS, 140), (LAYOUT_COLUMNS, 18), (TILE_COLUMNS, 24), (OPCODES, 121)):
+        assert len(columns) == len(set(columns)) == width
+    assert NODE_COLUMN == {name: i for i, name in enumerate(NODE_COLUMNS)}
+    assert OPCODE == {name: i for i, name in enumerate(OPCODES)}
+
+
+@pytest.mark.parametrize(("name", "position"), POSITIONS.items())
+def test_node_columns_are_where_the_format_puts_them(name, position):
+    assert NODE_COLUMN[name] == position
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [
+        ("unknown", 0),
+        ("abs", 1),
+        ("add", 2),
+        ("broadcast", 13),
+        ("convolution", 26),
+        ("copy", 27),
+        ("dot", 34),
+        ("fusion", 41),
+        ("parameter", 63),
+        ("reduce", 70),
+        ("reshape", 75),
+        ("trace", 97),
+        ("transpose", 98),
+        ("tuple", 100),
+        ("tuple-select", 101),
+        ("while", 102),
+        ("tan", 120),
+    ],
+)
+def test_opcodes_have_the_ids_of_the_dataset(name, number):
+    assert OPCODES[number] == name
+
+
+def test_retired_opcodes():
+    assert frozenset({97, 101}) == RETIRED_OPCODES
+
+
+def test_slots():
+    assert LAYOUT_SLOTS == ("output", "input", "kernel")
+    assert LAYOUT_COLUMNS[0] == "output_layout_0" and LAYOUT_COLUMNS[17] == "kernel_layout_5"
+    assert TILE_SLOTS == ("kernel", "output", "input")
+    assert [TILE_COLUMNS[i] for i in (0, 6, 7, 8, 23)] == [
+        "kernel_bounds_0", "kernel_bounds_sum", "kernel_bounds_product", "output_bounds_0", "input_bounds_product"
+    ]  # fmt: skip
+
+
+def test_element_bytes():
+    columns = [f"shape_element_type_is_{name}" for name in ELEMENT_BYTES]
+    assert list(NODE_COLUMNS[2:21]) == columns
+    assert {name: ELEMENT_BYTES[name] for name in ("pred", "s8", "bf16", "f32", "s64", "c128", "tuple")} == {
+        "pred": 1, "s8": 1, "bf16": 2, "f32": 4, "s64": 8, "c128": 16, "tuple": 0
+    }  # fmt: skip
+    assert sorted(set(ELEMENT_BYTES.values())) == [0, 1, 2, 4, 8, 16]
+
+
+# The numbers in files agree with the names --------------------------------------------------------------
+
+
+def check_identities(graph: LayoutGraph | TileGraph) -> None:
+    """Sums and products of real rows: wrong as soon as any column is called by its neighbour's name."""
+    feat = graph.node_feat.astype(np.float64)
+
+    def block(stem: str, width: int) -> np.ndarray:
+        return feat[:, NODE_COLUMN[f"{stem}_0"] : NODE_COLUMN[f"{stem}_0"] + width]
+
+    def at(name: str) -> np.ndarray:
+        return feat[:, NODE_COLUMN[name]]
+
+    assert (feat[:, 2:21].sum(axis=1) == 1).all(), "one element type each"
+    dims = block("shape_dimensions", MAX_RANK)
+    inside = np.arange(MAX_RANK) < tensor_ranks(graph.node_feat)[:, None]
+    assert np.array_equal(at("shape_dimensions_sum"), dims.sum(axis=1))
+    # float32 in the file: exact up to 2**24, rounded beyond.
+    np.testing.assert_allclose(at("shape_dimensions_product"), np.where(inside, dims, 1).prod(axis=1), rtol=1e-6)
+    windows = at("window_window_reversal_true_count") + at("window_window_reversal_false_count")
+    in_window = np.arange(MAX_RANK) < windows[:, None]
+    for part in ("size", "stride", "padding_low", "padding_high", "window_dilation", "base_dilation"):
+        values = block(f"window_{part}", MAX_RANK)
+        np.testing.assert_allclose(at(f"window_{part}_sum"), values.sum(axis=1), rtol=1e-6)
+        np.testing.assert_allclose(
+            at(f"window_{part}_product"), np.where(in_window, values, 1).prod(axis=1), rtol=1e-6
+        )
+    default = block("layout_minor_to_major", MAX_RANK)
+    for node in range(graph.nodes):
+        rank = int(inside[node].sum())
+        assert sorted(default[node, :rank]) == list(range(rank)), "a default layout is a permutation"
+    convolutions = graph.opcode == OPCODE["convolution"]
+    assert (at("feature_group_count")[convolutions] >= 1).all()
+    assert set(np.unique(at("is_root"))) <= {0.0, 1.0}
+    parameters = graph.opcode == OPCODE["parameter"]
+    assert (at("parameter_number")[~parameters] == 0).all()
+    assert not np.isin(np.flatnonzero(parameters), graph.edges[:, 0]).any(), "parameters consume nothing"
+    if isinstance(graph, TileGraph):
+        tiles = graph.config_feat.astype(np.float64).reshape(-1, len(TILE_SLOTS), 8)
+        assert np.array_equal(tiles[..., 6], tiles[..., :6].sum(axis=2))
+        present = tiles[..., :6].any(axis=2)
+        products = np.where(tiles[..., :6] > 0, tiles[..., :6], 1).prod(axis=2)
+        np.testing.assert_allclose(tiles[..., 7], np.where(present, products, 0), rtol=1e-6)
+
+
+SAMPLE_FILES = discover(SAMPLE / "npz")
+
+
+@pytest.mark.parametrize("file", SAMPLE_FILES[::9], ids=lambda file: f"{file.collection} {file.name}")
+def test_the_sample_agrees_with_the_names(file):
+    check_identities(read_graph(file.path, file.collection.kind))
+
+
+def test_real_files_agree_with_the_names(real_data):
+    files = discover(real_data / "npz")
+    assert files, f"no graphs below {real_data}"
+    for file in files:
+        check_identities(read_graph(file.path, file.collection.kind))
+
+
+def test_every_file_of_the_sample_is_read():
+    """Promised by the sample's README: 64 configurations each, labels withheld in test only."""
+    count: dict[tuple[str, str], int] = {}
+    for file in SAMPLE_FILES:
+        graph = read_graph(file.path, file.collection.kind)
+        assert graph.name == file.name
+        assert graph.configs == 64
+        assert graph.labelled == (file.split != "test")
+        key = (str(file.collection), file.split)
+        count[key] = count.get(key, 0) + 1
+    assert count == {
+        ("layout:cpu:random", "train"): 29, ("layout:cpu:random", "valid"): 8, ("layout:cpu:random", "test"): 11,
+        ("layout:cpu:default", "train"): 20, ("layout:cpu:default", "valid"): 9, ("layout:cpu:default", "test"): 10,
+        ("tile:cpu", "train"): 30, ("tile:cpu", "valid"): 12, ("tile:cpu", "test"): 15,
+    }  # fmt: skip

@@ -1,0 +1,103 @@
+"""Levels and cycles, against networkx and a plain depth-first search."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.topology import has_cycle, node_levels
+
+
+@st.composite
+def dags(draw: st.DrawFn) -> tuple[int, np.ndarray]:
+    """A random DAG under random node ids; edges may repeat."""
+    nodes = draw(st.integers(1, 12))
+    pair = st.tuples(st.integers(0, nodes - 1), st.integers(0, nodes - 1)).filter(lambda p: p[0] != p[1])
+    pairs = draw(st.lists(pair.map(lambda p: (max(p), min(p))), max_size=25)) if nodes > 1 else []
+    new_id = np.array(draw(st.permutations(range(nodes))))
+    return nodes, new_id[np.array(pairs, np.int64).reshape(-1, 2)]
+
+
+@st.composite
+def digraphs(draw: st.DrawFn) -> tuple[int, np.ndarray]:
+    """Any directed graph, self loops and all."""
+    nodes = draw(st.integers(1, 7))
+    end = st.integers(0, nodes - 1)
+    return nodes, np.array(draw(st.lists(st.tuples(end, end), max_size=12)), np.int64).reshape(-1, 2)
+
+
+def as_networkx(nodes: int, edges: np.ndarray) -> nx.DiGraph:
+    """Arrows point from the operand to its consumer, the way data flows."""
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(nodes))
+    graph.add_edges_from((operand, consumer) for consumer, operand in edges.tolist())
+    return graph
+
+
+def longest_paths(graph: nx.DiGraph) -> list[int]:
+    """Length of the longest path into each node, in topological order."""
+    level: dict[int, int] = {}
+    for node in nx.topological_sort(graph):
+        level[node] = max((level[operand] + 1 for operand in graph.predecessors(node)), default=0)
+    return [level[node] for node in range(len(graph))]
+
+
+@given(graph=dags())
+def test_levels_are_the_longest_paths(graph):
+    nodes, edges = graph
+    expected = longest_paths(as_networkx(nodes, edges))
+    assert node_levels(edges, nodes).tolist() == expected
+    assert max(expected) == nx.dag_longest_path_length(as_networkx(nodes, edges))
+
+
+@given(graph=dags())
+def test_a_dag_has_no_cycle(graph):
+    nodes, edges = graph
+    assert not has_cycle(edges, nodes)
+
+
+@given(graph=digraphs())
+def test_cycles_are_those_of_networkx(graph):
+    nodes, edges = graph
+    assert has_cycle(edges, nodes) == (not nx.is_directed_acyclic_graph(as_networkx(nodes, edges)))
+
+
+@given(graph=digraphs())
+def test_nodes_on_or_above_a_cycle_have_no_level(graph):
+    nodes, edges = graph
+    flow = as_networkx(nodes, edges)
+    on_cycle = {n for part in nx.strongly_connected_components(flow) if len(part) > 1 for n in part}
+    on_cycle |= {n for n in flow if flow.has_edge(n, n)}
+    above = on_cycle.union(*(nx.descendants(flow, n) for n in on_cycle))
+    levels = node_levels(edges, nodes)
+    assert set(np.flatnonzero(levels < 0)) == above
+    below = flow.subgraph(set(flow) - above)
+    for node in nx.topological_sort(below):
+        assert levels[node] == max((levels[operand] + 1 for operand in flow.predecessors(node)), default=0)
+
+
+def test_no_edges():
+    none = np.zeros((0, 2), np.int64)
+    assert node_levels(none, 3).tolist() == [0, 0, 0]
+    assert not has_cycle(none, 3)
+
+
+def test_a_repeated_edge_counts_once():
+    assert node_levels(np.array([[1, 0], [1, 0], [2, 1]]), 3).tolist() == [0, 1, 2]
+
+
+def test_a_deep_chain_does_not_recurse():
+    depth = 5000
+    edges = np.stack([np.arange(1, depth + 1), np.arange(depth)], axis=1)
+    assert node_levels(edges, depth + 1).tolist() == list(range(depth + 1))
+    # The same chain numbered the other way round leaves the short cut for sorted ids.
+    assert not has_cycle(depth - edges, depth + 1)
+    assert has_cycle(np.vstack([depth - edges, [[depth, 0]]]), depth + 1)
+
+
+def test_the_short_cut_does_not_hide_a_cycle():
+    """One edge against the order of ids is enough to look closely."""
+    assert has_cycle(np.array([[1, 0], [2, 1], [0, 2]]), 3)
+    assert has_cycle(np.array([[0, 0]]), 1)

@@ -1,0 +1,127 @@
+"""Nothing is written outside the workspace, whatever a file is called."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.collection import Collection
+from data.errors import WorkspaceError
+from data.workspace import Workspace
+
+LAYOUT = Collection.parse("layout:xla:random")
+TILE = Collection.parse("tile:cpu")
+
+ESCAPES = [
+    "", ".", "..", "../x", "a/b", "a/../../b", "/etc/passwd", "/", "a/", "\\", "a\\b", "C:\\x", "C:x",
+    ".hidden", ".partial-x", "a\nb", "a\n", "\n", "a\0b", "\0", "a\tb", "~", "~root", "a:b", "a*b", "a?b",
+    "$HOME", "`ls`", "a;b", "a|b", "a\r", " ", " a", "\u2028", "a\u200b", "\ud800",
+]  # fmt: skip
+
+
+def test_paths_repeat_the_tree_of_collections(tmp_path):
+    work = Workspace(tmp_path)
+    assert work.features(LAYOUT, "train") == tmp_path / "features/layout/xla/random/train"
+    assert work.graph_rows(TILE, "valid", "unet_3d.4x4.bf16") == (
+        tmp_path / "features/tile/cpu/valid/unet_3d.4x4.bf16.parquet"
+    )
+    assert work.study(LAYOUT) == tmp_path / "studies/layout/xla/random"
+    assert work.model(TILE) == tmp_path / "models/tile/cpu"
+    assert work.reports() == tmp_path / "reports"
+    assert list(tmp_path.iterdir()) == [], "naming a path makes nothing"
+
+
+@pytest.mark.parametrize("name", ESCAPES, ids=ascii)
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda work, name: work.graph_rows(LAYOUT, "train", name),
+        lambda work, name: work.graph_rows(LAYOUT, name, "a"),
+        lambda work, name: work.features(LAYOUT, name),
+        lambda work, name: work.features(Collection(("layout", name, "random")), "train"),
+        lambda work, name: work.study(Collection(("tile", name))),
+        lambda work, name: work.model(Collection(("tile", name))),
+    ],
+    ids=["graph", "split of rows", "split", "source", "study", "model"],
+)
+def test_names_that_try_to_leave_are_refused(ask, name):
+    with pytest.raises(WorkspaceError) as caught:
+        ask(Workspace(Path("work")), name)
+    assert "cannot be used inside the workspace" in caught.value.got
+    assert "\n" not in str(caught.value) and "\0" not in str(caught.value)
+    assert caught.value.do == "rename the file or folder"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "alexnet_train_batch_32_-3006cd0d02fa72c4",
+        "unet_3d.4x4.bf16",
+        "small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test",
+        "talking-heads_large_batch_size_16_train",
+        "cd708819d3f5103afd6460b15e74eaf3",
+        "resnet50 copy",
+        "größe",
+        "模型",
+        "a..b",
+        "-x",
+        "a=1,b=2@c+d",
+    ],
+)
+def test_honest_names_are_allowed(name):
+    path = Workspace(Path("work")).graph_rows(LAYOUT, "train", name)
+    assert path.name == f"{name}.parquet"
+    assert path.parent == Path("work/features/layout/xla/random/train")
+
+
+@given(name=st.text(max_size=12))
+def test_no_name_leaves_the_workspace(name):
+    """Whatever is allowed is one plain step below the split."""
+    work = Workspace(Path("/srv/work"))
+    try:
+        path = work.graph_rows(LAYOUT, "train", name)
+    except WorkspaceError:
+        return
+    assert os.path.normpath(path) == str(path)
+    assert path.parent == work.features(LAYOUT, "train")
+    assert os.path.basename(path) == f"{name}.parquet"
+
+
+# Whether it can be written ------------------------------------------------------------------------------
+
+
+def test_a_missing_workspace_is_made(tmp_path):
+    Workspace(tmp_path / "a" / "b").require_writable()
+    assert (tmp_path / "a" / "b").is_dir()
+    Workspace(tmp_path / "a" / "b").require_writable()
+
+
+@pytest.mark.parametrize("below", ["", "work", "deep/work"])
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path, below):
+    (tmp_path / "file").write_text("keep me")
+    target = tmp_path / "file" / below
+    with pytest.raises(WorkspaceError) as caught:
+        Workspace(target).require_writable()
+    assert str(target) in caught.value.got and "cannot be written" in caught.value.got
+    assert "--workspace" in caught.value.do
+    assert (tmp_path / "file").read_text() == "keep me"
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="permission bits do not bind root")
+@pytest.mark.parametrize("below", ["", "work"])
+def test_a_read_only_folder_is_refused(tmp_path, below):
+    folder = tmp_path / "locked"
+    folder.mkdir(mode=0o555)
+    with pytest.raises(WorkspaceError, match=r"[Pp]ermission denied"):
+        Workspace(folder / below).require_writable()
+
+
+def test_a_folder_the_system_calls_read_only_is_refused(tmp_path, monkeypatch):
+    """The same for root, with the answer of the system played."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(WorkspaceError, match="permission denied"):
+        Workspace(tmp_path).require_writable()
