@@ -84,7 +84,7 @@ def _judge_stage(
     found = []
     for number, g in enumerate(held):
         rows = scores[test.indptr[number] : test.indptr[number + 1]]
-        found.append(judge(kind, rows[graphs[g].group], graphs[g].cost))
+        found.append(judge(kind, rows[graphs[g].group], graphs[g].cost, graphs[g].group))
     return found
 
 

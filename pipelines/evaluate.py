@@ -119,7 +119,7 @@ def _evaluate_one(
 
 def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | None) -> dict[str, float]:
     scores = model.predict(graph.matrix(), graph.columns)[graph.group]
-    cost = graph.cost
+    cost, group = graph.cost, graph.group
     if configurations is not None:
         if not set(configurations) <= set(graph.ids.tolist()):
             raise CollectionError(
@@ -128,8 +128,8 @@ def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | No
                 do="leave --official-indices out",
             )
         picked = np.searchsorted(graph.ids, configurations)
-        scores, cost = scores[picked], cost[picked]
-    return judge(model.card.kind, scores, cost)
+        scores, cost, group = scores[picked], cost[picked], group[picked]
+    return judge(model.card.kind, scores, cost, group)
 
 
 def _official(folder: Path, collection: Collection) -> dict[str, list[int]]:

@@ -13,7 +13,7 @@ from data.submission import check_submission, submission_id, wanted_count, write
 from data.workspace import Workspace
 from features.store import load_split, read_manifest
 from models.bundle import CARD, load_model
-from models.metrics import order_of
+from models.metrics import order_of, top_of
 from pipelines.progress import Progress, Silent
 from pipelines.training_sets import chosen_collections
 
@@ -96,7 +96,9 @@ def _rank_collection(
     for graph in load_split(workspace, collection, split):
         score = model.predict(graph.matrix(), graph.columns)[graph.group]
         row_id = submission_id(collection, graph.name)
-        order = graph.ids[order_of(score)]
-        rows[row_id] = [int(config) for config in order[: wanted_count(row_id, len(order))]]
-        configs[row_id] = len(order)
+        wanted = wanted_count(row_id, len(graph.ids))
+        # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
+        order = top_of(wanted, score, graph.group) if collection.kind == "tile" else order_of(score)
+        rows[row_id] = [int(config) for config in graph.ids[order]]
+        configs[row_id] = len(graph.ids)
     report.rows[str(collection)] = len(manifest.graphs)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from data.collection import Collection
 from data.errors import CollectionError, XlarankError
 from data.workspace import Workspace
+from models.best_params import params_for
 from models.bundle import ModelCard, save_model
 from models.contract import Ranker
 from models.folds import family_folds
@@ -19,7 +18,6 @@ from models.validation import Curves, join_curves, validate_fold
 from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
 from pipelines.training_sets import TrainingSet, chosen_collections, training_set
-from pipelines.tune import BEST
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
 _FOLDS: Final = 10
@@ -111,7 +109,7 @@ class _Training:
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
-        params, tuned = tuned_params(self.workspace, self.data.collection, self.model)
+        params, tuned = params_for(self.workspace.study(self.data.collection), self.model)
         folds = family_folds(self.data.data.families, _FOLDS)
         progress.begin(f"training {self.data.collection}", len(folds) + self.seeds)
         try:
@@ -183,19 +181,3 @@ class _Training:
             )
             progress.step("held out " + ", ".join(sorted({self.data.data.families[g] for g in held})))
         return join_curves(parts) if parts else None
-
-
-def tuned_params(workspace: Workspace, collection: Collection, model: str) -> tuple[dict[str, Any], bool]:
-    """Parameters of the collection's study if it was about this model, else the defaults."""
-    path = workspace.study(collection) / BEST
-    defaults = ranker_class(model).default_params()
-    if not path.exists():
-        return defaults, False
-    try:
-        best = json.loads(path.read_text(encoding="utf-8"))
-        found = {**defaults, **best["params"]} if best["model"] == model else None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise XlarankError(
-            f"{path} cannot be read ({error})", expected="the best parameters", do="remove it or tune again"
-        ) from error
-    return (found, True) if found is not None else (defaults, False)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from data.errors import CollectionError, WorkspaceError, XlarankError
-from data.files import whole_file, write_json
+from data.files import whole_file
 from data.workspace import Workspace
+from models.best_params import BestParams
 from models.folds import family_folds
 from models.validation import join_curves, validate_fold
 from models.zoo import DEFAULT, ranker_class
@@ -22,7 +23,6 @@ from pipelines.training_sets import TrainingSet, chosen_collections, training_se
 if TYPE_CHECKING:
     import optuna
 
-BEST: Final = "best.json"
 _FOLDS: Final = 5
 
 
@@ -241,20 +241,17 @@ def _write_best(folder: Path, search: _Search) -> None:
     best = _best_or_none(search.study)
     if best is None:
         return
-    write_json(
-        folder / BEST,
-        {
-            "model": search.model,
-            "params": best.user_attrs["params"],
-            "rounds": best.user_attrs["rounds"],
-            "mean": best.value,
-            "std": best.user_attrs["std"],
-            "graphs": best.user_attrs["graphs"],
-            "trial": best.number,
-            "folds": [sorted({search.data.data.families[g] for g in held}) for held in search.folds],
-            "code_hash": search.data.manifest.recipe.code_hash,
-        },
-    )
+    BestParams(
+        model=search.model,
+        params=best.user_attrs["params"],
+        rounds=best.user_attrs["rounds"],
+        mean=float(best.values[0]),
+        std=best.user_attrs["std"],
+        graphs=best.user_attrs["graphs"],
+        trial=best.number,
+        folds=[sorted({search.data.data.families[g] for g in held}) for held in search.folds],
+        code_hash=search.data.manifest.recipe.code_hash,
+    ).save(folder)
     with whole_file(folder / "trials.csv") as partial:
         search.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state")).to_csv(
             partial, index=False

@@ -1,0 +1,61 @@
+"""Rows to learn from without any graph file: made by hand, with an order that is easy to learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from features.store import GraphRows
+from models.ranking_data import RankingData
+
+COLUMNS = ["size", "waste", "clash", "noise"]
+
+
+def graph_rows(
+    name: str,
+    costs: Sequence[float],
+    *,
+    features: np.ndarray | None = None,
+    copies: Sequence[int] | None = None,
+    columns: Sequence[str] = COLUMNS,
+) -> GraphRows:
+    """A stored graph: distinct row ``i`` costs ``costs[i]`` ns; ``copies[i]`` slower repeats come after all rows.
+
+    A repeat is one nanosecond slower than the one before. The first column is constant within the graph.
+    """
+    distinct = len(costs)
+    repeats = [row for row, count in enumerate(copies or [0] * distinct) for _ in range(count)]
+    group = np.array([*range(distinct), *repeats], np.int64)
+    runtime = np.array(costs, np.int64)[group]
+    for row in set(repeats):
+        later = np.flatnonzero(group == row)
+        runtime[later] += np.arange(len(later))
+    rows = np.asarray(costs, np.float32)[:, None] * np.ones((1, len(columns) - 1), np.float32)
+    return GraphRows(
+        name=name,
+        columns=list(columns),
+        graph_values=np.array([float(distinct)], np.float32),
+        rows=rows if features is None else np.asarray(features, np.float32),
+        group=group,
+        ids=np.arange(len(group), dtype=np.int64),
+        runtime=runtime,
+        normalizer=np.ones(len(group), np.int64),
+    )
+
+
+def easy_graph(name: str, configs: int, seed: int) -> GraphRows:
+    """Runtime grows with waste and with clash, on another scale in every graph; the last column is noise."""
+    rng = np.random.default_rng(seed)
+    features = rng.random((configs, 3))
+    unit = 10.0 ** rng.integers(4, 8)
+    costs = np.rint(unit * (1 + 3 * features[:, 0] + features[:, 1])).astype(np.int64)
+    return graph_rows(name, costs.tolist(), features=features)
+
+
+def easy_data(graphs: int = 6, configs: int = 60, seed: int = 0) -> RankingData:
+    """Graphs of ``easy_graph``, two of each family."""
+    names = [f"family{number // 2}__{'ab'[number % 2]}" for number in range(graphs)]
+    return RankingData.from_graphs(
+        [easy_graph(name, configs, 100 * seed + number) for number, name in enumerate(names)]
+    )

@@ -1,0 +1,55 @@
+"""Which columns a ranker looks at."""
+
+from __future__ import annotations
+
+import pytest
+
+from features.assemble import FeatureSettings
+from features.block import Scope, registered
+from models.columns import CHOICES, chosen_columns
+
+
+def names(choice: str, kind: str) -> list[str]:
+    settings = FeatureSettings()
+    columns = settings.graph_columns(kind) + settings.config_columns(kind)
+    return [columns[i] for i in chosen_columns(columns, choice)]
+
+
+def of_blocks(kind: str, *, graph: bool, candidates: bool) -> list[str]:
+    return [
+        name
+        for block in registered(kind)
+        if (graph or block.scope is not Scope.GRAPH) and (candidates or not block.transductive)
+        for name in block.columns
+    ]
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+@pytest.mark.parametrize(
+    ("choice", "graph", "candidates"),
+    [("all", True, True), ("no_graph", False, True), ("no_candidates", True, False), ("alone", False, False)],
+)
+def test_choices_leave_out_what_they_say(kind: str, choice: str, graph: bool, candidates: bool) -> None:
+    got = names(choice, kind)
+    assert got == of_blocks(kind, graph=graph, candidates=candidates)
+    assert got, "something is left to learn from"
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_every_choice_is_a_different_set(kind: str) -> None:
+    assert len({tuple(names(choice, kind)) for choice in CHOICES}) == len(CHOICES)
+
+
+def test_indices_point_into_the_columns_given() -> None:
+    """Also where the columns are those of another tier or not ours at all."""
+    constant = registered("layout")[0]
+    assert constant.scope is Scope.GRAPH
+    first = next(iter(constant.columns))
+    assert chosen_columns(["mine", first, "yours"], "no_graph").tolist() == [0, 2]
+    assert chosen_columns(["mine", first, "yours"], "all").tolist() == [0, 1, 2]
+    assert chosen_columns([], "alone").tolist() == []
+
+
+def test_an_unknown_choice_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'some' is not one of .*no_graph"):
+        chosen_columns(["mine"], "some")
