@@ -1,0 +1,58 @@
+"""The columns as a document: ``python -m features.reference`` writes FEATURES.md."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Final
+
+from data.files import whole_file
+from data.graph import Kind
+from features.block import Block, Scope, Tier, registered
+
+TARGET: Final = Path(__file__).parent.parent / "FEATURES.md"
+_INTRODUCTION: Final = """# Feature columns
+
+Generated from the block registry by `python -m features.reference`; do not edit.
+
+A column is called `block__what__how`. *Graph* columns are constant within a graph, *configuration* columns
+differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive* columns look
+at the unlabelled candidate set of the graph; `build-features --no-candidates` leaves them out.
+"""
+
+
+def markdown() -> str:
+    """The whole document."""
+    parts = [_INTRODUCTION]
+    kinds: tuple[Kind, ...] = ("layout", "tile")
+    for kind in kinds:
+        blocks = registered(kind)
+        width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
+        fast = sum(len(b.columns) for b in registered(kind, Tier.FAST))
+        parts.append(
+            f"\n## {kind.capitalize()} graphs\n\n"
+            f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
+            f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n"
+        )
+        parts += [_section(block) for block in blocks]
+    return "".join(parts)
+
+
+def _section(block: Block) -> str:
+    traits = [block.scope.value, block.tier.value, *(["transductive"] if block.transductive else [])]
+    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
+    return (
+        f"\n### {type(block).__name__} ({', '.join(traits)})\n\n"
+        f"{inspect.cleandoc(block.__doc__ or '')}\n\n"
+        f"| column | meaning |\n|---|---|\n{rows}"
+    )
+
+
+def main() -> None:
+    """Write FEATURES.md."""
+    with whole_file(TARGET) as partial:
+        partial.write_text(markdown(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
