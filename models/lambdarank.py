@@ -37,6 +37,7 @@ class LambdaRank(Ranker):
         super().__init__()
         self._booster: lgb.Booster | None = None
         self._used: NDArray[np.intp] = np.empty(0, np.intp)
+        self._threads = 0
 
     @classmethod
     def default_params(cls) -> Params:
@@ -72,7 +73,7 @@ class LambdaRank(Ranker):
         own = {**self.default_params(), **params}
         labels = data.per_group(lambda cost: relevance(cost, own["labels"]))
         order, sizes = self._query_groups(data, int(own["max_group"]), seed)
-        self.columns = data.columns
+        self.columns, self._threads = data.columns, threads
         self._used = chosen_columns(data.columns, own["columns"])
         whole = len(self._used) == len(data.columns) and len(sizes) == data.groups
         rows = data.rows if whole else data.rows[np.ix_(order, self._used)]
@@ -123,13 +124,14 @@ class LambdaRank(Ranker):
         return self._booster
 
     def _scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        return -np.asarray(self._fitted().predict(rows[:, self._used]), np.float64)
+        return -np.asarray(self._fitted().predict(rows[:, self._used], num_threads=self._threads), np.float64)
 
     def staged(self, rows: NDArray[np.float32], every: int) -> Iterator[NDArray[np.float64]]:
         booster, used = self._fitted(), rows[:, self._used]
         total = np.zeros(len(rows))
-        for start in range(0, booster.num_trees(), every):
-            total = total - np.asarray(booster.predict(used, start_iteration=start, num_iteration=every))
+        for start in range(0, max(1, booster.num_trees()), every):
+            part = booster.predict(used, start_iteration=start, num_iteration=every, num_threads=self._threads)
+            total = total - np.asarray(part)
             yield total
 
     def importance(self) -> dict[str, float]:

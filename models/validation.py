@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -68,9 +70,39 @@ def validate_fold(
     metrics: dict[str, list[dict[str, float]]] = {}
     test = data.take(held)
     per_stage = [_judge_stage(kind, graphs, held, test, scores) for scores in ranker.staged(test.rows, STEP)]
+    per_stage += per_stage[-1:] * (len(stages) - len(per_stage))  # it ran out of splits: more rounds change nothing
     for number, g in enumerate(held):
         metrics[data.names[g]] = [stage[number] for stage in per_stage]
-    return Curves(stages[: len(per_stage)], metrics)
+    return Curves(stages, metrics)
+
+
+def validate_folds(
+    kind: Kind,
+    graphs: Sequence[GraphRows],
+    data: RankingData,
+    folds: Sequence[Sequence[int]],
+    model: str,
+    params: Params,
+    *,
+    rounds: int,
+    seed: int,
+    threads: int = 0,
+) -> Generator[Curves, None, None]:
+    """`validate_fold` for each fold, in order; ``threads`` (0: all cores) folds at a time.
+
+    One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
+    own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun.
+    """
+
+    def run(held: Sequence[int]) -> Curves:
+        return validate_fold(kind, graphs, data, held, model, params, rounds=rounds, seed=seed, threads=1)
+
+    pool = ThreadPoolExecutor(min(threads or os.cpu_count() or 1, max(1, len(folds))))
+    try:
+        for future in [pool.submit(run, held) for held in folds]:
+            yield future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _judge_stage(
@@ -89,9 +121,8 @@ def _judge_stage(
 
 
 def join_curves(parts: Sequence[Curves]) -> Curves:
-    """Curves of several folds as one."""
-    stages = min((part.rounds for part in parts), key=len)
+    """Curves of several folds, all over the same rounds, as one."""
     joined: dict[str, list[dict[str, float]]] = {}
     for part in parts:
-        joined |= {name: values[: len(stages)] for name, values in part.metrics.items()}
-    return Curves(stages, joined)
+        joined |= part.metrics
+    return Curves(parts[0].rounds, joined)

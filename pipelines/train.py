@@ -14,7 +14,7 @@ from models.bundle import ModelCard, save_model
 from models.contract import Ranker
 from models.folds import family_folds
 from models.metrics import summarise
-from models.validation import Curves, join_curves, validate_fold
+from models.validation import Curves, join_curves, validate_folds
 from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
 from pipelines.training_sets import TrainingSet, chosen_collections, training_set
@@ -164,20 +164,19 @@ class _Training:
         )
 
     def _validate(self, folds: list[list[int]], params: dict[str, Any], progress: Progress) -> Curves | None:
+        found = validate_folds(
+            self.data.collection.kind,
+            self.data.graphs,
+            self.data.data,
+            folds,
+            self.model,
+            params,
+            rounds=self.rounds,
+            seed=self.seed,
+            threads=self.threads,
+        )
         parts = []
-        for held in folds:
-            parts.append(
-                validate_fold(
-                    self.data.collection.kind,
-                    self.data.graphs,
-                    self.data.data,
-                    held,
-                    self.model,
-                    params,
-                    rounds=self.rounds,
-                    seed=self.seed,
-                    threads=self.threads,
-                )
-            )
+        for held, part in zip(folds, found, strict=True):
+            parts.append(part)
             progress.step("held out " + ", ".join(sorted({self.data.data.families[g] for g in held})))
         return join_curves(parts) if parts else None

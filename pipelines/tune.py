@@ -15,7 +15,7 @@ from data.files import whole_file
 from data.workspace import Workspace
 from models.best_params import BestParams
 from models.folds import family_folds
-from models.validation import join_curves, validate_fold
+from models.validation import join_curves, validate_folds
 from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
 from pipelines.training_sets import TrainingSet, chosen_collections, training_set
@@ -118,24 +118,24 @@ class _Search:
 
         params = ranker_class(self.model).suggest(trial)
         parts = []
-        for step, held in enumerate(self.folds):
-            parts.append(
-                validate_fold(
-                    self.data.collection.kind,
-                    self.data.graphs,
-                    self.data.data,
-                    held,
-                    self.model,
-                    params,
-                    rounds=self.rounds,
-                    seed=self.seed,
-                    threads=self.threads,
-                )
-            )
+        found = validate_folds(
+            self.data.collection.kind,
+            self.data.graphs,
+            self.data.data,
+            self.folds,
+            self.model,
+            params,
+            rounds=self.rounds,
+            seed=self.seed,
+            threads=self.threads,
+        )
+        for step, part in enumerate(found):
+            parts.append(part)
             # Every trial sees the folds in one order, so a running mean compares like with like.
             curves = join_curves(parts)
             trial.report(float(curves.column("score").mean(axis=0).max()), step)
             if step + 1 < len(self.folds) and trial.should_prune():
+                found.close()
                 raise optuna.TrialPruned
         stage = curves.best_stage()
         scores = curves.column("score")[:, stage]
@@ -192,6 +192,8 @@ def _tune_one(
 
     def told(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
         best = _best_or_none(study)
+        if best is not None and best.number == trial.number:
+            _write_best(workspace.study(search.data.collection), search)  # a killed search leaves its best
         text = f"best {best.value:.4f} ± {best.user_attrs['std']:.4f}" if best and best.value is not None else ""
         progress.step(f"{search.data.collection} {text}")
 
