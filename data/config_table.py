@@ -22,15 +22,9 @@ from data.errors import GraphFileError
 from data.schema import LAYOUT_COLUMNS, MAX_RANK
 
 _WIDTH = len(LAYOUT_COLUMNS)
-#: A layout entry is -1 (unset) or a dimension 0..5: seven values, so a row is a number in base 7.
+#: A layout entry is -1 (unset) or a dimension 0..5: seven values, so a row is a number in base 7, and
+#: 18 digits of it fit into 64 bits.
 _BASE = MAX_RANK + 1
-#: Six digits in base 7 stay exact in float32, all eighteen in float64, so two products make the key.
-_DIGITS = np.zeros((_WIDTH, 3), np.float32)
-for _entry in range(_WIDTH):
-    _DIGITS[_entry, _entry // MAX_RANK] = _BASE ** (_entry % MAX_RANK)
-_GROUPS = np.array([float(_BASE ** (MAX_RANK * g)) for g in range(3)])
-#: Key of the row whose entries are all zero, counted from the all -1 row.
-_OFFSET = float(sum(_BASE**i for i in range(_WIDTH)))
 #: Renumbering works on pieces of about this many codes, to stay inside the cache.
 _PIECE = 1 << 20
 
@@ -79,8 +73,8 @@ class ConfigTable:
 
         Raises `GraphFileError` when an entry is not a whole number from -1 to 5.
         """
-        keys = np.empty(0, np.float64)  # distinct rows of all nodes so far, sorted
-        seen = np.empty(0, np.float64)  # the same in order of arrival: what the codes point to
+        keys = np.empty(0, np.int64)  # distinct rows of all nodes so far, sorted
+        seen = np.empty(0, np.int64)  # the same in order of arrival: what the codes point to
         order = np.empty(0, np.int32)  # keys[i] == seen[order[i]]
         codes = np.empty((configs, nodes), np.int32)
         done = 0
@@ -103,7 +97,7 @@ class ConfigTable:
         return cls._renumber(codes, seen)
 
     @classmethod
-    def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.float64]) -> ConfigTable:
+    def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.int64]) -> ConfigTable:
         """Turn indices into ``keys`` (shared by all nodes) into codes of (node, row), in place."""
         configs, nodes = codes.shape
         rank = np.empty(len(keys), np.int64)
@@ -137,8 +131,8 @@ def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
     return sparse.csr_array((np.ones(codes.size), codes.reshape(-1), indptr), shape=(configs, width))
 
 
-def _row_keys(block: NDArray[Any]) -> NDArray[np.float64]:
-    """One exact number per row of 18 entries, ``(configs * nodes,)``."""
+def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
+    """One number per row of 18 entries, ``(configs * nodes,)``: its digits in base 7, the first one lowest."""
     low, high = (block.min(), block.max()) if block.size else (-1, -1)
     if not (low >= -1 and high < MAX_RANK):  # written so that a NaN fails too
         bad = low if not low >= -1 else high
@@ -147,14 +141,21 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.float64]:
         whole = block.astype(np.int8)
         if not np.array_equal(whole, block):
             raise GraphFileError(f"node_config_feat holds {block[whole != block][0]}", expected="whole numbers")
-    entries = block.reshape(-1, _WIDTH).astype(np.float32, copy=False)
-    key: NDArray[np.float64] = (entries @ _DIGITS).astype(np.float64) @ _GROUPS
+    else:
+        whole = block
+    # Two digits at a time: a row of 18 bytes is read as 9 little-endian numbers low + 256 * high.
+    pairs = np.ascontiguousarray(whole + np.int8(1)).reshape(-1, _WIDTH).view("<u2")
+    digits = pairs - (256 - _BASE) * (pairs >> 8)
+    key = digits[:, -1].astype(np.int64)
+    for place in range(_WIDTH // 2 - 2, -1, -1):
+        key *= _BASE * _BASE
+        key += digits[:, place]
     return key
 
 
-def _rows_of(keys: NDArray[np.float64]) -> NDArray[np.int8]:
+def _rows_of(keys: NDArray[np.int64]) -> NDArray[np.int8]:
     """Undo `_row_keys`: ``(R, 18)``."""
-    left = (keys + _OFFSET).astype(np.int64)
+    left = keys
     rows = np.empty((len(keys), _WIDTH), np.int8)
     for entry in range(_WIDTH):
         left, digit = np.divmod(left, _BASE)

@@ -22,20 +22,26 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
     [0, 0, 1, 2]
     """
-    order = np.argsort(edges[:, 1], kind="stable")
-    consumers = edges[order, 0]
-    first = np.searchsorted(edges[order, 1], np.arange(nodes + 1))
-    missing = np.bincount(edges[:, 0], minlength=nodes)
+    pairs = np.unique(edges[:, 1] * nodes + edges[:, 0])  # by operand; an edge given twice counts once
+    consumers = pairs % nodes
+    first = np.searchsorted(pairs // nodes, np.arange(nodes + 1))
+    missing = np.bincount(consumers, minlength=nodes)
     level = np.full(nodes, -1, np.int64)
     frontier = np.flatnonzero(missing == 0)
     depth = 0
     while len(frontier):
         level[frontier] = depth
+        depth += 1
+        if len(frontier) == 1:  # deep programs are mostly chains: their consumers need no merging
+            at = frontier[0]
+            reached = consumers[first[at] : first[at + 1]]
+            missing[reached] -= 1
+            frontier = reached[missing[reached] == 0]
+            continue
         sizes = first[frontier + 1] - first[frontier]
         ends = np.cumsum(sizes)
         offsets = np.arange(ends[-1]) - np.repeat(ends - sizes, sizes)
         reached = consumers[np.repeat(first[frontier], sizes) + offsets]
         np.subtract.at(missing, reached, 1)
         frontier = np.unique(reached[missing[reached] == 0])
-        depth += 1
     return level

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class RankerContract:
     def model(self) -> str:
         raise NotImplementedError("a subclass names the model")
 
-    @pytest.fixture(scope="class")
+    @pytest.fixture
     def data(self) -> RankingData:
         return easy_data()
 
@@ -131,18 +132,19 @@ class RankerContract:
         (only,) = ranker.staged(data.rows, 25)
         assert np.allclose(only, ranker.predict(data.rows, COLUMNS), rtol=1e-6, atol=1e-9)
 
+    @pytest.mark.parametrize("use", ["predict", "staged", "importance", "save"])
     def test_before_fit_it_says_that_it_was_not_trained(
-        self, model: str, data: RankingData, tmp_path: Path
+        self, model: str, data: RankingData, tmp_path: Path, use: str
     ) -> None:
         ranker = ranker_class(model)()
-        for use in (
-            lambda: ranker.predict(data.rows, COLUMNS),
-            lambda: list(ranker.staged(data.rows, 5)),
-            lambda: ranker.importance(),
-            lambda: ranker.save(tmp_path),
-        ):
-            with pytest.raises(ModelError, match="was not trained"):
-                use()
+        calls: dict[str, Callable[[], object]] = {
+            "predict": lambda: ranker.predict(data.rows, COLUMNS),
+            "staged": lambda: list(ranker.staged(data.rows, 5)),
+            "importance": ranker.importance,
+            "save": lambda: ranker.save(tmp_path),
+        }
+        with pytest.raises(ModelError, match="was not trained"):
+            calls[use]()
 
     def test_load_from_an_empty_folder(self, model: str, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match="cannot be read"):

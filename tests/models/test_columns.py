@@ -51,5 +51,5 @@ def test_indices_point_into_the_columns_given() -> None:
 
 
 def test_an_unknown_choice_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="'some' is not one of .*no_graph"):
+    with pytest.raises(ValueError, match=r"'some' is not one of .*no_graph"):
         chosen_columns(["mine"], "some")

@@ -17,6 +17,7 @@ from models.metrics import (
     ordered_pair_accuracy,
     slowdown_at,
     summarise,
+    top_of,
 )
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
@@ -76,6 +77,38 @@ def test_ordered_pair_accuracy_equals_the_count_of_pairs(ranking: tuple[np.ndarr
 @given(rankings(), st.integers(1, 14))
 def test_slowdown_is_that_of_the_best_of_the_first_k(ranking: tuple[np.ndarray, np.ndarray], k: int) -> None:
     assert slowdown_at(k, *ranking) == pytest.approx(slowdown_by_sorting(k, *ranking), abs=1e-12)
+
+
+def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
+    best_first = sorted(range(len(score)), key=lambda config: (score[config], config))
+    tried: list[int] = []
+    while len(tried) < min(k, len(score)):
+        left = [config for config in best_first if config not in tried]
+        new = [config for config in left if all(group[config] != group[other] for other in tried)]
+        tried.append((new or left)[0])
+    return tried
+
+
+@given(rankings(), st.integers(1, 14), st.lists(st.integers(0, 4), min_size=12, max_size=12))
+def test_a_second_identical_configuration_is_tried_after_all_distinct_ones(
+    ranking: tuple[np.ndarray, np.ndarray], k: int, groups: list[int]
+) -> None:
+    score, cost = ranking
+    group = np.array(groups[: len(score)])
+    top = top_of(k, score, group)
+    assert top.tolist() == tries_one_by_one(k, score, group)
+    assert slowdown_at(k, score, cost, group) == pytest.approx(cost[top].min() / cost.min() - 1)
+    assert top_of(k, score).tolist() == order_of(score)[:k].tolist()
+
+
+def test_five_tries_of_a_tile_all_differ() -> None:
+    """Four copies of a bad choice are scored best; the sixth configuration is the fastest."""
+    score = np.array([1.0, 1.0, 1.0, 1.0, 2.0, 3.0])
+    cost = np.array([9.0, 9.0, 9.0, 9.0, 8.0, 2.0])
+    group = np.array([0, 0, 0, 0, 1, 2])
+    assert judge("tile", score, cost)["slowdown@5"] == 3.0
+    assert judge("tile", score, cost, group)["slowdown@5"] == 0.0
+    assert judge("tile", score, cost, group)["tau"] == judge("tile", score, cost)["tau"]
 
 
 @given(rankings(smallest=2))

@@ -1,0 +1,138 @@
+"""Arithmetic on shapes and layouts against the obvious way to do it, one tensor at a time."""
+
+from __future__ import annotations
+
+import itertools
+from math import ceil, prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.schema import MAX_RANK
+from features.tensors import (
+    TPU,
+    Tiling,
+    complete_layout,
+    largest_not_minor,
+    minor_sizes,
+    padding_waste,
+    permutation_distance,
+    volume,
+)
+
+_SIZES = st.sampled_from((1, 2, 3, 7, 8, 9, 16, 100, 127, 128, 129, 256, 1000))
+_TILINGS = st.builds(Tiling, sublanes=st.sampled_from((1, 2, 8, 16)), lanes=st.sampled_from((1, 4, 128)))
+Tensor = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+
+
+@st.composite
+def tensors(draw: st.DrawFn) -> list[Tensor]:
+    """Tensors of mixed rank as (dimensions, one full layout, another one)."""
+    found = []
+    for _ in range(draw(st.integers(1, 6))):
+        dims = draw(st.lists(_SIZES, max_size=MAX_RANK))
+        order = st.permutations(range(len(dims))).map(tuple)
+        found.append((tuple(dims), draw(order), draw(order)))
+    return found
+
+
+def padded(rows: list[tuple[int, ...]], fill: int) -> np.ndarray:
+    return np.array([[*row, *[fill] * (MAX_RANK - len(row))] for row in rows], np.int64).reshape(-1, MAX_RANK)
+
+
+def arrays(found: list[Tensor]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Dimensions, one layout and the other as the code wants them."""
+    dims, one, other = ([tensor[part] for tensor in found] for part in range(3))
+    return padded(dims, 0), padded(one, -1), padded(other, -1)
+
+
+@given(found=tensors())
+def test_volume_is_the_product_of_the_dimensions(found):
+    dims, _, _ = arrays(found)
+    rank = np.array([len(tensor[0]) for tensor in found])
+    assert volume(dims, rank).tolist() == [prod(tensor[0]) for tensor in found]
+
+
+def test_a_dimension_of_size_0_leaves_no_elements():
+    assert volume(padded([(4, 0, 8)], 0), np.array([3])).tolist() == [0.0]
+
+
+@given(found=tensors(), data=st.data())
+def test_a_partial_layout_keeps_its_dimensions_in_front(found, data):
+    _, given_full, default = arrays(found)
+    expected, partial = [], given_full.copy()
+    for row, (_, order, other) in enumerate(found):
+        named = order[: data.draw(st.integers(0, len(order)))]
+        partial[row, len(named) :] = -1
+        expected.append((*named, *(dimension for dimension in other if dimension not in named)))
+    completed = complete_layout(partial, default)
+    assert np.array_equal(completed, padded(expected, -1))
+
+
+def test_no_layout_of_no_tensor_stays_empty():
+    nothing = padded([()], -1)
+    assert complete_layout(nothing, nothing).tolist() == nothing.tolist()
+    assert complete_layout(nothing[:0], nothing[:0]).shape == (0, MAX_RANK)
+
+
+@given(found=tensors())
+def test_minor_sizes_are_those_of_the_first_two_dimensions_named(found):
+    dims, layout, _ = arrays(found)
+    minor, second = minor_sizes(dims, layout)
+    for row, (sizes, order, _) in enumerate(found):
+        in_order = [*(sizes[dimension] for dimension in order), 1, 1]
+        assert (minor[row], second[row]) == (in_order[0], in_order[1])
+
+
+@given(found=tensors(), tiling=_TILINGS)
+def test_waste_is_memory_taken_over_memory_needed(found, tiling):
+    dims, layout, _ = arrays(found)
+    waste = padding_waste(dims, layout, tiling)
+    for row, (sizes, order, _) in enumerate(found):
+        stored = list(sizes)
+        for dimension, multiple in zip(order, (tiling.lanes, tiling.sublanes), strict=False):
+            stored[dimension] = ceil(sizes[dimension] / multiple) * multiple
+        assert waste[row] == pytest.approx(prod(stored) / prod(sizes) - 1, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("dims", "layout", "waste"),
+    [
+        ((8, 128), (1, 0), 0),
+        ((8, 128), (0, 1), 15),  # 8 -> 128
+        ((9, 129), (1, 0), (16 * 256) / (9 * 129) - 1),
+        ((1000,), (0,), 1024 / 1000 - 1),  # rank 1: lanes only
+        ((), (), 0),
+        ((2, 3, 1), (2, 1, 0), 128 * 8 / 3 - 1),  # 1 -> 128, 3 -> 8
+    ],
+)
+def test_waste_under_the_tile_of_a_tpu(dims, layout, waste):
+    assert (TPU.sublanes, TPU.lanes) == (8, 128)
+    assert padding_waste(padded([dims], 0), padded([layout], -1)).tolist() == pytest.approx([waste])
+
+
+@given(found=tensors())
+def test_a_violation_is_a_larger_dimension_than_the_minor_most(found):
+    dims, layout, _ = arrays(found)
+    expected = [any(size > sizes[order[0]] for size in sizes) if order else False for sizes, order, _ in found]
+    assert largest_not_minor(dims, layout).tolist() == expected
+
+
+@given(found=tensors())
+def test_distance_counts_pairs_in_another_order(found):
+    _, one, other = arrays(found)
+    distance = permutation_distance(one, other)
+    for row, (_, left, right) in enumerate(found):
+        pairs = list(itertools.combinations(range(len(left)), 2))
+        crossed = [(left.index(a) < left.index(b)) != (right.index(a) < right.index(b)) for a, b in pairs]
+        assert distance[row] == pytest.approx(np.mean(crossed) if pairs else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "distance"),
+    [((0, 1, 2), (0, 1, 2), 0), ((0, 1, 2), (1, 0, 2), 1 / 3), ((3, 2, 1, 0), (0, 1, 2, 3), 1), ((0,), (0,), 0)],
+)
+def test_distances_known_by_heart(one, other, distance):
+    assert permutation_distance(padded([one], -1), padded([other], -1)).tolist() == pytest.approx([distance])

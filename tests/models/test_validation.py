@@ -1,0 +1,199 @@
+"""Out-of-fold scores: nothing of a held-out family may be learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Timer
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from features.store import GraphRows
+from models.contract import Params, Ranker
+from models.folds import family_folds
+from models.metrics import judge
+from models.ranking_data import RankingData
+from models.validation import Curves, join_curves, validate_fold, validate_folds
+from models.zoo import RANKERS
+from tests.models.rows import easy_graph, graph_rows
+
+
+class Spy(Ranker):
+    """Remembers what it was fitted on; its score is waste, minus clash for every stage after the first."""
+
+    name = "spy"
+    fits: ClassVar[list[tuple[RankingData, Params, dict[str, Any]]]] = []
+
+    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
+        self.fits.append((data, params, {"rounds": rounds, "seed": seed, "threads": threads}))
+        self.columns, self._stages = data.columns, -(-rounds // 25)
+        return self
+
+    def staged(self, rows: NDArray[np.float32], every: int) -> Iterator[NDArray[np.float64]]:
+        for stage in range(self._stages):
+            yield (rows[:, 1] - stage * rows[:, 2]).astype(np.float64)
+
+    @classmethod
+    def default_params(cls) -> Params:
+        return {}
+
+    @classmethod
+    def suggest(cls, trial: Any) -> Params:
+        return {}
+
+    def _scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def importance(self) -> dict[str, float]:
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        raise NotImplementedError
+
+
+@pytest.fixture
+def spy(monkeypatch: pytest.MonkeyPatch) -> type[Spy]:
+    monkeypatch.setitem(RANKERS, Spy.name, Spy)
+    monkeypatch.setattr(Spy, "fits", [])
+    return Spy
+
+
+@pytest.fixture
+def graphs() -> list[GraphRows]:
+    names = ["cnn__a", "mlp__a", "cnn_train__b", "rnn__a", "mlp__b", "gan__a"]
+    return [easy_graph(name, 8 + number, seed=number) for number, name in enumerate(names)]
+
+
+def test_no_held_out_family_is_learned_from(spy: type[Spy], graphs: list[GraphRows]) -> None:
+    data = RankingData.from_graphs(graphs)
+    folds = family_folds(data.families, 3)
+    judged: list[str] = []
+    for held in folds:
+        curves = validate_fold("layout", graphs, data, held, "spy", {}, rounds=1, seed=0)
+        learned, _, _ = spy.fits[-1]
+        assert set(learned.families).isdisjoint(data.families[g] for g in held)
+        assert set(learned.names) == set(data.names) - {data.names[g] for g in held}
+        by_name = {graph.name: graph for graph in graphs}
+        expected = np.concatenate([by_name[name].matrix() for name in learned.names])
+        assert np.array_equal(learned.rows, expected), "and no row of theirs either"
+        judged += curves.metrics
+    assert len(folds) == len(spy.fits) == 3
+    assert sorted(judged) == sorted(data.names), "every graph is judged once"
+
+
+def test_parameters_reach_the_ranker(spy: type[Spy], graphs: list[GraphRows]) -> None:
+    data = RankingData.from_graphs(graphs)
+    validate_fold("layout", graphs, data, [0, 2], "spy", {"depth": 3}, rounds=7, seed=5, threads=2)
+    assert spy.fits[0][1:] == ({"depth": 3}, {"rounds": 7, "seed": 5, "threads": 2})
+
+
+@pytest.mark.parametrize(
+    ("rounds", "stages"), [(1, [1]), (25, [25]), (26, [25, 26]), (50, [25, 50]), (60, [25, 50, 60])]
+)
+def test_stages_end_with_all_rounds(
+    spy: type[Spy], graphs: list[GraphRows], rounds: int, stages: list[int]
+) -> None:
+    data = RankingData.from_graphs(graphs)
+    curves = validate_fold("layout", graphs, data, [3], "spy", {}, rounds=rounds, seed=0)
+    assert curves.rounds == stages
+    assert curves.column("tau").shape == (1, len(stages))
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Any) -> None:
+    """Identical configurations share a row and a score, and are judged each with its own runtime."""
+    features = np.array([[0.3, 0.1, 0], [0.1, 0.2, 0], [0.2, 0.4, 0]])
+    repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
+    graphs = [easy_graph("mlp__a", 5, seed=0), repeated, easy_graph("rnn__a", 6, seed=1)]
+    data = RankingData.from_graphs(graphs)
+    curves = validate_fold(kind, graphs, data, [2, 1], "spy", {}, rounds=50, seed=0)
+    assert list(curves.metrics) == ["rnn__a", "cnn__a"]
+    for graph in (graphs[2], graphs[1]):
+        for stage in range(2):
+            row = graph.matrix()[:, 1] - stage * graph.matrix()[:, 2]
+            expected = judge(kind, row[graph.group].astype(float), graph.cost, graph.group)
+            assert curves.metrics[graph.name][stage] == pytest.approx(expected)
+    assert len(repeated.cost) == 8
+
+
+def test_a_ranker_that_runs_out_of_splits_stays_where_it_is(
+    spy: type[Spy], graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spy, "staged", lambda self, rows, every: iter([rows[:, 1].astype(float)]))
+    data = RankingData.from_graphs(graphs)
+    curves = validate_fold("layout", graphs, data, [0], "spy", {}, rounds=60, seed=0)
+    assert curves.rounds == [25, 50, 60]
+    (stages,) = curves.metrics.values()
+    assert len(stages) == 3
+    assert stages[0] == stages[1] == stages[2]
+
+
+def test_folds_come_in_order_and_as_if_each_was_alone(spy: type[Spy], graphs: list[GraphRows]) -> None:
+    data = RankingData.from_graphs(graphs)
+    folds = family_folds(data.families, 4)
+    found = list(validate_folds("layout", graphs, data, folds, "spy", {"depth": 3}, rounds=30, seed=5, threads=2))
+    fits = sorted(tuple(data.names) for data, _, _ in spy.fits)
+    assert [options for _, _, options in spy.fits] == [{"rounds": 30, "seed": 5, "threads": 1}] * 4
+    alone = [validate_fold("layout", graphs, data, held, "spy", {}, rounds=30, seed=5) for held in folds]
+    assert found == alone
+    assert fits == sorted(tuple(data.names) for data, _, _ in spy.fits[4:])
+
+
+def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
+    graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+
+    def slow(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, **named: Any) -> Curves:
+        begun.append(held)
+        if len(begun) > 1:
+            assert stopped.wait(10)
+        return Curves([1], {})
+
+    stopped = Event()
+    monkeypatch.setattr("models.validation.validate_fold", slow)
+    data = RankingData.from_graphs(graphs)
+    found = validate_folds("layout", graphs, data, [[0], [1], [3], [5]], "spy", {}, rounds=1, seed=0, threads=1)
+    next(found)
+    Timer(0.05, stopped.set).start()
+    found.close()
+    assert len(begun) <= 2
+
+
+def test_an_error_in_a_fold_reaches_the_caller(graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*rest: Any, **named: Any) -> Curves:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr("models.validation.validate_fold", failing)
+    data = RankingData.from_graphs(graphs)
+    with pytest.raises(MemoryError, match="no room"):
+        list(validate_folds("layout", graphs, data, [[0], [1]], "spy", {}, rounds=1, seed=0))
+
+
+def curves(rounds: list[int], **scores: list[float]) -> Curves:
+    return Curves(rounds, {name: [{"score": value} for value in values] for name, values in scores.items()})
+
+
+def test_the_best_stage_is_the_earliest_of_the_highest_mean() -> None:
+    found = curves([25, 50, 75, 100], a=[0.1, 0.4, 0.3, 0.8], b=[0.9, 0.8, 0.9, 0.4])
+    assert found.best_stage() == 1, "means 0.5, 0.6, 0.6, 0.6"
+    assert found.at(1) == {"a": {"score": 0.4}, "b": {"score": 0.8}}
+    assert found.column("score").tolist() == [[0.1, 0.4, 0.3, 0.8], [0.9, 0.8, 0.9, 0.4]]
+
+
+def test_joined_curves_hold_every_graph() -> None:
+    joined = join_curves([curves([25, 50], a=[0.1, 0.2], b=[0.3, 0.5]), curves([25, 50], c=[0.9, 0.1])])
+    assert joined.rounds == [25, 50]
+    assert joined.metrics == {
+        "a": [{"score": 0.1}, {"score": 0.2}],
+        "b": [{"score": 0.3}, {"score": 0.5}],
+        "c": [{"score": 0.9}, {"score": 0.1}],
+    }
+    assert joined.best_stage() == 0

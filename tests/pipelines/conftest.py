@@ -1,0 +1,52 @@
+"""A data tree, the same tree built and the same tree trained, each made once and copied by tests that write."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from data.workspace import Workspace
+from pipelines.train import train
+from tests.pipelines.trees import build, write_tree
+
+
+@pytest.fixture(scope="session")
+def shared_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Root of a data tree; not to be written to."""
+    root = tmp_path_factory.mktemp("tree")
+    write_tree(root)
+    return root
+
+
+@pytest.fixture(scope="session")
+def shared_built(shared_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Workspace with the rows of the tree; not to be written to."""
+    workspace = tmp_path_factory.mktemp("built")
+    assert not build(shared_tree, workspace).broken
+    return workspace
+
+
+@pytest.fixture(scope="session")
+def shared_trained(shared_built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Workspace with rows and models of two seeds; not to be written to."""
+    workspace = tmp_path_factory.mktemp("trained") / "work"
+    shutil.copytree(shared_built, workspace)
+    train(Workspace(workspace), seeds=2, rounds=30, threads=1)
+    return workspace
+
+
+@pytest.fixture
+def tree(shared_tree: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shared_tree, tmp_path / "tree"))
+
+
+@pytest.fixture
+def built(shared_built: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shared_built, tmp_path / "built"))
+
+
+@pytest.fixture
+def trained(shared_trained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(shared_trained, tmp_path / "trained"))

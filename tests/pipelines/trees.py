@@ -1,0 +1,161 @@
+"""Small data trees whose graphs can be learned from in a second, and what the tests of pipelines share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count, product
+from pathlib import Path
+
+import numpy as np
+
+from data.collection import Collection, discover
+from data.root import DataRoot
+from data.workspace import Workspace
+from features.assemble import FeatureSettings
+from features.block import Tier
+from features.store import GraphRows, load_split
+from pipelines.build_features import BuildReport, build_features
+from tests.graphs import LAYOUT_PROGRAM, TILE_PROGRAM, Arrays, layout_row, program_arrays, save_npz, tile_row
+
+LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
+#: Few columns: most of the time of these tests is spent on columns.
+FAST = FeatureSettings(Tier.FAST)
+
+#: What the convolution and the reshape of `LAYOUT_PROGRAM` can take; later in the list is slower.
+_CONVOLUTION = (
+    layout_row(output=(3, 2, 1, 0), input=(3, 2, 1, 0), kernel=(3, 2, 1, 0)),
+    layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2)),
+    layout_row(),
+    layout_row(output=(0, 3), input=(3, 0)),
+    layout_row(output=(1, 3), input=(1, 3), kernel=(0, 1)),
+    layout_row(output=(0, 1, 2, 3), input=(0, 1, 2, 3), kernel=(0, 1, 2, 3)),
+)
+_RESHAPE = (
+    layout_row(output=(1, 0), input=(3, 2, 1, 0)),
+    layout_row(),
+    layout_row(output=(0, 1)),
+    layout_row(output=(0, 1), input=(0, 1, 2, 3)),
+)
+_CHOICES = tuple(product(range(len(_CONVOLUTION)), range(len(_RESHAPE))))
+
+
+def layout_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays:
+    """A layout graph; the last two configurations repeat the first, a nanosecond slower each."""
+    rng = np.random.default_rng(seed)
+    picked = [*rng.permutation(len(_CHOICES))[: configs - 2]]
+    chosen = [_CHOICES[i] for i in [*picked, picked[0], picked[0]]]
+    runtime = [20_000_000 + seed + 3_000_000 * c + 1_000_000 * r for c, r in chosen]
+    runtime[-2] += 1
+    runtime[-1] += 2
+    return {
+        **program_arrays(LAYOUT_PROGRAM),
+        "node_splits": np.array([[0, len(LAYOUT_PROGRAM)]], np.int64),
+        "node_config_ids": np.array([2, 4], np.int64),
+        "node_config_feat": np.array([(_CONVOLUTION[c], _RESHAPE[r]) for c, r in chosen], np.float32),
+        "config_runtime": np.array(runtime, np.int64) * labelled,
+    }
+
+
+_TILE_CHOICES = tuple(product((8, 32, 64, 256), (16, 128, 1024), (64, 512)))
+
+
+def tile_graph(seed: int, *, configs: int = 12, labelled: bool = True) -> Arrays:
+    """A tile graph; with four or more configurations the last repeats the first."""
+    rng = np.random.default_rng(seed)
+    picked = [*rng.permutation(len(_TILE_CHOICES))[:configs]]
+    if configs > 3:
+        picked[-1] = picked[0]
+    chosen = [_TILE_CHOICES[i] for i in picked]
+    normalizer = np.full(configs, 10_000 + seed, np.int64)
+    runtime = np.array(
+        [100_000 * 1024 // (rows * columns) + depth + 7 for rows, columns, depth in chosen], np.int64
+    )
+    return {
+        **program_arrays(TILE_PROGRAM),
+        "config_feat": np.stack([tile_row(output=(r, c), kernel=(depth,)) for r, c, depth in chosen]),
+        "config_runtime": runtime * labelled,
+        "config_runtime_normalizers": normalizer,
+    }
+
+
+#: Collection -> split -> graphs. Families: three to learn from, others to judge by.
+TREE: Mapping[str, Mapping[str, Sequence[str]]] = {
+    LAYOUT: {
+        "train": ("alpha__a", "alpha__b", "beta__a", "beta__b", "gamma__a"),
+        "valid": ("delta__a", "delta__b"),
+        "test": ("omega__a", "omega__b"),
+    },
+    TILE: {
+        "train": ("conv__a", "conv__b", "dot__a", "tanh__a"),
+        "valid": ("pool__a",),
+        "test": ("sort__a", "sort__b"),
+    },
+}
+
+
+def graph_path(root: Path, collection: str, split: str, name: str) -> Path:
+    return root / "npz" / Path(*collection.split(":")) / split / f"{name}.npz"
+
+
+def write_tree(root: Path, tree: Mapping[str, Mapping[str, Sequence[str]]] = TREE) -> DataRoot:
+    """Write graphs of a tree; test graphs have no labels."""
+    numbers = count()
+    for collection, splits in tree.items():
+        make = layout_graph if collection.startswith("layout") else tile_graph
+        for split, names in splits.items():
+            for name in names:
+                save_npz(graph_path(root, collection, split, name), make(next(numbers), labelled=split != "test"))
+    return data_root(root)
+
+
+def data_root(root: Path) -> DataRoot:
+    return DataRoot(root, root / "npz", "made by a test")
+
+
+def build(root: Path, workspace: Path, **options: object) -> BuildReport:
+    """Fast columns in one process, unless told otherwise."""
+    return build_features(data_root(root), Workspace(workspace), **{"settings": FAST, "jobs": 1, **options})  # type: ignore[arg-type]
+
+
+def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
+    graphs = load_split(Workspace(workspace), Collection.parse(collection), split)
+    return {graph.name: graph for graph in graphs}
+
+
+def parquet_bytes(workspace: Path) -> dict[str, bytes]:
+    """Every stored graph by its place."""
+    return {str(path.relative_to(workspace)): path.read_bytes() for path in workspace.rglob("*.parquet")}
+
+
+def graph_count(root: Path) -> int:
+    return len(discover(root / "npz"))
+
+
+class Listener:
+    """A `Progress` that keeps what it was told and may stop the work at a step."""
+
+    def __init__(self, stop_at: int = 0, error: BaseException | None = None) -> None:
+        self.jobs: list[tuple[str, int]] = []
+        self.notes: list[str] = []
+        self.ended = 0
+        self._stop_at, self._error = stop_at, error or KeyboardInterrupt()
+
+    def begin(self, what: str, total: int) -> None:
+        assert self.ended == len(self.jobs), "jobs do not nest"
+        self.jobs.append((what, total))
+
+    def step(self, note: str = "") -> None:
+        assert self.ended == len(self.jobs) - 1, "a step belongs to a job"
+        self.notes.append(note)
+        if len(self.notes) == self._stop_at:
+            raise self._error
+
+    def end(self) -> None:
+        self.ended += 1
+
+
+def folders(*paths: Path) -> Iterator[Path]:
+    """Every folder at or below the paths."""
+    for path in paths:
+        yield path
+        yield from (below for below in path.rglob("*") if below.is_dir())
