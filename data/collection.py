@@ -71,6 +71,8 @@ def discover(npz: Path) -> list[GraphFile]:
     found = []
     for kind, pattern, split in patterns:
         for path in npz.glob(pattern):
+            if path.name.startswith("."):  # half-written, or litter of a file manager
+                continue
             middle = path.relative_to(npz).parts[1:-2]
             found.append(GraphFile(Collection((kind, *middle)), split, path))
     return sorted(found, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))

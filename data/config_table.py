@@ -35,7 +35,7 @@ class ConfigTable:
 
     Attributes:
         codes: ``(configs, nodes)`` int32; index into ``rows`` of what a node takes in a configuration.
-        rows: ``(R, 18)`` int8; the distinct rows, sorted by node, then by their entries.
+        rows: ``(R, 18)`` int8; the distinct rows, sorted by node, then by their entries (the last one counts most).
         node: ``(R,)`` int32; position (in the list of configurable nodes) that a row belongs to.
         start: ``(nodes + 1,)`` int32; rows of node ``k`` are ``start[k]:start[k + 1]``.
 
@@ -146,7 +146,7 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
     # Two digits at a time: a row of 18 bytes is read as 9 little-endian numbers low + 256 * high.
     pairs = np.ascontiguousarray(whole + np.int8(1)).reshape(-1, _WIDTH).view("<u2")
     digits = pairs - (256 - _BASE) * (pairs >> 8)
-    key = digits[:, -1].astype(np.int64)
+    key: NDArray[np.int64] = digits[:, -1].astype(np.int64)
     for place in range(_WIDTH // 2 - 2, -1, -1):
         key *= _BASE * _BASE
         key += digits[:, place]

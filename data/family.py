@@ -13,9 +13,9 @@ import re
 _ARCHITECTURES: tuple[tuple[str, str], ...] = (
     (r"mask_?rcnn", "maskrcnn"),
     (r"albert", "albert"),
-    (r"electra", "electra"),
     (r"talking_heads?", "talking_heads"),
-    (r"bert", "bert"),
+    # ELECTRA and TensorFlow Hub's experts/bert/* are BERT with other weights
+    (r"(?:bert|electra|experts_(?:pubmed|wiki))", "bert"),
     (r"retinanet", "retinanet"),
     (r"efficientnet", "efficientnet"),
     (r"mobilenet", "mobilenet"),

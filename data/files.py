@@ -38,6 +38,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         partial.chmod(0o666 & ~umask)
         partial.replace(path)
     except OSError as error:
+        if error.filename is not None and str(error.filename) not in (str(partial), str(path)):
+            raise  # another file of the block is at fault, its name says which
         raise WorkspaceError(
             f"cannot write {path} ({error.strerror or error})",
             expected="enough space and a place that can be written to",

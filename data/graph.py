@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -114,7 +115,7 @@ def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
         try:
             return _read_layout(archive) if kind == "layout" else _read_tile(archive)
         except GraphFileError as error:
-            if error.got.startswith(path.name):
+            if error.got.startswith(f"{path.name}: "):
                 raise
             raise GraphFileError(
                 f"{path.name}: {error.got}", expected=error.expected, do=error.do or "mend or remove the file"
@@ -135,10 +136,11 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     runtime = _runtime(archive)
     configs = len(runtime)
     _header(archive, "node_config_feat", (configs, len(configurable), len(LAYOUT_COLUMNS)), "fiu")
-    table = ConfigTable.from_blocks(archive.stream("node_config_feat"), configs=configs, nodes=len(configurable))
+    with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
+        table = ConfigTable.from_blocks(blocks, configs=configs, nodes=len(configurable))
     _check_layouts(table, node_feat, edges, configurable)
     return LayoutGraph(
-        archive.path.stem,
+        archive.path.name.removesuffix(".npz"),
         node_feat,
         opcode,
         edges,
@@ -154,13 +156,12 @@ def _read_tile(archive: NpzReader) -> TileGraph:
     node_feat, opcode, edges = _read_program(archive)
     runtime = _runtime(archive)
     _header(archive, "config_feat", (len(runtime), len(TILE_COLUMNS)), "fiu")
-    config_feat = archive.read("config_feat").astype(np.float32)
-    _check_finite("config_feat", config_feat)
+    config_feat = _float32(archive, "config_feat")
     _check_range("config_feat", config_feat, 0, None)
     normalizers = _integers(archive, "config_runtime_normalizers", (len(runtime),))
     _check_range("config_runtime_normalizers", normalizers, 1, None)
     return TileGraph(
-        archive.path.stem,
+        archive.path.name.removesuffix(".npz"),
         node_feat,
         opcode,
         edges,
@@ -173,13 +174,15 @@ def _read_tile(archive: NpzReader) -> TileGraph:
 
 def _read_program(archive: NpzReader) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
     _header(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
-    node_feat = archive.read("node_feat").astype(np.float32, copy=False)
+    node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
     if nodes == 0:
         raise GraphFileError("the graph has no nodes", expected="at least one")
-    _check_finite("node_feat", node_feat)
     _check_range("the dimensions in node_feat", node_feat[:, _DIMS : _DIMS + MAX_RANK], 0, None)
     default = node_feat[:, _DEFAULT_LAYOUT : _DEFAULT_LAYOUT + MAX_RANK]
+    for part in (node_feat[:, _DIMS : _DIMS + MAX_RANK], default):
+        if (part % 1 != 0).any():
+            raise GraphFileError(f"node_feat holds {part[part % 1 != 0][0]}", expected="whole dimensions")
     _check_range("the default layouts in node_feat", default, 0, MAX_RANK - 1)
     opcode = _integers(archive, "node_opcode", (nodes,))
     _check_range("node_opcode", opcode, 0, len(OPCODES) - 1)
@@ -227,6 +230,14 @@ def _integers(archive: NpzReader, name: str, shape: Sequence[int | None] | None)
     return values.astype(np.int64)
 
 
+def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
+    """A whole array as finite float32."""
+    with np.errstate(over="ignore"):  # what outgrows float32 becomes inf, and inf is refused
+        values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
+    _check_finite(name, values)
+    return values
+
+
 def _check_finite(name: str, values: NDArray[np.floating[Any]]) -> None:
     if not np.isfinite(values).all():
         bad = values[~np.isfinite(values)][0]
@@ -237,9 +248,9 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int | None) ->
     if values.size == 0:
         return
     if values.min() < low:
-        raise GraphFileError(f"{name} holds {values.min():g}", expected=f"{low} or more")
+        raise GraphFileError(f"{name} holds {values.min()}", expected=f"{low} or more")
     if high is not None and values.max() > high:
-        raise GraphFileError(f"{name} holds {values.max():g}", expected=f"{low} to {high}")
+        raise GraphFileError(f"{name} holds {values.max()}", expected=f"{low} to {high}")
 
 
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
@@ -281,7 +292,6 @@ def _check_layouts(
             (gap, "has -1 before a dimension", "the padding at the end"),
             (beyond, "names a dimension beyond the rank", "dimensions of that tensor"),
         ):
-            wrong = wrong & named.any(axis=1)
             if wrong.any():
                 row = int(np.flatnonzero(wrong)[0])
                 text = ", ".join(str(int(entry)) for entry in layout[row] if entry >= 0)

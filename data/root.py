@@ -43,9 +43,10 @@ def find_data_root(named: Path | None = None) -> DataRoot:
         return DataRoot(named, _require(named, "--data-root"), "named by --data-root")
     from_environment = os.environ.get(ENVIRONMENT)
     if from_environment:
-        path = Path(from_environment)
+        path = Path(os.path.expanduser(from_environment))
         return DataRoot(path, _require(path, ENVIRONMENT), f"named by {ENVIRONMENT}")
-    for path, why in ((KAGGLE, "Kaggle's mount"), (HOME.expanduser(), f"the default place {HOME}")):
+    home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, no error for a user without a home
+    for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}")):
         npz = _tree_below(path)
         if npz is not None:
             return DataRoot(path, npz, why)
@@ -58,15 +59,19 @@ def find_data_root(named: Path | None = None) -> DataRoot:
 
 def _tree_below(path: Path) -> Path | None:
     for npz in (path, path / "npz", path / "npz_all" / "npz"):
-        if any((npz / kind).is_dir() for kind in ("layout", "tile")):
+        if any(_is_dir(npz / kind) for kind in ("layout", "tile")):
             return npz
     return None
 
 
+def _is_dir(path: Path) -> bool:
+    return os.path.isdir(path)  # unlike Path.is_dir, False where the system will not tell
+
+
 def _require(path: Path, origin: str) -> Path:
     do = f"pass --data-root or set {ENVIRONMENT} to the folder that holds npz/"
-    if not path.is_dir():
-        what = "is not a folder" if path.exists() else "does not exist"
+    if not _is_dir(path):
+        what = "is not a folder" if os.path.exists(path) else "does not exist"
         raise DataRootError(f"{path} ({origin}) {what}", expected="the root of a TpuGraphs tree", do=do)
     npz = _tree_below(path)
     if npz is None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from data.errors import GraphFileError
 from data.files import whole_file
 from data.graph import LayoutGraph, TileGraph, read_graph
 
@@ -22,8 +23,15 @@ def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
     Raises `GraphFileError` for arrays outside the format; ``path`` is then left as it was.
     """
     contiguous: dict[str, Any] = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    for name, array in contiguous.items():
+        if array.dtype.hasobject:
+            raise GraphFileError(f"{path.name}: array {name} holds Python objects", expected="plain numbers")
     with whole_file(path) as partial:
         with partial.open("wb") as stream:
             np.savez_compressed(stream, **contiguous)
-        read_graph(partial)
+        try:
+            read_graph(partial)
+        except GraphFileError as error:
+            got = error.got.replace(partial.name, path.name)
+            raise GraphFileError(got, expected=error.expected, do="mend the arrays") from error
     return read_graph(path)

@@ -98,7 +98,6 @@ def test_real_names(name, family):
         "experts_wiki_books_batch_size_32_train",
     ],
 )
-@pytest.mark.xfail(reason="the prefix experts_ is cut, and with it the only sign of BERT", strict=True)
 def test_bert_experts_are_bert(name):
     """TensorFlow Hub's experts/bert/*: BERT base with other weights, so the same program as
     bert_en_uncased_L-12_H-768_A-12 (344 configurable nodes in training, 120 in inference)."""

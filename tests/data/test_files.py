@@ -58,7 +58,6 @@ def test_a_full_disk_is_reported_as_such(tmp_path):
     assert content(tmp_path) == {"model.json": "old"}
 
 
-@pytest.mark.xfail(reason="every OSError of the block is taken for one of writing", strict=True)
 def test_a_missing_input_is_not_blamed_on_the_output(tmp_path):
     """The file that is missing is another one, and free space will not bring it back."""
     with pytest.raises((OSError, WorkspaceError)) as caught, whole_file(tmp_path / "out.json") as partial:

@@ -92,7 +92,6 @@ def test_the_home_of_the_user_is_expanded(tmp_path, monkeypatch, places):
     assert "~/data/tpugraphs" in found.why
 
 
-@pytest.mark.xfail(reason="Path.expanduser raises RuntimeError for a user without a home", strict=True)
 def test_a_user_without_a_home_gets_the_sample(monkeypatch, places):
     """As in a container that runs under an unknown user id."""
 
@@ -178,12 +177,10 @@ def test_a_file_called_layout_is_no_tree(places, monkeypatch):
 
 
 @pytest.mark.parametrize("place", ["named", "environment"])
-@pytest.mark.xfail(reason="Path.is_dir raises OSError for a name longer than the file system allows", strict=True)
 def test_a_name_that_no_file_system_holds_is_refused(places, monkeypatch, place):
     refused(places, monkeypatch, place, places["home"].parent / ("x" * 300))
 
 
-@pytest.mark.xfail(reason="Path.is_dir raises PermissionError", strict=True)
 def test_a_place_that_may_not_be_looked_into_is_passed_over(places, monkeypatch):
     """Permissions do not bind root, so the refusal of the system is played."""
 
