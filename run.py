@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -280,14 +282,30 @@ def main() -> None:
     """Run a command; problems of the user's making end in one clear line, never a traceback."""
     from data.errors import XlarankError
 
+    # Typer would turn a KeyboardInterrupt into exit code 1 without a word.
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
     except XlarankError as error:
         _error(str(error))
         sys.exit(1)
-    except KeyboardInterrupt:
+    except _Interrupted as interrupted:
         _error("interrupted; what was finished is kept, run the same command again to go on")
-        sys.exit(130)
+        sys.stdout.flush()
+        os._exit(128 + interrupted.number)  # every file is whole or absent, so no thread needs to finish
+
+
+class _Interrupted(BaseException):
+    """The user (or the system) wants the program to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise _Interrupted(number)
 
 
 def _data_root(named: Path | None) -> DataRoot:

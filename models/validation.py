@@ -102,7 +102,7 @@ def validate_folds(
         for future in [pool.submit(run, held) for held in folds]:
             yield future.result()
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
 
 
 def _judge_stage(

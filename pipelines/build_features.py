@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -162,7 +163,8 @@ def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dic
             yield job.file, _build_one(job)
         return
     # Fresh interpreters: forking a process that holds the thread pools of pyarrow can hang.
-    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_the_parent)
     try:
         futures = {pool.submit(_build_one, job): job.file for job in work}
         for future in as_completed(futures):
@@ -174,6 +176,10 @@ def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dic
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _build_one(job: _Job) -> dict[str, Any]:

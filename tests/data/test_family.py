@@ -23,6 +23,8 @@ REAL_FAMILIES = {
         "bert_squad.2x2.fp32",
         "bert_en_cased_L-12_H-768_A-12_batch_size_16_test",
         "bert_en_uncased_L-12_H-768_A-12_batch_size_64_train",
+        "electra_base_batch_size_16_train",
+        "electra_small_batch_size_64_test",
         "bert_multi_cased_L-12_H-768_A-12_batch_size_16_train",
         "mlperf_bert_batch_24_2x2",
         "small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test",
@@ -33,7 +35,6 @@ REAL_FAMILIES = {
     ],
     "brax_es": ["brax_es"],
     "efficientnet": ["efficientnet_b7_eval_batch_1"],
-    "electra": ["electra_base_batch_size_16_train", "electra_small_batch_size_64_test"],
     "inception": [
         "inception_v2_batch_128_train",
         "inception_v2_batch_8_train",
