@@ -3,9 +3,10 @@
     python -m benchmarks.feature_speed [--data-root D] [--match TEXT] [--repeats N] [--json FILE]
 
 Prints a JSON list with one entry a file: ``file`` (path below the root), ``load_s`` (numpy.load of every array),
-``features_s`` (reading, checking and all columns), their ``ratio``, ``rows_per_s`` (configurations), ``peak_rss_mb``.
-Each file has a process of its own; after one uncounted turn the two are timed in alternation, and medians are given.
-The peak is that of reading and features alone, before numpy.load runs.
+``features_s`` (reading, checking and all columns), their ``ratio``, ``rows_per_s`` (configurations) and
+``peak_rss_mb``.
+Each file has a process of its own; after one uncounted turn the two are timed in alternation, and medians are
+given. The peak is that of reading and features alone, before numpy.load runs.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ _INTRODUCTION: Final = """# Feature columns
 Generated from the block registry by `python -m features.reference`; do not edit.
 
 A column is called `block__what__how`. *Graph* columns are constant within a graph, *configuration* columns
-differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive* columns look
-at the unlabelled candidate set of the graph; `build-features --no-candidates` leaves them out.
+differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive* columns
+look at the unlabelled candidate set of the graph; `build-features --no-candidates` leaves them out.
 """
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from data.errors import ModelError
 from data.files import write_json
+from data.graph import Kind
 from models.contract import Params
 from models.zoo import ranker_class
 
@@ -58,9 +59,9 @@ def load_best(folder: Path) -> BestParams | None:
         ) from error
 
 
-def params_for(folder: Path, model: str) -> tuple[Params, bool]:
+def params_for(folder: Path, model: str, kind: Kind) -> tuple[Params, bool]:
     """Parameters for a ranker and whether they were tuned: a study about this very ranker, else its defaults."""
-    best, defaults = load_best(folder), ranker_class(model).default_params()
+    best, defaults = load_best(folder), ranker_class(model).default_params(kind)
     if best is None or best.model != model:
         return defaults, False
     return {**defaults, **best.params}, True

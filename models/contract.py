@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.errors import ModelError
+from data.graph import Kind
 from models.ranking_data import RankingData
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ class Ranker(ABC):
 
     @classmethod
     @abstractmethod
-    def default_params(cls) -> Params:
-        """Parameters to use where nothing was tuned."""
+    def default_params(cls, kind: Kind = "layout") -> Params:
+        """Parameters to use for a kind of graphs where nothing was tuned."""
 
     @classmethod
     @abstractmethod
-    def suggest(cls, trial: optuna.trial.BaseTrial) -> Params:
-        """Parameters from the search space."""
+    def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
+        """Parameters from the search space; what it does not vary stays at the default of the kind."""
 
     @abstractmethod
     def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:

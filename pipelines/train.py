@@ -109,7 +109,9 @@ class _Training:
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
-        params, tuned = params_for(self.workspace.study(self.data.collection), self.model)
+        params, tuned = params_for(
+            self.workspace.study(self.data.collection), self.model, self.data.collection.kind
+        )
         folds = family_folds(self.data.data.families, _FOLDS)
         progress.begin(f"training {self.data.collection}", len(folds) + self.seeds)
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from data.errors import CollectionError, WorkspaceError, XlarankError
 from data.files import whole_file
+from data.graph import Kind
 from data.workspace import Workspace
 from models.best_params import BestParams
 from models.folds import family_folds
@@ -116,7 +117,7 @@ class _Search:
     def objective(self, trial: optuna.Trial) -> float:
         import optuna
 
-        params = ranker_class(self.model).suggest(trial)
+        params = ranker_class(self.model).suggest(trial, self.data.collection.kind)
         parts = []
         found = validate_folds(
             self.data.collection.kind,
@@ -201,7 +202,7 @@ def _tune_one(
     try:
         if trials > before:
             if before == 0:
-                study.enqueue_trial(_known(search.model), skip_if_exists=True)
+                study.enqueue_trial(_known(search.model, search.data.collection.kind), skip_if_exists=True)
             study.optimize(search.objective, n_trials=trials - before, timeout=timeout, callbacks=[told])
     finally:
         progress.end()
@@ -221,13 +222,13 @@ def _tune_one(
     )
 
 
-def _known(model: str) -> dict[str, Any]:
+def _known(model: str, kind: Kind) -> dict[str, Any]:
     """The defaults as a first trial: tuning never ends below them."""
     import optuna
 
-    defaults = ranker_class(model).default_params()
+    defaults = ranker_class(model).default_params(kind)
     probe = optuna.trial.FixedTrial(defaults)
-    ranker_class(model).suggest(probe)
+    ranker_class(model).suggest(probe, kind)
     return {name: defaults[name] for name in probe.params}
 
 
