@@ -257,7 +257,7 @@ def rank(
 @app.command()
 def demo(
     workspace: Work = Path("work/demo"),
-    trials: Annotated[int, typer.Option(min=1, help="Tuning trials per collection.")] = 12,
+    trials: Annotated[int, typer.Option(min=1, help="Tuning trials per collection.")] = 8,
 ) -> None:
     """The whole job on the embedded sample: build, tune, train, evaluate, submit, rank."""
     from data.root import SAMPLE, find_data_root

@@ -38,9 +38,17 @@ class Curves:
         """``(graphs, stages)`` of one metric."""
         return np.array([[stage[metric] for stage in stages] for stages in self.metrics.values()])
 
+    def smooth_score(self) -> NDArray[np.float64]:
+        """``(stages,)`` mean score over graphs, averaged with the stages before and after.
+
+        Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
+        """
+        mean = np.pad(self.column("score").mean(axis=0), 1, mode="edge")
+        return (mean[:-2] + mean[1:-1] + mean[2:]) / 3
+
     def best_stage(self) -> int:
-        """The stage of the highest mean score; the earliest of equals."""
-        return int(np.argmax(self.column("score").mean(axis=0)))
+        """The stage of the highest smooth score; the earliest of equals."""
+        return int(np.argmax(self.smooth_score()))
 
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         """``{graph: {metric: value}}`` at one stage."""

@@ -67,7 +67,7 @@ def tune(
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
     The objective is the mean score over graphs, each judged by a model that never saw its family, at the
-    best number of rounds; the spread is kept beside it. A study lives in the workspace (or at ``storage``,
+    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. A study lives in the workspace (or at ``storage``,
     an Optuna storage URL) and goes on where it stopped. ``timeout`` is in seconds per collection.
 
     A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
@@ -134,17 +134,18 @@ class _Search:
             parts.append(part)
             # Every trial sees the folds in one order, so a running mean compares like with like.
             curves = join_curves(parts)
-            trial.report(float(curves.column("score").mean(axis=0).max()), step)
+            trial.report(float(curves.smooth_score().max()), step)
             if step + 1 < len(self.folds) and trial.should_prune():
                 found.close()
                 raise optuna.TrialPruned
         stage = curves.best_stage()
         scores = curves.column("score")[:, stage]
         trial.set_user_attr("rounds", curves.rounds[stage])
+        trial.set_user_attr("mean", float(scores.mean()))
         trial.set_user_attr("std", float(scores.std()))
         trial.set_user_attr("params", params)
         trial.set_user_attr("graphs", dict(zip(curves.metrics, map(float, scores), strict=True)))
-        return float(scores.mean())
+        return float(curves.smooth_score()[stage])
 
 
 def _open_study(
@@ -195,7 +196,7 @@ def _tune_one(
         best = _best_or_none(study)
         if best is not None and best.number == trial.number:
             _write_best(workspace.study(search.data.collection), search)  # a killed search leaves its best
-        text = f"best {best.value:.4f} ± {best.user_attrs['std']:.4f}" if best and best.value is not None else ""
+        text = "best {mean:.4f} ± {std:.4f}".format(**best.user_attrs) if best is not None else ""
         progress.step(f"{search.data.collection} {text}")
 
     progress.begin(f"tuning {search.data.collection}", max(0, trials - before))
@@ -214,7 +215,7 @@ def _tune_one(
         trials=len(states),
         fresh=len(states) - before,
         pruned=states.count(TrialState.PRUNED),
-        mean=float(best.values[0]),
+        mean=best.user_attrs["mean"],
         std=best.user_attrs["std"],
         rounds=best.user_attrs["rounds"],
         params=best.user_attrs["params"],
@@ -248,7 +249,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         model=search.model,
         params=best.user_attrs["params"],
         rounds=best.user_attrs["rounds"],
-        mean=float(best.values[0]),
+        mean=best.user_attrs["mean"],
         std=best.user_attrs["std"],
         graphs=best.user_attrs["graphs"],
         trial=best.number,
