@@ -36,20 +36,23 @@ ELEMENT_TYPES = (
     *("invalid_type", "pred", "s8", "s16", "s32", "s64", "u8", "u16", "u32", "u64", "f16", "f32", "f64", "bf16"),
     *("c64", "c128", "tuple", "opaque_type", "token"),
 )
-#: The opcodes that occur in the tests and the sample; any other one is a KeyError, to be added here.
+#: The opcodes that occur in the tests, the sample and a few real files; any other one is a KeyError: add it.
 CLASS_OF = {
     "convolution": "convolution",
     "dot": "dot",
     **dict.fromkeys(("reshape", "bitcast", "bitcast-convert"), "reshape"),
     **dict.fromkeys(("transpose", "copy", "reverse"), "transpose"),
     **dict.fromkeys(("reduce", "reduce-window", "select-and-scatter", "sort"), "reduce"),
-    **dict.fromkeys(("broadcast", "iota", "constant"), "broadcast"),
-    **dict.fromkeys(("slice", "dynamic-slice", "concatenate", "pad", "gather", "scatter"), "slice"),
+    **dict.fromkeys(("broadcast", "iota", "constant", "rng", "rng-bit-generator"), "broadcast"),
+    **dict.fromkeys(("slice", "dynamic-slice", "dynamic-update-slice", "concatenate"), "slice"),
+    **dict.fromkeys(("pad", "gather", "scatter"), "slice"),
     **dict.fromkeys(("add", "multiply", "subtract", "divide", "maximum", "minimum"), "elementwise"),
     **dict.fromkeys(("tanh", "exponential", "select", "compare", "convert", "negate"), "elementwise"),
-    **dict.fromkeys(("log", "rsqrt", "sqrt", "and", "or", "power", "abs", "clamp"), "elementwise"),
+    **dict.fromkeys(("log", "rsqrt", "sqrt", "and", "or", "not", "xor", "power", "abs"), "elementwise"),
+    **dict.fromkeys(("clamp", "logistic", "count-leading-zeros", "shift-left"), "elementwise"),
+    **dict.fromkeys(("shift-right-arithmetic", "shift-right-logical"), "elementwise"),
     **dict.fromkeys(("parameter", "tuple", "get-tuple-element", "fusion", "all-reduce", "call"), "other"),
-    **dict.fromkeys(("custom-call", "while", "conditional"), "other"),
+    **dict.fromkeys(("custom-call", "while", "conditional", "after-all", "infeed", "outfeed"), "other"),
 }
 CLASSES = (*("convolution", "dot", "reshape", "transpose", "reduce", "broadcast", "slice", "elementwise", "other"),)
 

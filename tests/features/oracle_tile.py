@@ -256,7 +256,7 @@ class TileOracle(Program):
         moved = (written + left + right) * size
         least = sum(self._moved([extent or 1 for extent in extents])) * size
         count = prod(ceil(extents[i] / tile[i]) for i in range(6) if extents[i] > 0)
-        work = written * (self.depth or 1)
+        work = written * max(1, self.depth)  # a program that makes no sense may contract less than an element
         vector = self.tile(row, "input")
         last = max(1, self._rank) - 1
         inner_rows, inner_columns = prod(vector[:last]), vector[last]

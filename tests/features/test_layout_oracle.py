@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from data.config_table import code_counts
 from features import pairs
 from features.assemble import assemble
+from features.block import registered
 from features.layout import LayoutContext
-from features.layout_disagreement import Disagreement, DisagreementByClass
 from tests.features.helpers import SAMPLE, by_name, layout_of, load, shared_shape_graphs
 from tests.features.oracle_layout import LayoutOracle
 from tests.graphs import Arrays, layout_arrays, layout_graphs
@@ -19,7 +19,8 @@ from tests.graphs import Arrays, layout_arrays, layout_graphs
 FILES = ("default/train/dlrm__a", "random/train/gan__c", "random/valid/mlp__a", "default/train/einchain__a")
 #: Three edges lead into its reduction, the array last: see test_slots.
 REDUCTION = pytest.param(
-    "default/train/densenet__b", marks=pytest.mark.xfail(reason="a reduction's layout goes to a scalar")
+    "default/train/densenet__b",
+    marks=pytest.mark.xfail(reason="a reduction's layout goes to a scalar", raises=IndexError),
 )
 
 
@@ -42,7 +43,7 @@ def compare(arrays: Arrays) -> None:
 
 
 @given(arrays=shared_shape_graphs())
-@settings(max_examples=150)
+@settings(max_examples=120)
 def test_graphs_that_hand_shapes_on(arrays):
     compare(arrays)
 
@@ -95,7 +96,10 @@ def test_few_configurations_give_the_same_pair_columns_as_many(place):
     tables = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "code_counts", lambda codes, width: tables.append(width) or code_counts(codes, width))
-        for block in (Disagreement(), DisagreementByClass()):
+        # Not imported by name: declaring a block before the catalogue does would move its columns.
+        blocks = [block for block in registered("layout") if type(block).__name__.startswith("Disagreement")]
+        assert len(blocks) == 2
+        for block in blocks:
             by_table, before = block.compute(many), len(tables)
             by_one = block.compute(few)
             assert before and len(tables) == before, "one way each"

@@ -30,7 +30,7 @@ def compare(arrays: Arrays) -> TileOracle:
 
 
 @given(arrays=kernel_graphs())
-@settings(max_examples=200)
+@settings(max_examples=120)
 def test_bounds_within_the_extents_of_a_tensor(arrays):
     compare(arrays)
 

@@ -12,6 +12,7 @@ import optuna
 import pytest
 
 from data.errors import ModelError
+from data.graph import Kind
 from models.contract import Params, Ranker
 from models.metrics import kendall_tau
 from models.ranking_data import RankingData
@@ -164,10 +165,11 @@ class RankerContract:
         assert next(iter(shares)) == "waste", "it decides most of the runtime"
         assert all(share > 0 for share in shares.values())
 
-    def test_defaults_lie_inside_the_search_space(self, model: str) -> None:
+    @pytest.mark.parametrize("kind", ["layout", "tile"])
+    def test_defaults_lie_inside_the_search_space(self, model: str, kind: Kind) -> None:
         """So a study can try them first."""
-        defaults = ranker_class(model).default_params()
-        assert ranker_class(model).suggest(optuna.trial.FixedTrial(defaults)) == defaults
+        defaults = ranker_class(model).default_params(kind)
+        assert ranker_class(model).suggest(optuna.trial.FixedTrial(defaults), kind) == defaults
 
     def test_suggestions_can_be_fitted_and_kept_as_json(self, model: str, data: RankingData) -> None:
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))

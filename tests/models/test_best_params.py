@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from data.errors import ModelError
+from data.graph import Kind
 from models.best_params import BestParams, load_best, params_for
 from models.lambdarank import LambdaRank
 from models.zoo import RANKERS
@@ -31,24 +32,26 @@ def test_what_was_saved_is_read_back(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "studies" / "cpu").iterdir()] == ["best.json"]
 
 
-def test_nothing_was_tuned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_nothing_was_tuned(tmp_path: Path, kind: Kind) -> None:
     assert load_best(tmp_path / "absent") is None
-    assert params_for(tmp_path / "absent", "lambdarank") == (LambdaRank.default_params(), False)
+    assert params_for(tmp_path / "absent", "lambdarank", kind) == (LambdaRank.default_params(kind), False)
 
 
-def test_tuned_parameters_complete_the_defaults(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_tuned_parameters_complete_the_defaults(tmp_path: Path, kind: Kind) -> None:
     """A parameter that came with a newer version keeps its default."""
     BEST.save(tmp_path)
-    params, tuned = params_for(tmp_path, "lambdarank")
+    params, tuned = params_for(tmp_path, "lambdarank", kind)
     assert tuned
-    assert params == {**LambdaRank.default_params(), "learning_rate": 0.125, "labels": "log"}
+    assert params == {**LambdaRank.default_params(kind), "learning_rate": 0.125, "labels": "log"}
 
 
 def test_a_study_about_another_model_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(RANKERS, "other", LambdaRank)
     replace(BEST, model="other").save(tmp_path)
-    assert params_for(tmp_path, "lambdarank") == (LambdaRank.default_params(), False)
-    assert params_for(tmp_path, "other")[1] is True
+    assert params_for(tmp_path, "lambdarank", "tile") == (LambdaRank.default_params("tile"), False)
+    assert params_for(tmp_path, "other", "tile")[1] is True
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: str | bytes) -> None:
 def test_parameters_that_are_not_a_mapping_are_refused(tmp_path: Path) -> None:
     replace(BEST, params=[1, 2]).save(tmp_path)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match=r"best\.json cannot be read"):
-        params_for(tmp_path, "lambdarank")
+        params_for(tmp_path, "lambdarank", "layout")
 
 
 def test_an_unknown_model_in_the_file_is_an_error(tmp_path: Path) -> None:

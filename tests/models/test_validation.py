@@ -9,8 +9,11 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from data.graph import Kind
 from features.store import GraphRows
 from models.contract import Params, Ranker
 from models.folds import family_folds
@@ -37,11 +40,11 @@ class Spy(Ranker):
             yield (rows[:, 1] - stage * rows[:, 2]).astype(np.float64)
 
     @classmethod
-    def default_params(cls) -> Params:
+    def default_params(cls, kind: Kind = "layout") -> Params:
         return {}
 
     @classmethod
-    def suggest(cls, trial: Any) -> Params:
+    def suggest(cls, trial: Any, kind: Kind = "layout") -> Params:
         return {}
 
     def _scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -107,7 +110,7 @@ def test_stages_end_with_all_rounds(
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])
-def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Any) -> None:
+def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Kind) -> None:
     """Identical configurations share a row and a score, and are judged each with its own runtime."""
     features = np.array([[0.3, 0.1, 0], [0.1, 0.2, 0], [0.2, 0.4, 0]])
     repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
@@ -181,11 +184,27 @@ def curves(rounds: list[int], **scores: list[float]) -> Curves:
     return Curves(rounds, {name: [{"score": value} for value in values] for name, values in scores.items()})
 
 
-def test_the_best_stage_is_the_earliest_of_the_highest_mean() -> None:
-    found = curves([25, 50, 75, 100], a=[0.1, 0.4, 0.3, 0.8], b=[0.9, 0.8, 0.9, 0.4])
-    assert found.best_stage() == 1, "means 0.5, 0.6, 0.6, 0.6"
-    assert found.at(1) == {"a": {"score": 0.4}, "b": {"score": 0.8}}
-    assert found.column("score").tolist() == [[0.1, 0.4, 0.3, 0.8], [0.9, 0.8, 0.9, 0.4]]
+@given(st.lists(st.lists(st.floats(-1, 1), min_size=7, max_size=7), min_size=1, max_size=4))
+def test_the_smooth_score_is_the_mean_of_each_stage_and_its_neighbours(scores: list[list[float]]) -> None:
+    """At either end the stage itself stands in for the neighbour that is not there."""
+    found = curves(list(range(7)), **{f"graph{number}": values for number, values in enumerate(scores)})
+    mean = [sum(values[stage] for values in scores) / len(scores) for stage in range(7)]
+    expected = [(mean[max(0, s - 1)] + mean[s] + mean[min(6, s + 1)]) / 3 for s in range(7)]
+    assert found.smooth_score().tolist() == pytest.approx(expected, abs=1e-12)
+    assert expected[found.best_stage()] == pytest.approx(max(expected), abs=1e-12)
+
+
+def test_a_lonely_peak_is_not_chosen() -> None:
+    """Means 0, 0.25, 0.75, 0, 0.5, 0.5, 0.5, 0.5; smoothed, the first full plateau begins at stage 5."""
+    found = curves(list(range(8)), a=[0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], b=[0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5])
+    assert found.best_stage() == 5
+    assert found.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
+    assert found.column("score")[1].tolist() == [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]
+
+
+def test_one_stage_is_the_best_one() -> None:
+    assert curves([10], a=[-0.5]).best_stage() == 0
+    assert curves([10], a=[-0.5]).smooth_score().tolist() == [-0.5]
 
 
 def test_joined_curves_hold_every_graph() -> None:

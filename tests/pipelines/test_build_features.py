@@ -359,13 +359,17 @@ def everything_below(folder: Path) -> set[Path]:
 
 
 _HARMFUL = (
-    "..", "..evil__a", ".hidden__a", "new\nline__a", "tab\t__a", "a;b", "a:b", "a*b", "back\\slash", "q'uote",
+    "new\nline__a", "tab\t__a", "a;b", "a:b", "a*b", "back\\slash", "q'uote",
     "x" * 250,  # fits as .npz, is too long as .parquet
 )  # fmt: skip
 
 
+#: Half-written, or the litter of a file manager: not a graph at all.
+_PASSED_OVER = ("..", "..evil__a", ".hidden__a", "._alpha__a")
+
+
 def test_file_names_that_could_do_harm_are_refused_alone(tree: Path, tmp_path: Path) -> None:
-    for number, name in enumerate(_HARMFUL):
+    for number, name in enumerate((*_HARMFUL, *_PASSED_OVER)):
         odd = save_npz(graph_path(tree, LAYOUT, "valid", "odd"), layout_graph(number))
         odd.rename(odd.with_name(f"{name}.npz"))
     before = everything_below(tmp_path)
@@ -403,7 +407,7 @@ def test_a_collection_name_that_could_do_harm_does_not_spoil_the_others(
         said = str(build(tree, tmp_path / "work", splits=["train"]).broken)
     except XlarankError as error:
         said = str(error)
-    assert source in said
+    assert source in said or source.startswith("."), "a hidden folder may be passed over"
     assert everything_below(tmp_path) == before
     assert list(stored(tmp_path / "work")) == list(TREE[LAYOUT]["train"])
     assert list(stored(tmp_path / "work", TILE)) == list(TREE[TILE]["train"])
@@ -448,10 +452,10 @@ def test_an_interrupted_build_goes_on_where_it_was(tree: Path, tmp_path: Path) -
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_killed_build_is_finished_by_the_next(tmp_path: Path) -> None:
-    names = [f"family{number % 9}__{number}" for number in range(60)]
-    write_tree(tmp_path / "tree", {LAYOUT: {"train": names}})
+    names = [f"family{number % 9}__{number}" for number in range(80)]
+    write_tree(tmp_path / "tree", {TILE: {"train": names}})
     work = tmp_path / "work"
-    folder = work / "features" / Path(*LAYOUT.split(":")) / "train"
+    folder = work / "features" / Path(*TILE.split(":")) / "train"
     command = [sys.executable, str(ROOT / "run.py"), "build-features", "--jobs", "1", "--tier", "fast"]
     process = subprocess.Popen(
         [*command, "--data-root", str(tmp_path / "tree"), "--workspace", str(work)],
@@ -475,8 +479,8 @@ def test_a_killed_build_is_finished_by_the_next(tmp_path: Path) -> None:
     build(tmp_path / "tree", tmp_path / "uninterrupted")
     wanted = parquet_bytes(tmp_path / "uninterrupted")
     assert {place: content for place, content in parquet_bytes(work).items() if ".partial-" not in place} == wanted
-    assert manifest(work) == manifest(tmp_path / "uninterrupted")
-    assert list(stored(work)) == sorted(names)
+    assert manifest(work, TILE) == manifest(tmp_path / "uninterrupted", TILE)
+    assert list(stored(work, TILE)) == sorted(names)
 
 
 def test_a_file_in_place_of_the_workspace(tree: Path, tmp_path: Path) -> None:

@@ -84,10 +84,10 @@ def test_the_best_parameters_lie_where_train_finds_them(built: Path) -> None:
         (TILE, 2, 2),
     ]
     for result in results:
-        folder = study_folder(built, result.collection)
+        folder, kind = study_folder(built, result.collection), Collection.parse(result.collection).kind
         best = load_best(folder)
         assert best is not None
-        assert params_for(folder, "lambdarank") == (best.params, True)
+        assert params_for(folder, "lambdarank", kind) == (best.params, True)
         assert (best.params, best.rounds, best.mean, best.std) == (
             result.params,
             result.rounds,
@@ -96,7 +96,7 @@ def test_the_best_parameters_lie_where_train_finds_them(built: Path) -> None:
         )
         assert best.model == "lambdarank"
         assert sum(best.graphs.values()) / len(best.graphs) == pytest.approx(best.mean)
-        assert set(best.params) == set(LambdaRank.default_params())
+        assert set(best.params) == set(LambdaRank.default_params("tile"))
         assert 1 <= best.rounds <= 10
 
 
@@ -108,7 +108,7 @@ def test_all_trials_stand_in_a_table(built: Path) -> None:
     best = load_best(study_folder(built))
     assert best is not None
     assert float(rows[best.trial]["value"]) == best.mean == max(float(row["value"]) for row in rows)
-    assert float(rows[0]["params_learning_rate"]) == LambdaRank.default_params()["learning_rate"]
+    assert float(rows[0]["params_learning_rate"]) == LambdaRank.default_params("tile")["learning_rate"]
 
 
 def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families(built: Path) -> None:
@@ -123,7 +123,7 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     curves = join_curves(
         [
             validate_fold(
-                "layout", data.graphs, data.data, held, "lambdarank", LambdaRank.default_params(),
+                "layout", data.graphs, data.data, held, "lambdarank", LambdaRank.default_params("layout"),
                 rounds=30, seed=0, threads=1,
             )
             for held in folds
@@ -166,7 +166,7 @@ def test_same_seed_same_best(built: Path, shared_built: Path, tmp_path: Path) ->
 
 def test_the_best_is_never_below_the_defaults(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything but the defaults is bad here, and a search of four trials would hardly meet them."""
-    defaults = LambdaRank.default_params()
+    defaults = LambdaRank.default_params("tile")
     monkeypatch.setattr(FOLD, made_up(lambda params: float(params == defaults)))
     (result,) = run(built, trials=4)
     assert (result.mean, result.params) == (1.0, defaults)
@@ -232,7 +232,7 @@ def test_defaults_that_were_interrupted_are_tried_by_the_next_call(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C in the very first trial, which is the defaults: the promise holds for the study as a whole."""
-    defaults = LambdaRank.default_params()
+    defaults = LambdaRank.default_params("tile")
 
     def stopped(*rest: Any, **named: Any) -> Curves:
         raise KeyboardInterrupt
@@ -275,7 +275,7 @@ def test_bad_trials_are_pruned_and_count_as_finished(built: Path, monkeypatch: p
     (result,) = run(built, trials=14)
     assert (result.trials, result.fresh, result.pruned) == (14, 14, 4)
     assert states(journal(built)) == [TrialState.COMPLETE] * 10 + [TrialState.PRUNED] * 4
-    assert result.params == LambdaRank.default_params(), "the first trial was the best"
+    assert result.params == LambdaRank.default_params("tile"), "the first trial was the best"
     assert run(built, trials=14)[0].fresh == 0
 
 
@@ -348,7 +348,8 @@ def test_a_storage_url_holds_the_studies_of_all_collections(built: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "url", ["nonsense", "nonsense://", "sqlite:///{here}/no/such/study.db", "mysql://nobody@localhost:1/none", "sqlite"]
+    "url",
+    ["nonsense", "nonsense://", "sqlite:///{here}/no/such/study.db", "mysql://nobody@localhost:1/none", "sqlite"],
 )
 def test_a_bad_storage_url_is_one_clear_line(built: Path, tmp_path: Path, url: str) -> None:
     with pytest.raises(XlarankError, match=r"(?s)storage cannot be opened .*check --storage") as caught:
@@ -394,8 +395,12 @@ def test_two_processes_at_once_finish_one_study(built: Path, tmp_path: Path, whe
         subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(2)
     ]
-    for process in processes:
-        output, _ = process.communicate(timeout=100)
+    try:
+        outputs = [process.communicate(timeout=100)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, output in zip(processes, outputs, strict=True):
         assert process.returncode == 0, output
         assert "Traceback" not in output
     trials = trials_at(storage[1]) if storage else journal(built)

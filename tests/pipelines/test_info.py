@@ -1,0 +1,84 @@
+"""What a data root holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from data.errors import CollectionError, DataRootError
+from pipelines.info import SplitInfo, info
+from tests.graphs import LAYOUT_PROGRAM, save_npz
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, data_root, graph_path, layout_graph, tile_graph
+
+
+def found(root: Path, **options: object) -> dict[tuple[str, str], SplitInfo]:
+    parts = info(data_root(root), **options)  # type: ignore[arg-type]
+    return {(part.collection, part.split): part for part in parts}
+
+
+def test_every_split_is_counted(shared_tree: Path) -> None:
+    parts = found(shared_tree)
+    assert list(parts) == [
+        (collection, split) for collection in (LAYOUT, TILE) for split in ("train", "valid", "test")
+    ]
+    for (collection, split), part in parts.items():
+        names = TREE[collection][split]
+        assert part.graphs == len(names)
+        assert part.labelled == (0 if split == "test" else len(names))
+        assert part.families == {name.split("__")[0] for name in names}
+        assert part.bytes == sum(graph_path(shared_tree, collection, split, name).stat().st_size for name in names)
+        assert (part.unrankable, part.broken) == ([], {})
+    layout, tile = parts[LAYOUT, "train"], parts[TILE, "train"]
+    assert (layout.configs, layout.distinct) == (5 * 24, 5 * 22)
+    assert (layout.nodes, layout.configurable) == ([len(LAYOUT_PROGRAM)] * 5, [2] * 5)
+    assert (tile.configs, tile.distinct, tile.configurable) == (4 * 12, 4 * 11, [])
+
+
+def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
+    graph_path(tree, LAYOUT, "train", "alpha__a").write_bytes(b"no zip")
+    (graph_path(tree, LAYOUT, "train", "folder")).mkdir()
+    even, alike = layout_graph(0), layout_graph(1)
+    even["config_runtime"][:] = 5
+    alike["node_config_feat"][:] = alike["node_config_feat"][0]
+    save_npz(graph_path(tree, LAYOUT, "train", "even"), even)
+    save_npz(graph_path(tree, LAYOUT, "train", "alike"), alike)
+    part = found(tree)[LAYOUT, "train"]
+    assert set(part.broken) == {"alpha__a", "folder"}
+    assert "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
+    assert part.unrankable == ["alike", "even"]
+    assert part.graphs == 5 + 3
+    assert part.labelled == 6
+
+
+def test_tiles_of_equal_cost_but_different_runtimes_cannot_be_ranked(tree: Path) -> None:
+    even = tile_graph(9)
+    even["config_runtime_normalizers"] = even["config_runtime"] * 2
+    save_npz(graph_path(tree, TILE, "valid", "even"), even)
+    assert found(tree)[TILE, "valid"].unrankable == ["even"]
+
+
+def test_chosen_collections(shared_tree: Path) -> None:
+    assert {collection for collection, _ in found(shared_tree, collections=[TILE])} == {TILE}
+    with pytest.raises(CollectionError, match="did you mean tile:cpu"):
+        found(shared_tree, collections=["tile:gpu"])
+
+
+def test_a_tree_without_files(tmp_path: Path) -> None:
+    (tmp_path / "npz" / "tile" / "cpu" / "train").mkdir(parents=True)
+    with pytest.raises(DataRootError, match=r"has no graph files; expected npz/layout"):
+        found(tmp_path)
+
+
+def test_progress_counts_files(shared_tree: Path) -> None:
+    listener = Listener()
+    found(shared_tree, progress=listener)
+    assert listener.jobs == [("reading graphs", 16)]
+    assert len(listener.notes) == 16
+    assert listener.ended == 1
+
+
+def test_labels_withheld_for_some_are_counted(tree: Path) -> None:
+    save_npz(graph_path(tree, TILE, "valid", "without"), tile_graph(3, labelled=False))
+    part = found(tree)[TILE, "valid"]
+    assert (part.graphs, part.labelled) == (2, 1)

@@ -1,0 +1,209 @@
+"""Ranking one graph: which model is taken, and what is told of the order."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data.collection import Collection
+from data.errors import CollectionError, GraphFileError, ModelError
+from data.workspace import Workspace
+from models.bundle import load_model
+from models.metrics import judge
+from pipelines.rank import Ranking, rank, trained_collections
+from tests.graphs import save_npz
+from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
+
+OTHER = "layout:cpu:default"
+
+
+def run(workspace: Path, path: Path, collection: str | None = None) -> Ranking:
+    return rank(Workspace(workspace), path, collection=collection)
+
+
+def copy_model(workspace: Path, collection: str = OTHER, source: str = LAYOUT) -> None:
+    """The same boosters as the model of another collection."""
+    place = Workspace(workspace)
+    new = place.model(Collection.parse(collection))
+    shutil.copytree(place.model(Collection.parse(source)), new)
+    card = json.loads((new / "model.json").read_text())
+    (new / "model.json").write_text(json.dumps({**card, "collection": collection}))
+
+
+# What is told ---------------------------------------------------------------------------------------------
+
+
+def test_the_order_is_that_of_the_scores_of_the_stored_rows(shared_tree: Path, shared_trained: Path) -> None:
+    ranking = run(shared_trained, graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
+    model = load_model(Workspace(shared_trained).model(Collection.parse(LAYOUT)))
+    graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
+    score = model.predict(graph.matrix(), graph.columns)[graph.group]
+    assert np.array_equal(ranking.score, score)
+    assert ranking.order.tolist() == sorted(range(24), key=lambda config: (score[config], config))
+    assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)
+    assert np.array_equal(ranking.runtime, graph.runtime)
+    assert ranking.metrics == judge("layout", score, graph.cost, graph.group)
+    assert ranking.metrics["tau"] > 0.6
+
+
+def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, shared_trained: Path) -> None:
+    ranking = run(shared_trained, graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
+    best = ranking.best()
+    assert [entry["rank"] for entry in best] == list(range(1, 23))
+    assert sorted(config for entry in best for config in (entry["configuration"], *entry["identical"])) == list(
+        range(24)
+    )
+    (repeated,) = (entry for entry in best if entry["identical"])
+    assert (repeated["configuration"], repeated["identical"]) == (0, [22, 23])
+    assert repeated["runtime_ns"] == int(ranking.runtime[[0, 22, 23]].min())
+    assert [entry["score"] for entry in best] == sorted(entry["score"] for entry in best)
+    for entry in best:
+        assert entry["score"] == ranking.score[entry["configuration"]]
+    assert ranking.best(3) == best[:3]
+    assert ranking.best(100) == best
+
+
+def test_json_holds_the_whole_order(shared_tree: Path, shared_trained: Path) -> None:
+    ranking = run(shared_trained, graph_path(shared_tree, TILE, "valid", "pool__a"))
+    value = json.loads(json.dumps(ranking.as_json(4), allow_nan=False))
+    assert set(value) == {"graph", "collection", "order", "best", "metrics"}
+    assert (value["graph"], value["collection"]) == ("pool__a", TILE)
+    assert value["order"] == ranking.order.tolist()
+    assert value["best"] == ranking.best(4)
+    assert value["metrics"] == ranking.metrics
+
+
+def test_without_labels_there_is_nothing_measured(shared_tree: Path, shared_trained: Path) -> None:
+    ranking = run(shared_trained, graph_path(shared_tree, TILE, "test", "sort__a"))
+    assert ranking.metrics is None
+    assert {entry["runtime_ns"] for entry in ranking.best()} == {None}
+    assert sorted(ranking.order.tolist()) == list(range(12))
+    json.dumps(ranking.as_json(), allow_nan=False)
+
+
+def test_one_configuration_is_ranked_without_metrics(shared_trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "lone.npz", tile_graph(0, configs=1))
+    ranking = run(shared_trained, path)
+    assert (ranking.order.tolist(), ranking.metrics) == ([0], None)
+
+
+def test_no_stored_features_are_needed(shared_tree: Path, trained: Path) -> None:
+    """A model is enough to rank a file from anywhere."""
+    path = graph_path(shared_tree, LAYOUT, "valid", "delta__b")
+    with_features = run(trained, path)
+    shutil.rmtree(trained / "features")
+    assert run(trained, path).order.tolist() == with_features.order.tolist()
+
+
+# Which model ----------------------------------------------------------------------------------------------
+
+
+def test_the_only_model_of_the_kind_is_taken(shared_trained: Path, tmp_path: Path) -> None:
+    assert run(shared_trained, save_npz(tmp_path / "a.npz", layout_graph(5))).collection == LAYOUT
+    assert run(shared_trained, save_npz(tmp_path / "b.npz", tile_graph(5))).collection == TILE
+
+
+def test_the_folder_of_the_file_chooses(trained: Path, tmp_path: Path) -> None:
+    copy_model(trained)
+    for collection in (LAYOUT, OTHER):
+        path = save_npz(graph_path(tmp_path / "tree", collection, "valid", "x__a"), layout_graph(5))
+        assert run(trained, path).collection == collection
+
+
+def test_a_relative_path_and_a_link_are_followed(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy_model(trained)
+    path = save_npz(graph_path(tmp_path / "tree", OTHER, "valid", "x__a"), layout_graph(5))
+    monkeypatch.chdir(path.parent)
+    assert run(trained, Path("x__a.npz")).collection == OTHER
+    link = tmp_path / "link.npz"
+    link.symlink_to(path)
+    assert run(trained, link).collection == OTHER
+
+
+def test_several_models_and_no_hint_asks_for_one(trained: Path, tmp_path: Path) -> None:
+    copy_model(trained)
+    path = save_npz(tmp_path / "x__a.npz", layout_graph(5))
+    with pytest.raises(
+        ModelError, match=rf"could be ranked by 2 models; expected {OTHER}, {LAYOUT}; pass --collection"
+    ):
+        run(trained, path)
+    assert run(trained, path, OTHER).collection == OTHER
+
+
+def test_the_collection_asked_for_wins_over_the_folder(trained: Path, tmp_path: Path) -> None:
+    copy_model(trained)
+    path = save_npz(graph_path(tmp_path / "tree", LAYOUT, "valid", "x__a"), layout_graph(5))
+    assert run(trained, path, OTHER).collection == OTHER
+
+
+def test_a_model_can_be_handed_over(shared_trained: Path, tmp_path: Path) -> None:
+    """As a notebook does that ranks many graphs."""
+    model = load_model(Workspace(shared_trained).model(Collection.parse(TILE)))
+    path = save_npz(tmp_path / "b.npz", tile_graph(5))
+    alone = rank(Workspace(tmp_path / "nothing"), path, model=model)
+    assert alone.order.tolist() == run(shared_trained, path).order.tolist()
+
+
+def test_a_model_of_the_wrong_kind_is_refused(shared_trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    with pytest.raises(ModelError, match=rf"x\.npz is a layout graph; expected a tile graph for {TILE}"):
+        run(shared_trained, path, TILE)
+
+
+def test_an_unknown_collection_suggests_the_close_one(shared_trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    with pytest.raises(CollectionError, match=f"did you mean {LAYOUT}"):
+        run(shared_trained, path, "layout:cpu:rando")
+
+
+def test_no_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    shutil.rmtree(trained / "models" / "layout")
+    with pytest.raises(ModelError, match=r"there is no trained layout model in .*run train first"):
+        run(trained, path)
+    assert trained_collections(Workspace(trained)) == [Collection.parse(TILE)]
+
+
+@pytest.mark.parametrize("asked", [None, LAYOUT])
+def test_no_model_at_all_says_to_train(tmp_path: Path, asked: str | None) -> None:
+    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    with pytest.raises((ModelError, CollectionError), match="run train"):
+        run(tmp_path / "empty", path, asked)
+
+
+def test_models_are_found_by_their_cards(trained: Path) -> None:
+    copy_model(trained)
+    assert [str(collection) for collection in trained_collections(Workspace(trained))] == [OTHER, LAYOUT, TILE]
+    (trained / "models" / "tile" / "cpu" / "model.json").unlink()
+    assert [str(collection) for collection in trained_collections(Workspace(trained))] == [OTHER, LAYOUT]
+
+
+def test_a_model_of_other_code_is_refused(
+    shared_trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("features.assemble._source_hash", lambda: "other code")
+    with pytest.raises(ModelError, match=r"made by feature code .*train again"):
+        run(shared_trained, save_npz(tmp_path / "x.npz", layout_graph(5)))
+
+
+# Bad files ------------------------------------------------------------------------------------------------
+
+
+def test_files_that_cannot_be_ranked(shared_trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(GraphFileError, match=r"absent\.npz does not exist"):
+        run(shared_trained, tmp_path / "absent.npz")
+    with pytest.raises(GraphFileError, match="cannot be opened"):
+        run(shared_trained, tmp_path)
+    (tmp_path / "text.npz").write_text("hello")
+    with pytest.raises(GraphFileError, match=r"text\.npz cannot be opened"):
+        run(shared_trained, tmp_path / "text.npz")
+    broken = layout_graph(5)
+    del broken["edge_index"]
+    with pytest.raises(GraphFileError, match=r"broken\.npz: array edge_index is missing"):
+        run(shared_trained, save_npz(tmp_path / "broken.npz", broken))

@@ -1,0 +1,119 @@
+"""The submission file as such: what is written, and that every malformed variant is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.collection import Collection
+from data.errors import SubmissionError
+from data.submission import check_submission, submission_id, wanted_count, write_submission
+
+LAYOUT, TILE, SMALL = "layout:xla:random:abc", "tile:xla:def", "tile:xla:small"
+CONFIGS = {LAYOUT: 4, TILE: 9, SMALL: 3}
+GOOD = f"ID,TopConfigs\n{LAYOUT},3;1;0;2\n{TILE},8;0;3;1;7\n{SMALL},2;0;1\n"
+
+
+def check(path: Path, text: str | bytes) -> None:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    check_submission(path, CONFIGS)
+
+
+def test_ids_are_those_of_kaggle() -> None:
+    assert submission_id(Collection.parse("layout:xla:default"), "abc") == "layout:xla:default:abc"
+    assert submission_id(Collection.parse("tile:xla"), "abc") == "tile:xla:abc"
+
+
+@pytest.mark.parametrize(
+    ("row_id", "configs", "wanted"), [(LAYOUT, 7, 7), (LAYOUT, 3, 3), (TILE, 7, 5), (TILE, 5, 5), (TILE, 3, 3)]
+)
+def test_all_of_a_layout_and_five_of_a_tile(row_id: str, configs: int, wanted: int) -> None:
+    assert wanted_count(row_id, configs) == wanted
+
+
+def test_the_file_is_what_kaggle_asks_for(tmp_path: Path) -> None:
+    rows = {LAYOUT: [3, 1, 0, 2], TILE: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]}
+    write_submission(tmp_path / "out.csv", rows)
+    assert (tmp_path / "out.csv").read_bytes() == GOOD.encode()
+    check_submission(tmp_path / "out.csv", CONFIGS)
+
+
+def test_a_graph_may_be_called_anything_a_file_may(tmp_path: Path) -> None:
+    row_id = 'tile:xla:a,b "c" d'
+    write_submission(tmp_path / "out.csv", {row_id: [1, 0]})
+    check_submission(tmp_path / "out.csv", {row_id: 2})
+
+
+def test_the_largest_graph_of_the_competition_fits(tmp_path: Path) -> None:
+    """100,040 configurations are a field of 689 kB, beyond the limit of the csv module."""
+    write_submission(tmp_path / "out.csv", {LAYOUT: range(100_040)})
+    check_submission(tmp_path / "out.csv", {LAYOUT: 100_040})
+
+
+@given(st.data())
+def test_what_is_written_is_accepted(next_path: object, data: st.DataObject) -> None:
+    ids = [f"{kind}:{name}" for kind in ("layout:x:y", "tile:x") for name in "abc"]
+    configs = data.draw(st.dictionaries(st.sampled_from(ids), st.integers(1, 12), min_size=1))
+    rows = {
+        row_id: data.draw(st.permutations(range(count)))[: wanted_count(row_id, count)]
+        for row_id, count in configs.items()
+    }
+    path = next_path()  # type: ignore[operator]
+    write_submission(path, rows)
+    check_submission(path, configs)
+    victim = data.draw(st.sampled_from(sorted(rows)))
+    write_submission(path, {**rows, victim: rows[victim][:-1]})
+    with pytest.raises(SubmissionError):
+        check_submission(path, configs)
+
+
+def test_lines_may_end_as_on_windows_and_rows_come_in_any_order(tmp_path: Path) -> None:
+    header, *rows = GOOD.splitlines()
+    check(tmp_path / "out.csv", "\r\n".join([header, *reversed(rows)]))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param("", "starts with nothing", id="empty"),
+        pytest.param(GOOD.split("\n", 1)[1], "starts with layout", id="no header"),
+        pytest.param(GOOD.replace("ID,", "id,"), "starts with id,TopConfigs", id="other header"),
+        pytest.param(GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID", id="wide header"),
+        pytest.param(GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"1 ids are missing .*{SMALL}", id="id missing"),
+        pytest.param("ID,TopConfigs\n", rf"3 ids are missing .*{LAYOUT}", id="header alone"),
+        pytest.param(GOOD + f"{SMALL},2;0;1\n", f"{SMALL} stands twice", id="id twice"),
+        pytest.param(GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph", id="unknown id"),
+        pytest.param(GOOD.replace(";2\n", "\n"), f"{LAYOUT} lists 3 configurations; expected 4", id="too few"),
+        pytest.param(GOOD.replace("8;0;", "8;2;0;"), f"{TILE} lists 6 conf.* expected 5", id="six of a tile"),
+        pytest.param(GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{TILE} lists 4 config", id="four of a tile"),
+        pytest.param(GOOD.replace("3;1;0;2", "3;1;0;0"), f"{LAYOUT} lists a configuration twice", id="twice"),
+        pytest.param(GOOD.replace("3;1;0;2", "4;1;0;2"), f"{LAYOUT} lists configuration 4; .* 0 to 3", id="beyond"),
+        pytest.param(GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{LAYOUT} lists configuration -2", id="negative"),
+        pytest.param(GOOD.replace("3;1;0;2", ""), f"{LAYOUT} lists ''", id="nothing listed"),
+        pytest.param(GOOD.replace("3;1;0;2", "3;1;0;2;"), "configuration numbers joined by ;", id="trailing ;"),
+        pytest.param(GOOD.replace("3;1;0;2", "3 1 0 2"), "configuration numbers joined by ;", id="spaces"),
+        pytest.param(GOOD.replace("3;1;0;2", "3.0;1;0;2"), "configuration numbers joined by ;", id="floats"),
+        pytest.param(GOOD.replace("3;1;0;2", "a;b;c;d"), "configuration numbers joined by ;", id="words"),
+        pytest.param(GOOD.replace("3;1;0;2", "3;1;0_0;2"), "configuration numbers joined by ;", id="underscore"),
+        pytest.param(GOOD.replace("3;1;0;2", "3; 1;0;2"), "configuration numbers joined by ;", id="blank in front"),
+        pytest.param(GOOD.replace("3;1;0;2", "3;+1;0;2"), "configuration numbers joined by ;", id="plus sign"),
+        pytest.param(GOOD.replace("3;1;0;2", "3;1;0;٢"), "configuration numbers joined by ;", id="other digits"),
+        pytest.param(GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2", id="commas"),
+        pytest.param(GOOD + "\n", "line 5 .* has 0 fields", id="empty line"),
+        pytest.param(GOOD.replace("3;1;0;2", '"3;1;0;2'), "configuration numbers joined by ;", id="open quote"),
+        pytest.param(GOOD.encode("utf-16"), "cannot be read|starts with", id="UTF-16"),
+        pytest.param(b"\xff\xfe\x00ID", "cannot be read", id="binary"),
+    ],
+)  # fmt: skip
+def test_malformed_files_are_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
+    check(tmp_path / "good.csv", GOOD)
+    with pytest.raises(SubmissionError, match=said):
+        check(tmp_path / "out.csv", text)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match="cannot be read"):
+        check_submission(tmp_path / "absent.csv", CONFIGS)

@@ -1,0 +1,238 @@
+"""The submission of all test graphs: complete, checked, and whole or not there."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data.collection import Collection
+from data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError, XlarankError
+from data.submission import check_submission
+from data.workspace import Workspace
+from features.assemble import FeatureSettings
+from features.block import Tier
+from models.bundle import load_model
+from pipelines import submit as module
+from pipelines.submit import Submission, submit
+from tests.graphs import save_npz
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, tile_graph
+
+OLD = "what was there before\n"
+
+
+def run(workspace: Path, out: Path, **options: Any) -> Submission:
+    return submit(Workspace(workspace), out, **options)
+
+
+def rows_of(path: Path) -> dict[str, list[int]]:
+    with path.open(newline="") as stream:
+        header, *lines = csv.reader(stream)
+    assert header == ["ID", "TopConfigs"]
+    assert len({row_id for row_id, _ in lines}) == len(lines), "every id once"
+    return {row_id: [int(entry) for entry in listed.split(";")] for row_id, listed in lines}
+
+
+def scores(workspace: Path, collection: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Score and group of each configuration."""
+    model = load_model(Workspace(workspace).model(Collection.parse(collection)))
+    graph = stored(workspace, collection, "test")[name]
+    return model.predict(graph.matrix(), graph.columns)[graph.group], graph.group
+
+
+def test_every_test_graph_stands_there_with_every_configuration(shared_trained: Path, tmp_path: Path) -> None:
+    report = run(shared_trained, tmp_path / "new" / "out.csv")
+    rows = rows_of(tmp_path / "new" / "out.csv")
+    assert list(rows) == [
+        f"{collection}:{name}" for collection in (LAYOUT, TILE) for name in TREE[collection]["test"]
+    ]
+    for row_id, order in rows.items():
+        if row_id.startswith("layout"):
+            assert sorted(order) == list(range(24)), "repeated configurations too"
+        else:
+            assert len(order) == len(set(order)) == 5
+            assert set(order) < set(range(12))
+    assert report.rows == {LAYOUT: 2, TILE: 2}
+    assert (report.out, report.left_out, report.broken) == (tmp_path / "new" / "out.csv", {}, {})
+    check_submission(tmp_path / "new" / "out.csv", {row_id: 24 if "layout" in row_id else 12 for row_id in rows})
+
+
+def test_the_best_stand_first(shared_trained: Path, tmp_path: Path) -> None:
+    run(shared_trained, tmp_path / "out.csv")
+    rows = rows_of(tmp_path / "out.csv")
+    for name in TREE[LAYOUT]["test"]:
+        score, group = scores(shared_trained, LAYOUT, name)
+        order = rows[f"{LAYOUT}:{name}"]
+        assert (np.diff(score[order]) >= 0).all()
+        assert score[order[0]] < score[order[-1]], "the model tells them apart"
+        assert group[[0, 22, 23]].tolist() == [0, 0, 0]
+    for name in TREE[TILE]["test"]:
+        score, group = scores(shared_trained, TILE, name)
+        order = rows[f"{TILE}:{name}"]
+        assert len(set(group[order].tolist())) == 5, "five different choices, no repeat among them"
+        distinct = sorted({int(g): score[group == g].min() for g in group}.values())
+        assert sorted(score[order].tolist()) == distinct[:5]
+
+
+def test_labels_do_not_matter(tree: Path, trained: Path, tmp_path: Path) -> None:
+    """Nothing of a runtime may leak into a submission."""
+    run(trained, tmp_path / "without.csv")
+    for collection in (LAYOUT, TILE):
+        for name in TREE[collection]["test"]:
+            path = graph_path(tree, collection, "test", name)
+            with np.load(path) as file:
+                arrays = dict(file)
+            arrays["config_runtime"] = np.arange(1, len(arrays["config_runtime"]) + 1)[::-1].copy()
+            save_npz(path, arrays)
+    build(tree, trained)
+    run(trained, tmp_path / "with.csv")
+    assert (tmp_path / "with.csv").read_bytes() == (tmp_path / "without.csv").read_bytes()
+
+
+@pytest.mark.parametrize(("configs", "listed"), [(1, 1), (3, 3), (4, 4), (6, 5)])
+def test_small_tile_graphs_list_what_they_have(
+    tree: Path, trained: Path, tmp_path: Path, configs: int, listed: int
+) -> None:
+    """Of 4 and 6 the last repeats the first: repeats fill up where there are not enough different ones."""
+    save_npz(graph_path(tree, TILE, "test", "tiny__a"), tile_graph(80, configs=configs, labelled=False))
+    build(tree, trained, collections=[TILE])
+    run(trained, tmp_path / "out.csv")
+    order = rows_of(tmp_path / "out.csv")[f"{TILE}:tiny__a"]
+    assert len(order) == len(set(order)) == listed
+    assert set(order) <= set(range(configs))
+
+
+def test_an_unrankable_test_graph_is_still_listed(tree: Path, trained: Path, tmp_path: Path) -> None:
+    """Kaggle wants a row for it."""
+    alike = tile_graph(80, labelled=False)
+    alike["config_feat"][:] = alike["config_feat"][0]
+    save_npz(graph_path(tree, TILE, "test", "alike__a"), alike)
+    build(tree, trained, collections=[TILE])
+    run(trained, tmp_path / "out.csv")
+    assert rows_of(tmp_path / "out.csv")[f"{TILE}:alike__a"] == [0, 1, 2, 3, 4]
+
+
+def test_same_models_same_bytes(shared_trained: Path, tmp_path: Path) -> None:
+    for name in ("one.csv", "two.csv"):
+        run(shared_trained, tmp_path / name)
+    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
+
+
+# What is missing ------------------------------------------------------------------------------------------
+
+
+def test_a_broken_test_file_is_named_and_the_others_are_ranked(tree: Path, trained: Path, tmp_path: Path) -> None:
+    graph_path(tree, LAYOUT, "test", "omega__a").write_bytes(b"no zip")
+    build(tree, trained)
+    report = run(trained, tmp_path / "out.csv")
+    assert list(report.broken) == [f"{LAYOUT} omega__a"]
+    assert "omega__a.npz" in report.broken[f"{LAYOUT} omega__a"]
+    assert list(rows_of(tmp_path / "out.csv")) == [f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b"]
+    assert report.rows == {LAYOUT: 1, TILE: 2}
+
+
+def test_nothing_but_broken_test_files_names_them(tree: Path, trained: Path, tmp_path: Path) -> None:
+    for name in TREE[TILE]["test"]:
+        graph_path(tree, TILE, "test", name).write_bytes(b"no zip")
+    build(tree, trained, collections=[TILE])
+    with pytest.raises(XlarankError, match=r"sort__a"):
+        run(trained, tmp_path / "out.csv", collections=[TILE])
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_collection_without_a_model_is_left_out(trained: Path, tmp_path: Path) -> None:
+    shutil.rmtree(trained / "models" / "tile")
+    report = run(trained, tmp_path / "out.csv")
+    assert set(report.rows) == {LAYOUT}
+    assert f"{TILE} has 2 test graphs but no trained model; run train first" in report.left_out[TILE]
+    assert len(rows_of(tmp_path / "out.csv")) == 2
+    with pytest.raises(ModelError, match="no trained model"):
+        run(trained, tmp_path / "named.csv", collections=[TILE])
+    assert not (tmp_path / "named.csv").exists()
+
+
+def test_a_collection_without_test_graphs_is_left_out(trained: Path, tmp_path: Path) -> None:
+    shutil.rmtree(trained / "features" / "tile" / "cpu" / "test")
+    report = run(trained, tmp_path / "out.csv")
+    assert "tile:cpu has no test graphs" in report.left_out[TILE]
+    with pytest.raises(CollectionError, match="tile:cpu has no test graphs"):
+        run(trained, tmp_path / "named.csv", collections=[TILE])
+
+
+def test_a_chosen_collection_alone(shared_trained: Path, tmp_path: Path) -> None:
+    report = run(shared_trained, tmp_path / "out.csv", collections=[TILE])
+    assert report.rows == {TILE: 2}
+    assert list(rows_of(tmp_path / "out.csv")) == [f"{TILE}:sort__a", f"{TILE}:sort__b"]
+
+
+def test_nothing_to_submit_says_why(built: Path, tmp_path: Path) -> None:
+    with pytest.raises(CollectionError, match=rf"nothing to submit: {LAYOUT}: .*no trained model.*{TILE}: "):
+        run(built, tmp_path / "out.csv")
+    assert list(tmp_path.glob("*.csv")) == []
+
+
+def test_rows_of_another_making_are_refused(tree: Path, trained: Path, tmp_path: Path) -> None:
+    build(tree, trained, splits=["test"], collections=[TILE], settings=FeatureSettings(Tier.FAST, candidates=False))
+    with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
+        run(trained, tmp_path / "out.csv", collections=[TILE])
+    report = run(trained, tmp_path / "out.csv")
+    assert "the rows lack" in report.left_out[TILE]
+
+
+# Whole or not there ---------------------------------------------------------------------------------------
+
+
+def test_a_file_that_fails_its_check_does_not_replace_the_old_one(
+    shared_trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out.csv"
+    out.write_text(OLD)
+
+    def refuse(path: Path, configs: dict[str, int]) -> None:
+        assert path != out, "it is checked before it is in place"
+        raise SubmissionError("made up")
+
+    monkeypatch.setattr(module, "check_submission", refuse)
+    with pytest.raises(SubmissionError, match="made up"):
+        run(shared_trained, out)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+    assert out.read_text() == OLD
+
+
+def test_a_full_disk_does_not_leave_half_a_file(
+    shared_trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(path: Path, rows: dict[str, list[int]]) -> None:
+        path.write_text("ID,Top")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module, "write_submission", fill)
+    with pytest.raises(WorkspaceError, match=r"out\.csv \(No space left on device\)"):
+        run(shared_trained, tmp_path / "out.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interruption_leaves_nothing(shared_trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(shared_trained, tmp_path / "out.csv", progress=Listener(stop_at=2))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_place_of_the_file(shared_trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.csv").mkdir()
+    with pytest.raises(WorkspaceError, match=r"cannot write .*out\.csv"):
+        run(shared_trained, tmp_path / "out.csv")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(WorkspaceError, match="cannot write"):
+        run(shared_trained, tmp_path / "file" / "out.csv")
+
+
+def test_progress_counts_collections(shared_trained: Path, tmp_path: Path) -> None:
+    listener = Listener()
+    run(shared_trained, tmp_path / "out.csv", progress=listener)
+    assert listener.jobs == [("ranking test graphs", 2)]
+    assert listener.ended == 1
