@@ -173,7 +173,7 @@ def train(
     for result in results:
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
-            _say(f"[dim]{result.collection} splits most on {', '.join(best)}[/dim]")
+            _say(f"{result.collection} splits most on {', '.join(best)}", style="dim")
     _list("not trained", [result.skipped for result in results if result.skipped])
 
 
@@ -312,7 +312,7 @@ def _data_root(named: Path | None) -> DataRoot:
     from data.root import find_data_root
 
     root = find_data_root(named)
-    _say(f"[dim]data: {root.path} ({root.why})[/dim]")
+    _say(f"data: {root.path} ({root.why})", style="dim")
     return root
 
 
@@ -323,12 +323,18 @@ def _workspace(path: Path) -> Workspace:
 
 
 def _built(data_root: Path | None, workspace: Path) -> Workspace:
-    """The workspace, with features: built now where a data root is named or nothing was built yet."""
-    from features.store import stored_collections
+    """The workspace, with features: built now where there are none, or none of the data root that is named.
+
+    What is there keeps the settings it was built with.
+    """
+    from features.store import stored_roots
 
     place = _workspace(workspace)
-    if data_root is not None or not stored_collections(place):
-        _build(_data_root(data_root), place, None, None, 0, 0, "full", True, 0)
+    stored = stored_roots(place)
+    if data_root is not None or not stored:
+        root = _data_root(data_root)
+        if str(root.path.resolve()) not in stored:
+            _build(root, place, None, None, 0, 0, "full", True, 0)
     return place
 
 
@@ -417,7 +423,7 @@ def _progress() -> Iterator[Any]:
             self.task = self.bars.add_task(what, total=total, note="")
 
         def step(self, note: str = "") -> None:
-            self.bars.update(self.task, advance=1, note=note)
+            self.bars.update(self.task, advance=1, note=_plain(note))
 
         def end(self) -> None:
             self.bars.stop_task(self.task)
@@ -429,7 +435,7 @@ def _progress() -> Iterator[Any]:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("[dim]{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
     with Progress(*columns, console=_console(stderr=True), refresh_per_second=4) as bars:
         yield Bar(bars)
@@ -450,7 +456,8 @@ def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=stream, width=None if stream.isatty() else 150)
+    # names of files and folders are not markup
+    return Console(file=stream, width=None if stream.isatty() else 150, markup=False)
 
 
 def _show(table: Table) -> None:
@@ -458,25 +465,33 @@ def _show(table: Table) -> None:
         _console().print(table)
 
 
-def _say(text: str) -> None:
-    _console().print(text, highlight=False, soft_wrap=True)
+def _say(text: str, *, style: str = "") -> None:
+    _console().print(_plain(text), style=style, highlight=False, soft_wrap=True)
 
 
 def _headline(text: str) -> None:
-    _say(f"\n[bold]{text}[/bold]")
+    _console().print()
+    _say(text, style="bold")
 
 
 def _list(title: str, lines: list[str]) -> None:
-    from rich.markup import escape
+    from rich.text import Text
 
     for line in lines:
-        _say(f"[yellow]{title}:[/yellow] {escape(line)}")
+        text = Text.assemble((f"{title}:", "yellow"), " ", _plain(line))
+        _console().print(text, highlight=False, soft_wrap=True)
 
 
 def _error(text: str) -> None:
-    from rich.markup import escape
+    from rich.text import Text
 
-    _console(stderr=True).print(f"[red]error:[/red] {escape(text)}", highlight=False, soft_wrap=True)
+    line = Text.assemble(("error:", "red"), " ", _plain(text))
+    _console(stderr=True).print(line, highlight=False, soft_wrap=True)
+
+
+def _plain(text: str) -> str:
+    """Line breaks and control characters spelled out: a file name must not forge output."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def _write_json(path: Path, value: Any) -> None:

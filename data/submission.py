@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,6 +14,7 @@ from data.errors import SubmissionError
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.
 TILE_TOP: Final = 5
+_NUMBER: Final = re.compile("-?[0-9]{1,18}")
 
 
 def submission_id(collection: Collection, graph: str) -> str:
@@ -73,12 +75,10 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
 
 
 def _check_row(row_id: str, listed: str, configs: int) -> None:
-    try:
-        order = [int(entry) for entry in listed.split(";")]
-    except ValueError as error:
-        raise SubmissionError(
-            f"{row_id} lists {listed[:40]!r}", expected="configuration numbers joined by ;"
-        ) from error
+    entries = listed.split(";")
+    if not all(_NUMBER.fullmatch(entry) for entry in entries):  # int() alone takes " 1", "+1" and "1_0" too
+        raise SubmissionError(f"{row_id} lists {listed[:40]!r}", expected="configuration numbers joined by ;")
+    order = [int(entry) for entry in entries]
     if len(set(order)) != len(order):
         raise SubmissionError(f"{row_id} lists a configuration twice", expected="every one at most once")
     if min(order) < 0 or max(order) >= configs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from enum import Enum
 from typing import Any, ClassVar, Final
@@ -56,12 +55,14 @@ class Block(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if not inspect.cleandoc(cls.__doc__ or ""):
+        if not (cls.__doc__ or "").strip():
             raise TypeError(f"feature block {cls.__name__} has no docstring")
+        if getattr(cls.compute, "__isabstractmethod__", False):
+            raise TypeError(f"feature block {cls.__name__} computes nothing")
         for name, meaning in cls.columns.items():
             if len(name.split("__")) != 3 or not all(name.split("__")):
                 raise TypeError(f"column {name!r} of {cls.__name__} is not named block__what__how")
-            if not meaning:
+            if not meaning.strip():
                 raise TypeError(f"column {name!r} of {cls.__name__} has no meaning")
             for other in _BLOCKS:
                 if name in other.columns and set(other.kinds) & set(cls.kinds):
@@ -77,11 +78,17 @@ def registered(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -
 
     Within these in order of declaration. Without ``candidates``, the transductive blocks are left out.
     """
-    import features.catalogue  # noqa: F401  (declares the blocks; it imports this module)
+    from features.catalogue import MODULES, declare  # late: the catalogue's modules import this one
 
+    declare()
     chosen = [
         block
         for block in _BLOCKS
         if kind in block.kinds and tier.includes(block.tier) and (candidates or not block.transductive)
     ]
-    return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))
+    place = {name: number for number, name in enumerate(MODULES)}  # not the order of import, which may differ
+
+    def order(block: Block) -> tuple[bool, bool, int]:
+        return block.scope is not Scope.GRAPH, block.transductive, place.get(type(block).__module__, len(place))
+
+    return sorted(chosen, key=order)

@@ -30,12 +30,10 @@ class Frequency(Block):
 
     def compute(self, context: LayoutContext) -> Floats:
         table = context.table
-        if table.nodes == 0:
-            return np.zeros((table.configs, len(self.columns)))
         count = np.asarray(table.counts.sum(axis=0)).reshape(-1)
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
         differing = (table.configs - count) / max(1, table.configs - 1)
-        sums = context.sum_rows([log_frequency, differing], over=table.nodes)
+        sums = context.sum_rows([log_frequency, differing], over=context.configurable_nodes)
         return np.stack(
             [
                 sums[:, 0],

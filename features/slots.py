@@ -25,7 +25,7 @@ _RANK_FITS, _SHAPE_FITS = 4.0, 1.0
 
 def slot_tensors(context: ProgramContext, configurable: Ints, table: ConfigTable) -> Ints:
     """``(configurable nodes, 3)`` node ids of the output, input and kernel tensors; -1 for none."""
-    first, second = _two_operands(context.graph.edges, configurable)
+    first, second = _two_operands(context.graph.edges, configurable, context.rank)
     named = _ranks_named(table)
     straight = _fit(context, configurable, first, second, named)
     swapped = _fit(context, configurable, second, first, named)
@@ -35,9 +35,12 @@ def slot_tensors(context: ProgramContext, configurable: Ints, table: ConfigTable
     return np.stack([configurable, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
-def _two_operands(edges: Ints, nodes: Ints) -> tuple[Ints, Ints]:
-    """The first two operands of each node in the order of the edges; -1 for none."""
-    order = np.argsort(edges[:, 0], kind="stable")
+def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> tuple[Ints, Ints]:
+    """The first two operands of each node in the order of the edges; -1 for none.
+
+    A scalar comes last: no layout can speak of it, and a reduction's initial value often stands first.
+    """
+    order = np.lexsort((rank[edges[:, 1]] == 0, edges[:, 0]))
     consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
     at = np.searchsorted(consumer, nodes)
     count = np.searchsorted(consumer, nodes, side="right") - at

@@ -203,12 +203,15 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
 def read_rows(path: Path) -> GraphRows:
     """Read one graph's parquet file; raises `FeatureStoreError`."""
     try:
-        table = pq.read_table(path)
-        metadata = json.loads(table.schema.metadata[_METADATA])
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
+        return _parse(pq.read_table(path))
+    except (OSError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
         raise FeatureStoreError(
             f"{path} cannot be read ({error})", expected="stored features", do="run build-features again"
         ) from error
+
+
+def _parse(table: pa.Table) -> GraphRows:
+    metadata = json.loads(table.schema.metadata[_METADATA])
     names = [name for name in table.column_names if name not in _BOOKKEEPING]
     rows = np.empty((table.num_rows, len(names)), np.float32)
     for number, name in enumerate(names):
@@ -269,6 +272,17 @@ def stored_collections(workspace: Workspace) -> list[Collection]:
         for path in root.glob(f"*/**/{split}/{MANIFEST}")
     }
     return sorted(found)
+
+
+def stored_roots(workspace: Workspace) -> set[str]:
+    """Data roots that the stored rows were made from."""
+    found = set()
+    for collection in stored_collections(workspace):
+        for split in SPLITS:
+            manifest = read_manifest(workspace, collection, split)
+            if manifest is not None:
+                found.add(manifest.data_root)
+    return found
 
 
 def load_split(workspace: Workspace, collection: Collection, split: str) -> list[GraphRows]:

@@ -56,8 +56,8 @@ class TileContext(ProgramContext):
         for wanted in _WORK_ORDER:
             nodes = np.flatnonzero(kinds == wanted)
             if len(nodes):
-                return int(nodes[np.argmax(self.bytes[nodes])])
-        return int(len(self.bytes) - 1 - np.argmax(self.bytes[::-1]))
+                return _last_largest(nodes, self.bytes)
+        return _last_largest(np.arange(len(self.bytes)), self.bytes)
 
     @cached_property
     def main_operands(self) -> Ints:
@@ -174,11 +174,13 @@ class TileContext(ProgramContext):
 
     @cached_property
     def batch(self) -> float:
-        """Size of a dot's batch dimensions: those before the last two, where both operands have them."""
+        """Size of a dot's batch dimensions: those before the last two whose sizes stand in both operands too."""
         rank = int(self.rank[self.main])
         if len(self.main_operands) == 0 or int(self.rank[self.main_operands].min()) < 3:
             return 1.0
-        return float(np.prod(self.dims[self.main][: max(0, rank - 2)], dtype=np.float64))
+        leading = self.dims[self.main][: max(0, rank - 2)]
+        shared = [np.isin(leading, self.dims[operand]) for operand in self.main_operands]
+        return float(np.prod(leading[np.all(shared, axis=0)], dtype=np.float64))
 
     @cached_property
     def tiles(self) -> dict[str, Floats]:
@@ -191,19 +193,25 @@ class TileContext(ProgramContext):
         return found
 
     @cached_property
-    def unit_bytes(self) -> float:
-        """Bytes that one unit of the output bounds' product stands for."""
-        size = float(max(1.0, self.element_bytes[self.walked]))
-        if not self.physical:
-            return size
-        rank = int(self.rank[self.walked])
-        return size * self.tiling.lanes * (self.tiling.sublanes if rank > 1 else 1)
+    def unit(self) -> Floats:
+        """``(6,)`` elements that one unit of the output and input bounds stands for, by dimension."""
+        unit = np.ones(MAX_RANK)
+        rank = int((self.extents["output"] > 0).sum())
+        if self.physical and rank > 0:
+            unit[rank - 1] = self.tiling.lanes
+            if rank > 1:
+                unit[rank - 2] = self.tiling.sublanes
+        return unit
 
     @cached_property
     def flops(self) -> float:
         """Multiply-adds of the main node (one per output element where nothing is contracted)."""
         inner = self.contracted[self.contracted > 0]
         return float(self.volume[self.main] * (np.prod(inner) if len(inner) else 1.0))
+
+
+def _last_largest(nodes: NDArray[np.intp], size: Floats) -> int:
+    return int(nodes[len(nodes) - 1 - np.argmax(size[nodes][::-1])])
 
 
 def log2p(values: NDArray[np.floating]) -> Floats:

@@ -17,9 +17,12 @@ class Bounds(Block):
 
     kinds = ("tile",)
     columns = {
-        f"bounds__{slot}_{i}__log": f"{slot} bound of dimension {i}"
+        f"bounds__{slot}_{what}__log": meaning
         for slot in TILE_SLOTS
-        for i in (*range(MAX_RANK), "volume")
+        for what, meaning in (
+            *((str(i), f"{slot} bound of dimension {i}") for i in range(MAX_RANK)),
+            ("volume", f"product of the {slot} bounds, a bound of 0 counting as the whole dimension"),
+        )
     }
 
     def compute(self, context: TileContext) -> Floats:
@@ -72,7 +75,7 @@ _VECTOR: Final = 8
 
 def _alignment(bound: Floats) -> Floats:
     """log2 of the largest power of two, up to 64, that divides a bound."""
-    whole = np.maximum(np.rint(bound), 1).astype(np.int64)
+    whole = np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
     power: Floats = np.log2(np.gcd(whole, 64))
     return power
 

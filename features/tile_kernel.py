@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from data.schema import MAX_RANK
+from data.schema import MAX_RANK, OPCODE
 from features.block import Block, Scope
 from features.opcode_classes import OPCODE_CLASSES
 from features.tensors import Floats
@@ -37,9 +37,9 @@ class Kernel(Block):
         extents = context.extents["output"]
         rank = int((extents > 0).sum())
         inner = context.contracted[context.contracted > 0]
-        parameters = OPCODE_CLASSES.index("other")
-        reads = context.bytes[context.opcode_class == parameters].sum()
-        moved = reads + context.bytes[context.walked]
+        parameters = context.graph.opcode == OPCODE["parameter"]
+        reads = context.bytes[parameters].sum()
+        moved = reads + context.bytes[main]
         last = [extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)]
         values = [
             *(float(context.opcode_class[main] == number) for number in range(len(OPCODE_CLASSES))),
@@ -52,7 +52,7 @@ class Kernel(Block):
                         context.flops,
                         reads,
                         context.flops / max(1.0, moved),
-                        float((context.opcode_class == parameters).sum()),
+                        float(parameters.sum()),
                     ]
                 )
             ),

@@ -18,7 +18,8 @@ class Traffic(Block):
     """Bytes a tile holds, bytes moved by all tiles, and work per byte.
 
     With output tile m x n (its two last dimensions; the others count to m) and K contracted elements, a tile
-    reads m*K + K*n elements and writes m*n; without contraction it reads and writes its own size.
+    reads m*K + K*n elements and writes m*n; without contraction it reads and writes its own size. Bounds that
+    count hardware tiles are turned into elements first.
     Double buffering keeps two tiles in vector memory.
     """
 
@@ -40,37 +41,38 @@ class Traffic(Block):
     }
 
     def compute(self, context: TileContext) -> Floats:
-        extents, tile, vector = context.extents["output"], context.tiles["output"], context.tiles["input"]
+        extents, unit = context.extents["output"], context.unit
         rank = max(1, int((extents > 0).sum()))
+        tile, vector = context.tiles["output"] * unit, context.tiles["input"] * unit
         columns, rows = tile[:, rank - 1], tile[:, : rank - 1].prod(axis=1)
         inner_columns, inner_rows = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
         contracted = context.contracted[context.contracted > 0]
         depth = float(np.prod(contracted)) if len(contracted) else 0.0
         step = context.tiles["kernel"].prod(axis=1) if depth else np.ones(context.configs)
-        unit = context.unit_bytes
-        count = np.where(extents > 0, np.ceil(np.where(extents > 0, extents, 1) / tile), 1).prod(axis=1)
+        count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
         volume = rows * columns
         left, right = (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
         moved = volume + left + right
-        whole = np.where(extents > 0, extents, 1.0)
+        whole = np.where(extents > 0, extents * unit, 1.0)
         whole_left, whole_right = whole[: rank - 1].prod() * depth, whole[rank - 1] * depth
         least = whole.prod() + (whole_left + whole_right if depth else whole.prod())
         work = volume * max(depth, 1.0)
+        size = float(max(1.0, context.element_bytes[context.walked]))
         return np.stack(
             [
-                log2p(volume * unit),
-                log2p(moved * unit),
-                np.minimum(2 * moved * unit / VMEM_BYTES, 4.0),
-                log2p(count * moved * unit),
+                log2p(volume * size),
+                log2p(moved * size),
+                np.minimum(2 * moved * size / VMEM_BYTES, 4.0),
+                log2p(count * moved * size),
                 np.log2(count * moved / max(least, 1.0)),
-                log2p(work / moved),
+                log2p(work / (moved * size)),
                 log2p(work),
-                log2p(left * unit),
-                log2p(right * unit),
+                log2p(left * size),
+                log2p(right * size),
                 log2p(inner_rows * step),
                 log2p(inner_columns * step),
                 log2p(inner_rows * inner_columns * step),
-                log2p(inner_rows * inner_columns * step / ((inner_rows + inner_columns) * step + 1.0)),
+                log2p(inner_rows * inner_columns / (inner_rows + inner_columns)),
             ],
             axis=1,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -52,7 +52,7 @@ def load_best(folder: Path) -> BestParams | None:
     try:
         best = BestParams(**json.loads(path.read_text(encoding="utf-8")))
         ranker_class(best.model)
-        return best
+        return replace(best, params=dict(best.params))
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(
             f"{path} cannot be read ({error})", expected="the best parameters", do="remove it, or tune again"

@@ -89,6 +89,9 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker]) -> None
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+    try:
         fresh.chmod(0o755)
         card.seeds = {}
         for number, ranker in enumerate(rankers):
@@ -96,18 +99,25 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker]) -> None
             place.mkdir()
             ranker.save(place)
             card.seeds[f"{fresh.name}/{place.name}"] = _checksum(place)
-    except OSError as error:
-        raise WorkspaceError(
-            f"cannot write {folder} ({error.strerror or error})",
-            expected="a folder that can be written to",
-            do="pass another --workspace, or change the permissions",
-        ) from error
-    libraries = ("lightgbm", "numpy", "scipy", "xlarank")
-    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in libraries}}
-    write_json(folder / CARD, asdict(card))
+        libraries = ("lightgbm", "numpy", "scipy", "xlarank")
+        card.versions = {"python": platform.python_version(), **{name: _version(name) for name in libraries}}
+        write_json(folder / CARD, asdict(card))
+    except BaseException as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _not_writable(folder, error) from error
+        raise
     for old in folder.glob("boosters-*"):
         if old != fresh:
             shutil.rmtree(old, ignore_errors=True)
+
+
+def _not_writable(folder: Path, error: OSError) -> WorkspaceError:
+    return WorkspaceError(
+        f"cannot write {folder} ({error.strerror or error})",
+        expected="a folder that can be written to",
+        do="pass another --workspace, or change the permissions",
+    )
 
 
 def load_model(folder: Path) -> TrainedModel:
@@ -129,7 +139,7 @@ def load_model(folder: Path) -> TrainedModel:
             rankers.append(kind.load(place))
         if not rankers:
             raise ValueError("no boosters")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ModelError(
             f"{path} cannot be used ({error})", expected="a whole model", do="run train again"
         ) from error

@@ -68,6 +68,8 @@ class Ranker(ABC):
 
     def predict(self, rows: NDArray[np.float32], columns: list[str]) -> NDArray[np.float64]:
         """Scores of ``(rows, columns)``; raises `ModelError` when the columns are not those learned from."""
+        if not self.columns:
+            raise ModelError("the ranker was not trained", do="call fit or load first")
         require_columns(columns, self.columns)
         return self._scores(rows)
 

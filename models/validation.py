@@ -44,7 +44,8 @@ class Curves:
         Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
         """
         mean = np.pad(self.column("score").mean(axis=0), 1, mode="edge")
-        return (mean[:-2] + mean[1:-1] + mean[2:]) / 3
+        smooth: NDArray[np.float64] = (mean[:-2] + mean[1:-1] + mean[2:]) / 3
+        return smooth
 
     def best_stage(self) -> int:
         """The stage of the highest smooth score; the earliest of equals."""

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.collection import Collection, GraphFile, choose, choose_splits, discover
-from data.errors import DataRootError, XlarankError
+from data.errors import DataRootError, WorkspaceError, XlarankError
 from data.graph import Graph, read_graph
 from data.root import DataRoot
 from data.workspace import Workspace
@@ -166,7 +167,8 @@ def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dic
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_the_parent)
     try:
-        futures = {pool.submit(_build_one, job): job.file for job in work}
+        with _interrupts_held_back():
+            futures = {pool.submit(_build_one, job): job.file for job in work}
         for future in as_completed(futures):
             yield futures[future], future.result()
     except BrokenProcessPool as error:
@@ -176,6 +178,19 @@ def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dic
         ) from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+@contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Processes that start now never hear Ctrl-C (a blocked signal is inherited); this one hears it afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _leave_interrupts_to_the_parent() -> None:
@@ -211,6 +226,15 @@ def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
     return np.sort(rng.choice(distinct, recipe.max_configs, replace=False)).astype(np.int64)
 
 
+def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:
+    """Whether the collection's name may be used in the workspace; if not, each of its files says so."""
+    try:
+        workspace.features(collection, split)
+    except WorkspaceError:
+        return False
+    return True
+
+
 def _write_manifests(
     data_root: DataRoot,
     workspace: Workspace,
@@ -243,5 +267,6 @@ def _write_manifests(
             report.unrankable.append(job.file.name)
         manifest.graphs[job.file.name] = outcome
     for (collection, split), manifest in manifests.items():
-        write_manifest(workspace, collection, split, manifest)
+        if _storable(workspace, collection, split):
+            write_manifest(workspace, collection, split, manifest)
     return list(reports.values())

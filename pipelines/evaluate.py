@@ -121,6 +121,8 @@ def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | No
     scores = model.predict(graph.matrix(), graph.columns)[graph.group]
     cost, group = graph.cost, graph.group
     if configurations is not None:
+        if not configurations:
+            raise CollectionError(f"the official indices list no configuration of {graph.name}")
         if not set(configurations) <= set(graph.ids.tolist()):
             raise CollectionError(
                 f"the official indices of {graph.name} reach beyond its {len(graph.ids)} configurations",

@@ -112,6 +112,8 @@ def rank_graph(graph: Graph, kind: Kind, model: TrainedModel) -> Ranking:
 
 def _choose_model(workspace: Workspace, path: Path, kind: Kind, asked: str | None) -> Collection:
     trained = trained_collections(workspace)
+    if not trained:
+        raise ModelError(f"there is no trained {kind} model in {workspace.root}", do="run train first")
     if asked is not None:
         return choose([asked], trained, where=f"the models of {workspace.root}")[0]
     candidates = [collection for collection in trained if collection.kind == kind]

@@ -66,9 +66,8 @@ def submit(
         progress.step(str(collection))
     progress.end()
     if not rows:
-        raise CollectionError(
-            "there is nothing to submit: " + "; ".join(f"{name}: {why}" for name, why in report.left_out.items())
-        )
+        reasons = [f"{name}: {why}" for name, why in (report.left_out | report.broken).items()]
+        raise CollectionError("there is nothing to submit: " + "; ".join(reasons))
     with whole_file(out) as partial:
         write_submission(partial, rows)
         check_submission(partial, configs)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 import warnings
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,8 +69,9 @@ def tune(
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
     The objective is the mean score over graphs, each judged by a model that never saw its family, at the
-    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. A study lives in the workspace (or at ``storage``,
-    an Optuna storage URL) and goes on where it stopped. ``timeout`` is in seconds per collection.
+    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. A study
+    lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped.
+    ``timeout`` is in seconds per collection.
 
     A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be tuned.
@@ -159,9 +162,11 @@ def _open_study(
     logging.getLogger("optuna").setLevel(logging.ERROR)
     folder = workspace.study(data.collection)
     # A study is about one set of rows: other columns or graphs are another study, in the same storage.
-    name = f"{data.collection}/{model}/{data.manifest.recipe.code_hash}/{data.data.groups}-{len(data.data.rows)}"
+    labels = zlib.crc32(repr((data.data.names, data.data.indptr.tolist())).encode() + data.data.cost.tobytes())
+    name = f"{data.collection}/{model}/{data.manifest.recipe.code_hash}/{labels:08x}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        _mend(folder / "journal.log")
         place: Any = storage or JournalStorage(JournalFileBackend(str(folder / "journal.log")))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -176,11 +181,25 @@ def _open_study(
         ) from error
     except Exception as error:  # storages raise errors of many libraries
         raise XlarankError(
-            f"the study storage cannot be opened ({type(error).__name__}: {error})",
+            f"the study storage cannot be opened ({type(error).__name__}: {' '.join(str(error).split())})",
             expected="an Optuna storage URL such as sqlite:///study.db",
             do="check --storage, or leave it out",
         ) from error
     return study
+
+
+def _mend(journal: Path) -> None:
+    """Drop a last line that a kill or a full disk cut short; a line appended to it would spoil the journal."""
+    from optuna.storages.journal import JournalFileSymlinkLock
+
+    if not journal.exists():
+        return
+    lock = JournalFileSymlinkLock(str(journal))  # another process may be writing to the same study
+    lock.acquire()
+    try:
+        os.truncate(journal, journal.read_bytes().rfind(b"\n") + 1)
+    finally:
+        lock.release()
 
 
 def _tune_one(
@@ -202,13 +221,18 @@ def _tune_one(
     progress.begin(f"tuning {search.data.collection}", max(0, trials - before))
     try:
         if trials > before:
-            if before == 0:
-                study.enqueue_trial(_known(search.model, search.data.collection.kind), skip_if_exists=True)
+            known = _known(search.model, search.data.collection.kind)
+            if not any(_tried(trial, known) for trial in study.get_trials(deepcopy=False)):
+                study.enqueue_trial(known)
             study.optimize(search.objective, n_trials=trials - before, timeout=timeout, callbacks=[told])
     finally:
         progress.end()
         _write_best(workspace.study(search.data.collection), search)
-    best = study.best_trial
+    best = _best_or_none(study)
+    if best is None:
+        raise XlarankError(
+            f"no trial of {search.data.collection} was finished", do="give it more time with a longer --timeout"
+        )
     states = [trial.state for trial in study.get_trials(deepcopy=False, states=finished)]
     return TuneResult(
         collection=str(search.data.collection),
@@ -221,6 +245,15 @@ def _tune_one(
         params=best.user_attrs["params"],
         seconds=time.monotonic() - started,
     )
+
+
+def _tried(trial: optuna.trial.FrozenTrial, params: dict[str, Any]) -> bool:
+    """Whether a trial of these parameters is over or waits; one that runs may have been killed."""
+    from optuna.trial import TrialState
+
+    if trial.state == TrialState.WAITING:
+        return bool(trial.system_attrs.get("fixed_params") == params)
+    return trial.params == params and trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 def _known(model: str, kind: Kind) -> dict[str, Any]:

@@ -59,6 +59,18 @@ def test_a_kernel_laid_out_in_another_order_of_dimensions(operands):
     assert slots_of(nodes) == (2, 0, 1)
 
 
+@pytest.mark.parametrize("operands", [(0, 1), (1, 0)], ids=["image first", "kernel first"])
+@pytest.mark.parametrize(
+    ("image", "window"),
+    [((3, 32, 16, 64), (3, 5)), ((32, 5, 16, 64), (3, 5)), ((3, 5, 64, 16), (3, 5))],
+    ids=["height alike", "width alike", "features unlike"],
+)
+def test_all_of_the_window_and_the_features_tell(image, window, operands):
+    """An image that a kernel of [3,5,16,64] shares all but one of these with."""
+    nodes = (Node("parameter", image), Node("parameter", (3, 5, 16, 64)))
+    assert slots_of((*nodes, convolution(operands, window=window))) == (2, 0, 1)
+
+
 @pytest.mark.parametrize("operands", [(0, 1), (1, 0)])
 def test_where_both_operands_could_be_the_kernel_the_order_of_the_edges_decides(operands):
     both = Node("parameter", (3, 3, 64, 64))
@@ -81,6 +93,13 @@ def test_a_dot_lists_the_left_operand_first(left, right, operands):
 @pytest.mark.parametrize("right", [(4, 32, 64), (4, 64, 32)], ids=["NN", "NT"])
 def test_a_batch_dot_lists_the_left_operand_first(right, operands):
     nodes = (Node("parameter", (4, 16, 32)), Node("parameter", right), Node("dot", (4, 16, 64), operands))
+    assert slots_of(nodes) == (2, 0, 1)
+
+
+@pytest.mark.parametrize("operands", [(0, 1), (1, 0)], ids=["left first", "right first"])
+def test_the_left_operand_of_a_dot_has_the_first_dimension_of_the_output(operands):
+    """[2,16,32] x [32,16] -> [2,16,16]: only the 2 tells."""
+    nodes = (Node("parameter", (2, 16, 32)), Node("parameter", (32, 16)), Node("dot", (2, 16, 16), operands))
     assert slots_of(nodes) == (2, 0, 1)
 
 

@@ -169,14 +169,14 @@ def test_more_places_than_configurations_is_the_best_of_all() -> None:
 
 
 def test_score_is_tau_for_layouts_and_the_top_five_for_tiles() -> None:
-    """Seven configurations scored worst first: the five best-scored cost 7, 6, 5, 4, 3; the best costs 1."""
-    cost = np.array([7.0, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0])
+    """Seven configurations scored worst first: the five best-scored cost 7, 6, 5, 4, 3; the best costs 2."""
+    cost = np.array([7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0])
     score = np.arange(7.0)
     layout, tile = judge("layout", score, cost), judge("tile", score, cost)
     assert tuple(layout) == tuple(tile) == METRICS
     assert layout["score"] == layout["tau"] == -1.0
-    assert tile["slowdown@5"] == 2.0
-    assert tile["score"] == -1.0 == 1 - tile["slowdown@5"]
+    assert tile["slowdown@5"] == 0.5
+    assert tile["score"] == 0.5 == 1 - tile["slowdown@5"]
     assert {**layout, "score": 0} == {**tile, "score": 0}
     best_first = judge("tile", cost, cost)
     assert (best_first["score"], best_first["slowdown@1"]) == (1.0, 0.0)
