@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import stat
 import sys
 import zipfile
 import zlib
@@ -62,7 +63,10 @@ class NpzReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._bytes = path.stat().st_size
+            about = path.stat()
+            if not stat.S_ISREG(about.st_mode):
+                raise OSError("it is not a regular file")  # opening a named pipe would wait forever
+            self._bytes = about.st_size
             self._zip = zipfile.ZipFile(path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise GraphFileError(f"{path} does not exist", expected="an npz file", do="check the path") from error

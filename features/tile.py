@@ -194,7 +194,7 @@ class TileContext(ProgramContext):
 
     @cached_property
     def unit(self) -> Floats:
-        """``(6,)`` elements that one unit of the output and input bounds stands for, by dimension."""
+        """``(6,)`` elements that one unit of the output bounds stands for, by dimension."""
         unit = np.ones(MAX_RANK)
         rank = int((self.extents["output"] > 0).sum())
         if self.physical and rank > 0:

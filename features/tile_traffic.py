@@ -19,7 +19,7 @@ class Traffic(Block):
 
     With output tile m x n (its two last dimensions; the others count to m) and K contracted elements, a tile
     reads m*K + K*n elements and writes m*n; without contraction it reads and writes its own size. Bounds that
-    count hardware tiles are turned into elements first.
+    count hardware tiles are turned into elements first (the inner columns stay in the unit of the bounds).
     Double buffering keeps two tiles in vector memory.
     """
 
@@ -43,7 +43,7 @@ class Traffic(Block):
     def compute(self, context: TileContext) -> Floats:
         extents, unit = context.extents["output"], context.unit
         rank = max(1, int((extents > 0).sum()))
-        tile, vector = context.tiles["output"] * unit, context.tiles["input"] * unit
+        tile, vector = context.tiles["output"] * unit, context.tiles["input"]
         columns, rows = tile[:, rank - 1], tile[:, : rank - 1].prod(axis=1)
         inner_columns, inner_rows = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
         contracted = context.contracted[context.contracted > 0]

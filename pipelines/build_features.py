@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
@@ -165,7 +166,7 @@ def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dic
         return
     # Fresh interpreters: forking a process that holds the thread pools of pyarrow can hang.
     context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=_leave_interrupts_to_the_parent)
+    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker)
     try:
         with _interrupts_held_back():
             futures = {pool.submit(_build_one, job): job.file for job in work}
@@ -193,8 +194,17 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _leave_interrupts_to_the_parent() -> None:
+def _start_worker() -> None:
+    """Leave interruptions to the parent, and go with it: a killed parent cannot tell its workers to stop."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
 
 
 def _build_one(job: _Job) -> dict[str, Any]:

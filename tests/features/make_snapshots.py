@@ -3,9 +3,6 @@
 `XLARANK_TEST_DATA` names a tree of real TpuGraphs files. Each snapshot keeps all columns of a handful of
 distinct configurations. Run it after a change that is meant to move numbers, look at which columns moved
 (it prints them), and say in the commit why.
-
-Columns whose numbers are known not to hold what they mean (`tests.features.oracle_tile`) are left out, so
-that mending them breaks no snapshot.
 """
 
 from __future__ import annotations
@@ -17,11 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data.graph import TileGraph, read_graph
+from data.graph import read_graph
 from features.assemble import assemble
 from tests.conftest import TEST_DATA
-from tests.features.helpers import load
-from tests.features.oracle_tile import TileOracle
 
 FOLDER = Path(__file__).parent / "snapshots"
 #: Snapshot -> place of the file below ``npz``.
@@ -54,12 +49,11 @@ def take(path: Path) -> Snapshot:
     """The snapshot of a file as the code makes it now."""
     graph = read_graph(path)
     features = assemble(graph)
-    dropped = TileOracle(load(path)).unsettled() if isinstance(graph, TileGraph) else set()
     distinct = len(features.rows)
     at = np.unique(np.linspace(0, distinct - 1, ROWS).astype(np.int64))
     names = [*features.graph_columns, *features.config_columns]
     matrix = features.matrix()[at]
-    columns = {name: matrix[:, number] for number, name in enumerate(names) if name not in dropped}
+    columns = {name: matrix[:, number] for number, name in enumerate(names)}
     return Snapshot(distinct, at, columns)
 
 

@@ -53,12 +53,6 @@ COPY_CONFIGS = (
 )
 VMEM = 16 * 1024 * 1024
 
-INTENSITY = pytest.mark.xfail(reason="multiply-adds are divided by elements where the meaning says bytes")
-BALANCE = pytest.mark.xfail(reason="one is added to the elements read, which the meaning does not say")
-UNITS = pytest.mark.xfail(
-    reason="hardware tiles of the output are multiplied by elements contracted, as if one unit"
-)
-
 
 def logs(*sizes: float) -> tuple[float, ...]:
     """log2(1 + x), the scale of sizes."""
@@ -222,11 +216,6 @@ PHYSICAL_MATMUL_CONFIG = {
 }
 
 
-def wrong(columns: dict[str, tuple[float, ...]], **marks: pytest.MarkDecorator) -> list[object]:
-    """Columns as parameters; those named in ``marks`` are known to be wrong."""
-    return [pytest.param(name, marks=[marks[name]] if name in marks else []) for name in columns]
-
-
 @pytest.fixture(scope="module")
 def matmul():
     return assemble(tile_of(tile_file(MATMUL, MATMUL_CONFIGS)))
@@ -247,9 +236,7 @@ def assert_column(found: np.ndarray, expected: tuple[float, ...]) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    "column", wrong(ELEMENT_CONFIG, traffic__intensity__log=INTENSITY, traffic__inner_balance__log=BALANCE)
-)
+@pytest.mark.parametrize("column", ELEMENT_CONFIG)
 def test_column_of_a_configuration_in_elements(matmul, column):
     assert_column(by_name(matmul)[column], ELEMENT_CONFIG[column])
 
@@ -259,7 +246,7 @@ def test_column_of_the_kernel_in_elements(matmul, column):
     assert matmul.graph_columns[column] == pytest.approx(ELEMENT_GRAPH[column], rel=1e-6)
 
 
-@pytest.mark.parametrize("column", wrong(PHYSICAL_CONFIG, traffic__flops_per_tile__log=UNITS))
+@pytest.mark.parametrize("column", PHYSICAL_CONFIG)
 def test_column_of_a_configuration_in_hardware_tiles(copied, column):
     assert_column(by_name(copied)[column], PHYSICAL_CONFIG[column])
 
@@ -269,23 +256,12 @@ def test_column_of_the_kernel_in_hardware_tiles(copied, column):
     assert copied.graph_columns[column] == pytest.approx(PHYSICAL_GRAPH[column], rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    "column",
-    wrong(
-        PHYSICAL_MATMUL_CONFIG,
-        traffic__left_panel__log=UNITS,
-        traffic__right_panel__log=UNITS,
-        traffic__working_set__log=UNITS,
-        traffic__total__log=UNITS,
-        traffic__flops_per_tile__log=UNITS,
-    ),
-)
+@pytest.mark.parametrize("column", PHYSICAL_MATMUL_CONFIG)
 def test_traffic_of_a_product_in_hardware_tiles(physical_matmul, column):
     assert physical_matmul.graph_columns["kernel__physical__flag"] == 1
     assert_column(by_name(physical_matmul)[column][1:], logs(*PHYSICAL_MATMUL_CONFIG[column]))
 
 
-@pytest.mark.xfail(reason="everything of the class `other` counts as a parameter: fusions and tuples too")
 def test_a_fusion_and_a_tuple_are_no_parameters():
     """A fused TPU kernel lists the fusion and its root tuple beside the parameters."""
     nodes = (
@@ -299,7 +275,6 @@ def test_a_fusion_and_a_tuple_are_no_parameters():
     assert found["kernel__read_bytes__log"] == pytest.approx(log2(1 + 4 * (96 * 64 + 64 * 256)))
 
 
-@pytest.mark.xfail(reason="the tensor walked over stands for the output, which for a reduction is its operand")
 def test_a_reduction_writes_its_result():
     """f32[32,1000] -> f32[32], walked over its operand in 4 x 8 hardware tiles: 32 * 1000 additions over
     128000 bytes read and 128 written."""

@@ -15,13 +15,8 @@ from tests.features.helpers import SAMPLE, by_name, layout_of, load, shared_shap
 from tests.features.oracle_layout import LayoutOracle
 from tests.graphs import Arrays, layout_arrays, layout_graphs
 
-#: Small files with many kinds of configurable nodes.
-FILES = ("default/train/dlrm__a", "random/train/gan__c", "random/valid/mlp__a", "default/train/einchain__a")
-#: Three edges lead into its reduction, the array last: see test_slots.
-REDUCTION = pytest.param(
-    "default/train/densenet__b",
-    marks=pytest.mark.xfail(reason="a reduction's layout goes to a scalar", raises=IndexError),
-)
+#: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
+FILES = ("default/train/dlrm__a", "random/train/gan__c", "random/valid/mlp__a", "default/train/densenet__b")
 
 
 def assert_columns(found: dict[str, object], expected: dict[str, object]) -> None:
@@ -34,11 +29,8 @@ def compare(arrays: Arrays) -> None:
     graph = layout_of(arrays)
     oracle = LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist())
     features = assemble(graph)
-    expected = oracle.config_columns()
-    if not oracle.configurable:  # see test_without_configurable_nodes_ranks_are_in_the_middle
-        del expected["candidates__log_frequency__rank"]
     assert features.rows.shape[0] == len(oracle.distinct)
-    assert_columns(by_name(features), expected)
+    assert_columns(by_name(features), oracle.config_columns())
     assert_columns(features.graph_columns, oracle.graph_columns())
 
 
@@ -59,7 +51,7 @@ def test_graphs_of_unrelated_shapes(arrays):
     compare(arrays)
 
 
-@pytest.mark.parametrize("place", [*FILES, REDUCTION])
+@pytest.mark.parametrize("place", FILES)
 def test_files_of_the_sample(place):
     compare(load(SAMPLE / "layout" / "cpu" / f"{place}.npz"))
 
@@ -96,7 +88,6 @@ def test_few_configurations_give_the_same_pair_columns_as_many(place):
     tables = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "code_counts", lambda codes, width: tables.append(width) or code_counts(codes, width))
-        # Not imported by name: declaring a block before the catalogue does would move its columns.
         blocks = [block for block in registered("layout") if type(block).__name__.startswith("Disagreement")]
         assert len(blocks) == 2
         for block in blocks:
@@ -108,7 +99,6 @@ def test_few_configurations_give_the_same_pair_columns_as_many(place):
             assert np.array_equal(by_table[:configs], by_table[-configs:])
 
 
-@pytest.mark.xfail(reason="without configurable nodes the rank is 0, not that of a lone candidate")
 def test_without_configurable_nodes_ranks_are_in_the_middle():
     arrays = layout_arrays()
     arrays["node_config_ids"] = arrays["node_config_ids"][:0]

@@ -8,8 +8,6 @@ from features.layout import LayoutContext
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
 
-THIRD = pytest.mark.xfail(reason="only the first two edges are looked at")
-SCALARS = pytest.mark.xfail(reason="a scalar that no layout can speak of takes the input slot")
 STEM = "convolution_dim_numbers"
 
 
@@ -175,7 +173,7 @@ def reduction(kind, place):
 
 
 @pytest.mark.parametrize("kind", ["reduce", "reduce-window"])
-@pytest.mark.parametrize("place", [0, 1, pytest.param(2, marks=THIRD)])
+@pytest.mark.parametrize("place", [0, 1, 2])
 def test_a_reduction_lays_out_its_array(kind, place):
     """Its edges also name the computation that is applied and the initial value, both scalars, in any order.
 
@@ -185,7 +183,7 @@ def test_a_reduction_lays_out_its_array(kind, place):
     assert slots_of(reduction(kind, place), layout_row(), row)[:2] == (3, place)
 
 
-@pytest.mark.parametrize("place", [0, *(pytest.param(place, marks=SCALARS) for place in (1, 2))])
+@pytest.mark.parametrize("place", [0, 1, 2])
 def test_the_array_of_a_reduction_is_its_input_whether_configured_or_not(place):
     """Else its padding and the copies in front of it count for a kernel, or for nothing."""
     assert slots_of(reduction("reduce", place))[:2] == (3, place)

@@ -483,6 +483,50 @@ def test_a_killed_build_is_finished_by_the_next(tmp_path: Path) -> None:
     assert list(stored(work, TILE)) == sorted(names)
 
 
+def workers_of(process: subprocess.Popen[bytes]) -> list[Path]:
+    """Its child processes, as folders of /proc."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return [Path("/proc") / child for child in children]
+
+
+def runs(process: Path) -> bool:
+    """Whether a process is there and not only waits to be collected."""
+    try:
+        return process.joinpath("stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
+def test_workers_do_not_outlive_a_killed_build(tmp_path: Path) -> None:
+    """Each would hold its memory until the machine is started again."""
+    write_tree(tmp_path / "tree", {TILE: {"train": [f"family__{number}" for number in range(100)]}})
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / "run.py"), "build-features", "--jobs", "2", "--tier", "fast",
+         "--data-root", str(tmp_path / "tree"), "--workspace", str(tmp_path / "work")],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    workers: list[Path] = []
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("work/**/[!.]*.parquet")):
+            assert process.poll() is None and time.monotonic() < deadline
+            time.sleep(0.005)
+        workers = workers_of(process)
+        process.kill()
+        process.wait()
+        assert len(workers) >= 2
+        deadline = time.monotonic() + 10
+        while any(runs(worker) for worker in workers) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert [worker for worker in workers if runs(worker)] == []
+    finally:
+        process.kill()
+        process.wait()
+        for worker in filter(runs, workers):
+            os.kill(int(worker.name), signal.SIGKILL)
+
+
 def test_a_file_in_place_of_the_workspace(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "work").write_text("in the way")
     with pytest.raises(WorkspaceError, match=r"the workspace .*work cannot be written.*another --workspace"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -49,6 +51,25 @@ def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
     assert part.unrankable == ["alike", "even"]
     assert part.graphs == 5 + 3
     assert part.labelled == 6
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_a_named_pipe_is_broken_and_not_waited_for(tree: Path) -> None:
+    """Opening one waits until somebody writes to it: for ever."""
+    pipe = graph_path(tree, TILE, "valid", "pipe__a")
+    os.mkfifo(pipe)
+    parts: dict[tuple[str, str], SplitInfo] = {}
+    reader = Thread(target=lambda: parts.update(found(tree, collections=[TILE])), daemon=True)
+    reader.start()
+    reader.join(10)
+    waited = reader.is_alive()
+    if waited:
+        pipe.open("wb").close()
+        reader.join()
+    assert not waited
+    part = parts.get((TILE, "valid"))
+    assert part is not None
+    assert (part.graphs - len(part.broken), list(part.broken)) in [(1, ["pipe__a"]), (1, [])]
 
 
 def test_tiles_of_equal_cost_but_different_runtimes_cannot_be_ranked(tree: Path) -> None:
