@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from data.errors import CollectionError
+from data.errors import CollectionError, DataRootError
 from data.family import program_family
 from data.graph import Kind
 
@@ -76,6 +76,22 @@ def discover(npz: Path) -> list[GraphFile]:
             middle = path.relative_to(npz).parts[1:-2]
             found.append(GraphFile(Collection((kind, *middle)), split, path))
     return sorted(found, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
+
+
+def graph_files(npz: Path, asked: Sequence[str], *, where: str) -> list[GraphFile]:
+    """The files of the collections asked for, or of all.
+
+    Raises `DataRootError` when there are none at all, `CollectionError` for a name that is not there.
+    """
+    files = discover(npz)
+    if not files:
+        raise DataRootError(
+            f"{where} has no graph files",
+            expected="npz/layout/<source>/<search>/<split>/*.npz or npz/tile/<source>/<split>/*.npz",
+            do="check what was unpacked, or pass another --data-root",
+        )
+    wanted = set(choose(asked, (file.collection for file in files), where=where))
+    return [file for file in files if file.collection in wanted]
 
 
 def choose(

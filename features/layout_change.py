@@ -52,7 +52,7 @@ class NodeChange(Block):
         "change__nodes_changed__log": "number of configurable nodes with any layout unlike the default",
         "change__slots_changed__log": "number of layouts unlike the default",
         "change__all_bytes__log": "bytes of all tensors laid out unlike the default",
-        "change__all_bytes__share": "bytes laid out unlike the default, once for every slot, over bytes of all outputs",
+        "change__all_bytes__share": "bytes laid out unlike the default, once a slot, over bytes of all outputs",
     }
 
     def compute(self, context: LayoutContext) -> Floats:

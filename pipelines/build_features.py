@@ -18,8 +18,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from data.collection import Collection, GraphFile, choose, choose_splits, discover
-from data.errors import DataRootError, WorkspaceError, XlarankError
+from data.collection import Collection, GraphFile, choose_splits, graph_files
+from data.errors import WorkspaceError, XlarankError
 from data.graph import Graph, read_graph
 from data.root import DataRoot
 from data.workspace import Workspace
@@ -105,17 +105,10 @@ def build_features(
     """
     settings, progress = settings or FeatureSettings(), progress or Silent()
     workspace.require_writable()
-    files = discover(data_root.npz)
-    if not files:
-        raise DataRootError(
-            f"{data_root.path} has no graph files",
-            expected="npz/layout/<source>/<search>/<split>/*.npz or npz/tile/<source>/<split>/*.npz",
-            do="check what was unpacked, or pass another --data-root",
-        )
-    wanted = set(choose(collections, (file.collection for file in files), where=str(data_root.path)))
+    files = graph_files(data_root.npz, collections, where=str(data_root.path))
     chosen_splits = choose_splits(splits)
     started = time.monotonic()
-    chosen = [file for file in files if file.collection in wanted and file.split in chosen_splits]
+    chosen = [file for file in files if file.split in chosen_splits]
     work = [_Job(file, workspace, _recipe(file, settings, max_configs, seed), settings) for file in chosen]
     outcomes = _run(work, _processes(jobs, chosen), progress)
     reports = _write_manifests(data_root, workspace, work, outcomes)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from data.collection import choose, discover
-from data.errors import DataRootError, XlarankError
+from data.collection import graph_files
+from data.errors import XlarankError
 from data.graph import LayoutGraph, read_graph
 from data.root import DataRoot
 from pipelines.progress import Progress, Silent
@@ -34,15 +34,7 @@ def info(
 ) -> list[SplitInfo]:
     """Read and check every graph file and count what is there."""
     progress = progress or Silent()
-    files = discover(data_root.npz)
-    if not files:
-        raise DataRootError(
-            f"{data_root.path} has no graph files",
-            expected="npz/layout/<source>/<search>/<split>/*.npz or npz/tile/<source>/<split>/*.npz",
-            do="check what was unpacked, or pass another --data-root",
-        )
-    wanted = set(choose(collections or [], (file.collection for file in files), where=str(data_root.path)))
-    files = [file for file in files if file.collection in wanted]
+    files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     found: dict[tuple[str, str], SplitInfo] = {}
     progress.begin("reading graphs", len(files))
     for file in files:
