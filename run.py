@@ -131,6 +131,7 @@ def tune(
             f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds), shown, f"{result.seconds:.0f}",
         )  # fmt: skip
     _show(table)
+    _list("note", [f"{result.collection}: {result.note}" for result in results if result.note])
     _list("not tuned", [result.skipped for result in results if result.skipped])
 
 

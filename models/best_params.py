@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from data.errors import ModelError
 from data.files import write_json
 from data.graph import Kind
@@ -42,6 +44,16 @@ class BestParams:
 
     def save(self, folder: Path) -> None:
         write_json(folder / _FILE, asdict(self))
+
+
+def gain(challenger: dict[str, float], incumbent: dict[str, float]) -> tuple[float, float]:
+    """Mean over graphs of the challenger's score minus the incumbent's, and its standard error.
+
+    >>> [round(value, 2) for value in gain({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})]
+    [0.2, 0.07]
+    """
+    difference = np.array([challenger[graph] - incumbent[graph] for graph in incumbent])
+    return float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))
 
 
 def load_best(folder: Path) -> BestParams | None:

@@ -16,7 +16,7 @@ from data.errors import CollectionError, WorkspaceError, XlarankError
 from data.files import whole_file
 from data.graph import Kind
 from data.workspace import Workspace
-from models.best_params import BestParams
+from models.best_params import BestParams, gain
 from models.folds import family_folds
 from models.validation import join_curves, validate_folds
 from models.zoo import DEFAULT, ranker_class
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import optuna
 
 _FOLDS: Final = 5
+#: Standard errors by which the best trial must beat the defaults.
+_ERRORS: Final = 2.0
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,9 @@ class TuneResult:
     Attributes:
         collection: its name.
         trials: finished trials of the study, of them ``fresh`` by this call and ``pruned`` early.
-        mean, std: out-of-fold score over graphs at the best trial (tau; tiles: 1 - slowdown@5).
-        rounds, params: of the best trial.
+        mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
+        rounds, params: of the chosen trial.
+        note: what to know of the choice.
         skipped: the reason where nothing was tuned.
     """
 
@@ -50,6 +53,7 @@ class TuneResult:
     rounds: int = 0
     params: dict[str, Any] | None = None
     seconds: float = 0.0
+    note: str = ""
     skipped: str = ""
 
 
@@ -72,6 +76,9 @@ def tune(
     best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. A study
     lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped.
     ``timeout`` is in seconds per collection.
+
+    The defaults are the first trial, and they stay where the best trial beats them by less than two
+    standard errors over graphs.
 
     A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be tuned.
@@ -212,10 +219,11 @@ def _tune_one(
     before = len(study.get_trials(deepcopy=False, states=finished))
 
     def told(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-        best = _best_or_none(study)
-        if best is not None and best.number == trial.number:
-            _write_best(workspace.study(search.data.collection), search)  # a killed search leaves its best
-        text = "best {mean:.4f} ± {std:.4f}".format(**best.user_attrs) if best is not None else ""
+        text = ""
+        if _chosen(search) is not None:
+            if study.best_trial.number == trial.number:
+                _write_best(workspace.study(search.data.collection), search)  # a killed search leaves its best
+            text = "best {mean:.4f} ± {std:.4f}".format(**study.best_trial.user_attrs)
         progress.step(f"{search.data.collection} {text}")
 
     progress.begin(f"tuning {search.data.collection}", max(0, trials - before))
@@ -228,11 +236,12 @@ def _tune_one(
     finally:
         progress.end()
         _write_best(workspace.study(search.data.collection), search)
-    best = _best_or_none(study)
-    if best is None:
+    chosen = _chosen(search)
+    if chosen is None:
         raise XlarankError(
             f"no trial of {search.data.collection} was finished", do="give it more time with a longer --timeout"
         )
+    best, note = chosen
     states = [trial.state for trial in study.get_trials(deepcopy=False, states=finished)]
     return TuneResult(
         collection=str(search.data.collection),
@@ -244,6 +253,7 @@ def _tune_one(
         rounds=best.user_attrs["rounds"],
         params=best.user_attrs["params"],
         seconds=time.monotonic() - started,
+        note=note,
     )
 
 
@@ -257,7 +267,7 @@ def _tried(trial: optuna.trial.FrozenTrial, params: dict[str, Any]) -> bool:
 
 
 def _known(model: str, kind: Kind) -> dict[str, Any]:
-    """The defaults as a first trial: tuning never ends below them."""
+    """The defaults as a first trial: what the others have to beat."""
     import optuna
 
     defaults = ranker_class(model).default_params(kind)
@@ -266,18 +276,35 @@ def _known(model: str, kind: Kind) -> dict[str, Any]:
     return {name: defaults[name] for name in probe.params}
 
 
-def _best_or_none(study: optuna.Study) -> optuna.trial.FrozenTrial | None:
+def _chosen(search: _Search) -> tuple[optuna.trial.FrozenTrial, str] | None:
+    """The trial to train with and, where it is not the best one, why; None before any trial is complete.
+
+    The best of many trials is partly the luckiest, and with few graphs luck is large: the defaults stay
+    unless the best beats them, graph by graph, by two standard errors.
+    """
+    from optuna.trial import TrialState
+
     try:
-        return study.best_trial
-    except ValueError:  # no trial has completed yet
+        best = search.study.best_trial
+    except ValueError:
         return None
+    known = _known(search.model, search.data.collection.kind)
+    complete = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    defaults = next((trial for trial in complete if trial.params == known), None)
+    if defaults is None or defaults.number == best.number:
+        return best, ""
+    mean, error = gain(best.user_attrs["graphs"], defaults.user_attrs["graphs"])
+    if mean > _ERRORS * error:
+        return best, ""
+    return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
 
 
 def _write_best(folder: Path, search: _Search) -> None:
     """Leave the best parameters where `train` finds them, and all trials as a table."""
-    best = _best_or_none(search.study)
-    if best is None:
+    chosen = _chosen(search)
+    if chosen is None:
         return
+    best, _ = chosen
     BestParams(
         model=search.model,
         params=best.user_attrs["params"],

@@ -607,6 +607,57 @@ def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path, command: C
     assert re.search(rf"{TILE}\s*│\s*\d+\s*│\s*0\s*│", again.out), "nothing left to do"
 
 
+#: A command whose work is replaced by a function that says when it has begun.
+_STAND_IN = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+sys.path.insert(0, sys.argv.pop(1))
+import pipelines.info, run
+
+def loses_it(*rest, **named):  # as a destructor or a library's bare except does
+    print("begun", flush=True)
+    while True:
+        try:
+            time.sleep(0.05)
+        except BaseException:
+            pass
+
+def hides_it(*rest, **named):  # as a finally block with an error of its own does
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    finally:
+        raise UnboundLocalError("made up")
+
+pipelines.info.info = {"loses it": loses_it, "hides it": hides_it}[sys.argv.pop(1)]
+run.main()
+"""
+
+
+@posix_only
+@pytest.mark.parametrize(("library", "presses"), [("hides it", 1), ("loses it", 2)])
+def test_ctrl_c_ends_the_program_whatever_a_library_makes_of_it(tmp_path: Path, library: str, presses: int) -> None:
+    """The exception that Ctrl-C raises may turn up in the middle of any library; a second press is final."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STAND_IN, str(ROOT), library, "info"],
+        cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        while "begun" not in (line := process.stdout.readline()):
+            assert line, "it ended before it began"
+        for _ in range(presses):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        _, err = process.communicate(timeout=5)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "error: interrupted" in err
+
+
 # What may import what -------------------------------------------------------------------------------------
 
 #: A room may import itself and the rooms before it.

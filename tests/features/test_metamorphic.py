@@ -95,6 +95,7 @@ def assert_same(found: GraphFeatures, expected: GraphFeatures, *, bits: bool = T
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
+@settings(max_examples=40)
 def test_numbering_of_nodes_does_not_matter(arrays, data):
     priority = data.draw(st.permutations(range(len(arrays["node_feat"]))))
     renamed = relabelled(arrays, numbering(arrays, priority))
@@ -124,6 +125,7 @@ def test_numbering_of_a_kernel_does_not_matter(place, seed):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=2), data=st.data())
+@settings(max_examples=40)
 def test_order_of_configurable_nodes_does_not_matter(arrays, data):
     order = np.array(data.draw(st.permutations(range(len(arrays["node_config_ids"])))))
     moved = {
@@ -135,6 +137,7 @@ def test_order_of_configurable_nodes_does_not_matter(arrays, data):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
+@settings(max_examples=40)
 def test_order_of_edges_matters_among_the_operands_of_one_node_only(arrays, data):
     edges = arrays["edge_index"]
     assume(len(edges) > 1)
@@ -147,7 +150,7 @@ def test_order_of_edges_matters_among_the_operands_of_one_node_only(arrays, data
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=1), kernel_graphs()), data=st.data())
-@settings(max_examples=100)
+@settings(max_examples=80)
 def test_permuted_configurations_give_permuted_rows(arrays, data):
     order = np.array(data.draw(st.permutations(range(len(arrays["config_runtime"])))))
     moved = of_configs(arrays, order)
@@ -159,6 +162,7 @@ def test_permuted_configurations_give_permuted_rows(arrays, data):
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=1), kernel_graphs()), data=st.data())
+@settings(max_examples=40)
 def test_a_configuration_measured_again_changes_nothing(arrays, data):
     """Not even the columns about the candidates: those are the distinct configurations."""
     configs = len(arrays["config_runtime"])
@@ -170,6 +174,7 @@ def test_a_configuration_measured_again_changes_nothing(arrays, data):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
+@settings(max_examples=40)
 def test_only_transductive_columns_of_a_layout_know_the_other_candidates(arrays, data):
     """As long as the other candidates tell nothing new about which operand a layout speaks of."""
     first, _ = distinct(arrays)
@@ -245,6 +250,7 @@ def undeclared(moved: set[str], declared: tuple[str, ...]) -> list[str]:
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), dims=st.sampled_from(((), (7,), (8, 128), (3, 5, 2))))
+@settings(max_examples=40)
 def test_a_parameter_that_nothing_uses_moves_few_columns_of_a_layout_graph(arrays, dims):
     assert undeclared(moved_columns(arrays, Node("parameter", dims)), MOVED_IN_A_LAYOUT_GRAPH) == []
 
@@ -284,12 +290,13 @@ def assert_numbers(features: GraphFeatures) -> None:
 
 
 @given(arrays=st.one_of(shared_shape_graphs(), layout_graphs(), kernel_graphs(), tile_graphs()))
-@settings(max_examples=100)
+@settings(max_examples=80)
 def test_all_numbers_are_finite(arrays):
     assert_numbers(assemble(graph_of(arrays)))
 
 
 @given(arrays=st.one_of(shared_shape_graphs(), kernel_graphs()))
+@settings(max_examples=40)
 def test_shares_lie_between_0_and_1(arrays):
     features = assemble(graph_of(arrays))
     for name, column in by_name(features).items():
