@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -288,25 +289,42 @@ def main() -> None:
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         app()
-    except XlarankError as error:
+    except BaseException as error:
+        if _heard:  # whatever a library made of the interruption
+            sys.stdout.flush()
+            _leave(_heard[0])
+        if not isinstance(error, XlarankError):
+            raise
         _error(str(error))
         sys.exit(1)
-    except _Interrupted as interrupted:
-        _error("interrupted; what was finished is kept, run the same command again to go on")
-        sys.stdout.flush()
-        os._exit(128 + interrupted.number)  # every file is whole or absent, so no thread needs to finish
 
 
 class _Interrupted(BaseException):
     """The user (or the system) wants the program to end."""
 
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
+
+#: Signals so far. The exception that a handler raises can get lost in a library; the number does not.
+_heard: list[int] = []
+#: Seconds for files in the making; a second signal ends the program at once.
+_GRACE = 10.0
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    raise _Interrupted(number)
+    _heard.append(number)
+    if len(_heard) > 1:
+        _leave(_heard[0])
+    watchdog = threading.Timer(_GRACE, _leave, [number])
+    watchdog.daemon = True
+    watchdog.start()
+    raise _Interrupted
+
+
+def _leave(number: int) -> NoReturn:
+    """End now: every file is whole or absent, so no thread needs to finish."""
+    show_cursor = b"\x1b[?25h" if sys.stderr.isatty() else b""
+    word = b"error: interrupted; what was finished is kept, run the same command again to go on\n"
+    os.write(2, show_cursor + word)  # not through the console: the signal may have stopped it half way
+    os._exit(128 + number)
 
 
 def _data_root(named: Path | None) -> DataRoot:

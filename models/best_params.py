@@ -47,13 +47,15 @@ class BestParams:
 
 
 def gain(challenger: dict[str, float], incumbent: dict[str, float]) -> tuple[float, float]:
-    """Mean over graphs of the challenger's score minus the incumbent's, and its standard error.
+    """Mean over graphs of the challenger's score minus the incumbent's, and its standard error (inf for one).
 
     >>> [round(value, 2) for value in gain({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})]
-    [0.2, 0.07]
+    [0.2, 0.1]
     """
     difference = np.array([challenger[graph] - incumbent[graph] for graph in incumbent])
-    return float(difference.mean()), float(difference.std() / np.sqrt(len(difference)))
+    graphs = len(difference)
+    error = difference.std(ddof=1) / np.sqrt(graphs) if graphs > 1 else np.inf
+    return float(difference.mean()), float(error)
 
 
 def load_best(folder: Path) -> BestParams | None:

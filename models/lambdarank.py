@@ -156,7 +156,10 @@ class LambdaRank(Ranker):
         try:
             state = json.loads(folder.joinpath(_STATE).read_text(encoding="utf-8"))
             ranker.columns, ranker._used = state["columns"], np.array(state["used"], np.intp)
-            ranker._booster = lgb.Booster(model_str=folder.joinpath(_BOOSTER).read_text(encoding="utf-8"))
+            text = folder.joinpath(_BOOSTER).read_text(encoding="utf-8")
+            if "\nend of parameters\n" not in text:  # LightGBM reads past the end of a cut text
+                raise ValueError(f"{_BOOSTER} is cut short")
+            ranker._booster = lgb.Booster(model_str=text)
         except (OSError, ValueError, KeyError, TypeError, lgb.basic.LightGBMError) as error:
             raise ModelError(
                 f"{folder} cannot be read ({error})", expected="a trained model", do="run train again"
