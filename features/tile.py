@@ -76,9 +76,12 @@ class TileContext(ProgramContext):
         window = self.column("window_size_0", 4)[self.main]
         used = max(0, int(self.rank[self.main]) - 2) if self.opcode_class[self.main] == 0 else 0
         out = self.dims[self.main][self.dims[self.main] > 0]
+        features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
+        produced = self.dims[self.main, int(self.column("convolution_dim_numbers_output_feature_dim")[self.main])]
         for operand in operands[::-1]:
             dims = self.dims[operand]
-            if used and all(dims[spatial[i]] == window[i] for i in range(used)):
+            sized = all(dims[spatial[i]] == window[i] for i in range(used))
+            if used and sized and dims[features] == produced:
                 return int(operand)
             if not used and len(out) and out[-1] in dims:
                 return int(operand)
@@ -88,8 +91,8 @@ class TileContext(ProgramContext):
     def walked(self) -> int:
         """Node whose output the output bounds divide.
 
-        Reductions are walked over their operand on TPU, over their result elsewhere; so the largest
-        tensor is taken whose extents admit all bounds, roots first.
+        Reductions are walked over their operand on TPU, over their result elsewhere. So of the tensors whose
+        extents admit all bounds the one is taken that most bounds reach; of equals roots, then larger ones.
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
@@ -189,7 +192,7 @@ class TileContext(ProgramContext):
         for slot, bounds in self.bounds.items():
             extents = self.extents[slot]
             whole = np.where(extents > 0, extents, 1.0)
-            found[slot] = np.where(bounds > 0, np.minimum(bounds, np.maximum(whole, bounds)), whole)
+            found[slot] = np.where(bounds > 0, bounds, whole)
         return found
 
     @cached_property

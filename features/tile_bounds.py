@@ -13,7 +13,7 @@ from features.tile import TileContext, log2p
 
 
 class Bounds(Block):
-    """log2(1 + bound) as given in the file, sums and products too; 0 stands for a whole dimension."""
+    """log2(1 + bound) as given in the file, and their product; 0 stands for a whole dimension."""
 
     kinds = ("tile",)
     columns = {

@@ -55,7 +55,8 @@ class TileOracle(Program):
 
     @cached_property
     def kernel_tensor(self) -> int | None:
-        """A convolution's kernel has the window's size; a dot's right operand the output's last dimension.
+        """A convolution's kernel has the window's size and the output's features;
+        a dot's right operand the output's last dimension.
 
         Of several the smallest, and the smallest operand where none fits.
         """
@@ -69,11 +70,16 @@ class TileOracle(Program):
         for operand in smallest_first:
             dims = self.tensors[operand].dims
             sizes = [dims[place] if place < len(dims) else 0 for place in places]
-            if spatial and sizes == window:
+            if spatial and sizes == window and self._same_features(operand):
                 return operand
             if not spatial and main.dims and main.dims[-1] in dims:
                 return operand
         return smallest_first[0]
+
+    def _same_features(self, operand: int) -> bool:
+        (features,) = self._entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
+        (produced,) = self._entries(self.main, "convolution_dim_numbers_output_feature_dim", 1)
+        return _six(self.tensors[operand].dims)[features] == _six(self.tensors[self.main].dims)[produced]
 
     @cached_property
     def contracted(self) -> list[float]:

@@ -92,6 +92,45 @@ def test_the_root_stands_for_its_equals():
     assert context_of(nodes, (8, 2), (4, 1)).walked == 2
 
 
+def test_between_equals_the_bounds_divide_what_has_their_rank():
+    """Two bounds, of which one is met by the product [16,64] as by its reshape to [16,64,1]."""
+    nodes = (
+        Node("parameter", (16, 8)),
+        Node("parameter", (8, 64)),
+        Node("dot", (16, 64), (0, 1)),
+        Node("reshape", (16, 64, 1), (2,), columns={"is_root": 1}),
+    )
+    assert context_of(nodes, (16, 32), (4, 8)).walked == 2
+
+
+def test_the_kernel_of_a_product_is_its_right_operand():
+    """[2048,1024] x [1024,1024]: both have the output's last size, the smaller one is meant."""
+    nodes = (Node("parameter", (2048, 1024)), Node("parameter", (1024, 1024)), Node("dot", (2048, 1024), (0, 1)))
+    context = context_of(nodes, (256, 8), (4, 4))
+    assert (context.physical, context.kernel_tensor) == (True, 1)
+    assert context.extents["kernel"].tolist() == [128, 8, 0, 0, 0, 0]
+
+
+NUMBERS = {
+    "convolution_dim_numbers_kernel_output_feature_dim": 0,
+    "convolution_dim_numbers_kernel_spatial_dims_0": 1,
+    "convolution_dim_numbers_kernel_spatial_dims_1": 2,
+    "convolution_dim_numbers_output_feature_dim": 3,
+}
+
+
+@pytest.mark.parametrize(
+    "image",
+    [(8, 28, 28, 16), (8, 3, 3, 16)],
+)
+def test_the_kernel_of_a_convolution_has_its_window_and_features(image):
+    """Kernels [features out, height, width, features in]; an image as small as the window has its size too."""
+    out = (*image[:3], 64)
+    convolution = Node("convolution", out, (0, 1), window=(3, 3), columns=NUMBERS)
+    nodes = (Node("parameter", image), Node("parameter", (64, 3, 3, 16)), convolution)
+    assert context_of(nodes, out).kernel_tensor == 1
+
+
 def test_a_convolution_is_the_main_node_however_small():
     nodes = (
         Node("parameter", (1000, 1000)),
