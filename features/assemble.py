@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from data.graph import Graph, Kind, LayoutGraph, TileGraph
 from features.block import Block, Scope, Tier, registered
 from features.layout import LayoutContext
+from features.layout_block import LayoutBlock, compute_together
 from features.tensors import TPU, Tiling
 from features.tile import TileContext
 
@@ -56,7 +58,7 @@ class GraphFeatures:
     Attributes:
         graph_columns: name -> value, constant within the graph.
         config_columns: names of the columns of ``rows``.
-        rows: ``(distinct configurations, columns)`` float32.
+        rows: ``(distinct configurations, columns)`` float32, each column in one piece of memory.
     """
 
     graph_columns: dict[str, float]
@@ -73,27 +75,53 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphFeat
     """Compute every column of the settings for each *distinct* configuration of a graph."""
     settings = settings or FeatureSettings()
     if isinstance(graph, LayoutGraph):
-        kind: Kind = "layout"
-        context: LayoutContext | TileContext = LayoutContext(graph, settings.tiling)
-    elif isinstance(graph, TileGraph):
-        kind, context = "tile", TileContext(graph, settings.tiling)
-    else:
-        raise TypeError(f"no features for {type(graph).__name__}")
-    names = settings.config_columns(kind)
+        return _layout(LayoutContext(graph, settings.tiling), settings)
+    if isinstance(graph, TileGraph):
+        context = TileContext(graph, settings.tiling)
+        blocks = settings.blocks("tile")
+        constants = _constants(blocks, context)
+        names = settings.config_columns("tile")
+        rows = np.empty((len(names), context.configs), np.float32).T
+        _block_by_block([block for block in blocks if block.scope is Scope.CONFIG], context, rows)
+        return GraphFeatures(constants, names, rows)
+    raise TypeError(f"no features for {type(graph).__name__}")
+
+
+def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphFeatures:
+    blocks = settings.blocks("layout")
+    summed = [block for block in blocks if isinstance(block, LayoutBlock)]
+    rest = [block for block in blocks if block.scope is Scope.CONFIG and not isinstance(block, LayoutBlock)]
+    names = [name for block in (*summed, *rest) for name in block.columns]
+    # in column order sums come first: blocks that place a configuration among others are registered last
+    assert names == settings.config_columns("layout")
+    rows = np.zeros((len(names), context.table.configs), np.float32).T
+    found = compute_together(context, summed, rows)
+    context.columns |= {name: rows[:, number] for number, name in enumerate(names[:found])}
+    _block_by_block(rest, context, rows[:, found:])
+    return GraphFeatures(_constants(blocks, context), names, rows)
+
+
+def _constants(blocks: Sequence[Block], context: LayoutContext | TileContext) -> dict[str, float]:
     constants: dict[str, float] = {}
-    rows = np.empty((graph.duplicates.distinct, len(names)), np.float32)
-    at = 0
-    for block in settings.blocks(kind):
-        values = block.compute(context)
+    for block in blocks:
         if block.scope is Scope.GRAPH:
+            values = block.compute(context)
             constants |= {name: float(np.float32(value)) for name, value in zip(block.columns, values, strict=True)}
-            continue
+    return constants
+
+
+def _block_by_block(
+    blocks: Sequence[Block], context: LayoutContext | TileContext, rows: NDArray[np.float32]
+) -> None:
+    at = 0
+    for block in blocks:
+        values = block.compute(context)
         if values.shape != (len(rows), len(block.columns)):
             raise AssertionError(f"{type(block).__name__} gave {values.shape}")
-        context.columns |= dict(zip(block.columns, values.T, strict=True))
-        rows[:, at : at + len(block.columns)] = values
+        mine = rows[:, at : at + len(block.columns)]
+        mine[...] = values
+        context.columns |= {name: mine[:, number] for number, name in enumerate(block.columns)}
         at += len(block.columns)
-    return GraphFeatures(constants, names, rows)
 
 
 @cache

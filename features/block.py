@@ -53,8 +53,10 @@ class Block(ABC):
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
         """The columns: ``(len(columns),)`` for a graph block, ``(configs, len(columns))`` otherwise."""
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, abstract: bool = False) -> None:
         super().__init_subclass__()
+        if abstract:  # a base of blocks, not one itself
+            return
         if not (cls.__doc__ or "").strip():
             raise TypeError(f"feature block {cls.__name__} has no docstring")
         if getattr(cls.compute, "__isabstractmethod__", False):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +12,10 @@ from scipy import sparse
 from data.config_table import ConfigTable
 from data.graph import LayoutGraph
 from data.schema import LAYOUT_SLOTS, MAX_RANK
-from features.pairs import HOPS, Pairs, connected_pairs, shells
+from features.opcode_classes import NODE_KINDS, node_kind
+from features.pairs import Pairs, Wishes, connected_pairs, sibling_pairs
 from features.program import ProgramContext
+from features.roles import slot_roles
 from features.slots import slot_tensors
 from features.tensors import (
     TPU,
@@ -23,8 +23,11 @@ from features.tensors import (
     Ints,
     Tiling,
     complete_layout,
+    contiguity,
     largest_not_minor,
+    layout_key,
     minor_sizes,
+    packed_waste,
     padding_waste,
     permutation_distance,
 )
@@ -36,25 +39,33 @@ class TensorPhysics:
 
     Attributes:
         waste: padded over true size under the tiling, minus 1.
+        packed: the same with narrow elements packed and small tiles for few rows.
         violation: the largest dimension is not minor-most.
         minor_misfit: the minor-most size is no multiple of the lanes.
         second_misfit: the second minor-most size is no multiple of the sublanes.
     """
 
     waste: Floats
+    packed: Floats
     violation: NDArray[np.bool_]
     minor_misfit: NDArray[np.bool_]
     second_misfit: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, dims: Ints, layout: Ints, tiling: Tiling) -> TensorPhysics:
+    def of(cls, dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> TensorPhysics:
         minor, second = minor_sizes(dims, layout)
         return cls(
             waste=padding_waste(dims, layout, tiling),
+            packed=packed_waste(dims, layout, element_bytes, tiling),
             violation=largest_not_minor(dims, layout),
             minor_misfit=(layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
             second_misfit=(layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
         )
+
+    def take(self, index: Ints) -> TensorPhysics:
+        """The physics of some of the tensors."""
+        fields = (self.waste, self.packed, self.violation, self.minor_misfit, self.second_misfit)
+        return TensorPhysics(*(values[index] for values in fields))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -66,21 +77,29 @@ class SlotRows:
         given: the row sets a layout.
         layout: ``(R, 6)`` the full layout: the one given, completed by the default.
         key: one number per full layout, for comparing.
+        minor: size of the minor-most dimension, 0 for a scalar and where there is no tensor.
         changed: the full layout differs from the default.
+        minor_changed: its minor-most dimension does.
         distance: share of dimension pairs ordered differently from the default.
+        contiguity: how much a copy from the default moves in one piece, 0 to 1.
         now, default: physics of the full layout and of the default.
         total_bytes: bytes of this slot's tensors over all configurable nodes, at least 1.
+        kind_bytes: ``(4,)`` the same by `features.opcode_classes.NODE_KINDS`.
     """
 
     bytes: Floats
     given: NDArray[np.bool_]
     layout: Ints
     key: Ints
+    minor: Ints
     changed: NDArray[np.bool_]
+    minor_changed: NDArray[np.bool_]
     distance: Floats
+    contiguity: Floats
     now: TensorPhysics
     default: TensorPhysics
     total_bytes: float
+    kind_bytes: Floats
 
 
 class LayoutContext(ProgramContext):
@@ -96,25 +115,10 @@ class LayoutContext(ProgramContext):
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
-        self.table: ConfigTable = graph.table.select(graph.duplicates.first)
+        distinct = graph.duplicates.distinct == graph.configs
+        self.table: ConfigTable = graph.table if distinct else graph.table.select(graph.duplicates.first)
         self.tiling = tiling
-        self.columns: dict[str, Floats] = {}
-
-    def sum_rows(self, per_row: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0) -> Floats:
-        """Sum quantities ``(R,)`` of the distinct rows over the nodes of each configuration.
-
-        ``over`` divides the sums, one number each or one for all. Returns ``(configs, quantities)``.
-        """
-        table = np.stack(per_row, axis=1).astype(np.float64)
-        total: Floats = (self.table.counts @ table) / np.asarray(over, np.float64)
-        return total
-
-    def max_rows(self, per_row: Floats) -> Floats:
-        """Largest ``(R,)`` quantity over the nodes of each configuration: ``(configs,)``; 0 without nodes."""
-        if self.table.nodes == 0:
-            return np.zeros(self.table.configs)
-        highest: Floats = per_row[self.table.codes].max(axis=1)
-        return highest
+        self.columns: dict[str, NDArray[np.float32]] = {}
 
     @cached_property
     def configurable_nodes(self) -> int:
@@ -127,9 +131,34 @@ class LayoutContext(ProgramContext):
         return slot_tensors(self, self.graph.configurable, self.graph.table)
 
     @cached_property
+    def roles(self) -> Ints:
+        """``(configurable nodes, 3, 6)`` what each dimension of each slot's tensor is to the node."""
+        return slot_roles(self, self.slot_tensor)
+
+    @cached_property
+    def node_class(self) -> Ints:
+        """``(configurable nodes,)`` index into `features.opcode_classes.OPCODE_CLASSES`."""
+        return self.opcode_class[self.graph.configurable]
+
+    @cached_property
+    def node_kind(self) -> Ints:
+        """``(configurable nodes,)`` index into `features.opcode_classes.NODE_KINDS`."""
+        return node_kind(self.node_class)
+
+    @cached_property
+    def kind_nodes(self) -> Floats:
+        """``(4,)`` configurable nodes of each kind, at least 1."""
+        return np.maximum(np.bincount(self.node_kind, minlength=len(NODE_KINDS)), 1.0)
+
+    @cached_property
     def row_class(self) -> Ints:
         """``(R,)`` opcode class of the node each distinct row belongs to."""
-        return self.opcode_class[self.graph.configurable[self.table.node]]
+        return self.node_class[self.table.node]
+
+    @cached_property
+    def row_kind(self) -> Ints:
+        """``(R,)`` kind of the node each distinct row belongs to."""
+        return self.node_kind[self.table.node]
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
@@ -138,24 +167,35 @@ class LayoutContext(ProgramContext):
 
     def _slot_rows(self, number: int) -> SlotRows:
         tensor = self.slot_tensor[:, number]
-        node_bytes = np.where(tensor >= 0, self.bytes[tensor], 0.0)
-        tensor = tensor[self.table.node]
         present = tensor >= 0
-        dims = np.where(present[:, None], self.dims[tensor], 0)
-        default = np.where(present[:, None], self.default_layout[tensor], -1)
-        given = self.table.rows[:, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
-        given = np.where(present[:, None], given, -1)
+        node_bytes = np.where(present, self.bytes[tensor], 0.0)
+        # what depends on shape, default, element and layout only is computed once for equal ones
+        parts = (self.dims[tensor], self.default_layout[tensor], self.element_bytes[tensor][:, None])
+        about = np.where(present[:, None], np.concatenate(parts, axis=1), [0] * MAX_RANK + [-1] * MAX_RANK + [0])
+        _, like = np.unique(about, axis=0, return_inverse=True)
+        row_like = like.reshape(-1)[self.table.node]
+        asked = self.table.rows[:, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
+        asked = np.where(present[self.table.node][:, None], asked, -1)
+        _, example, which = np.unique(
+            row_like * (MAX_RANK + 1) ** MAX_RANK + layout_key(asked), return_index=True, return_inverse=True
+        )
+        about, given = about[self.table.node[example]], asked[example]
+        dims, default = about[:, :MAX_RANK].astype(np.int64), about[:, MAX_RANK:-1].astype(np.int64)
         layout = complete_layout(given, default)
         return SlotRows(
             bytes=node_bytes[self.table.node],
-            given=given[:, 0] >= 0,
-            layout=layout,
-            key=(layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK),
-            changed=(layout != default).any(axis=1),
-            distance=permutation_distance(layout, default),
-            now=TensorPhysics.of(dims, layout, self.tiling),
-            default=TensorPhysics.of(dims, default, self.tiling),
+            given=(given[:, 0] >= 0)[which],
+            layout=layout[which],
+            key=layout_key(layout)[which],
+            minor=np.where(layout[:, 0] >= 0, minor_sizes(dims, layout)[0], 0)[which],
+            changed=(layout != default).any(axis=1)[which],
+            minor_changed=(layout[:, 0] != default[:, 0])[which],
+            distance=permutation_distance(layout, default)[which],
+            contiguity=contiguity(dims, layout, default)[which],
+            now=TensorPhysics.of(dims, layout, about[:, -1], self.tiling).take(which),
+            default=TensorPhysics.of(dims, default, about[:, -1], self.tiling).take(which),
             total_bytes=max(1.0, float(node_bytes.sum())),
+            kind_bytes=np.maximum(np.bincount(self.node_kind, node_bytes, minlength=len(NODE_KINDS)), 1.0),
         )
 
     @cached_property
@@ -172,22 +212,41 @@ class LayoutContext(ProgramContext):
         return position
 
     @cached_property
+    def wishes(self) -> Wishes:
+        """The distinct layouts that nodes wish of their slots."""
+        return Wishes.of(self)
+
+    @cached_property
     def pairs(self) -> list[Pairs]:
-        """Connected pairs of configurable nodes 1, 2 and 3 edges apart."""
+        """Consumers and the producers of their operands, by the edges between: 1, 2, and 3 or more."""
         return connected_pairs(self)
 
     @cached_property
-    def reach(self) -> list[sparse.csr_array]:
-        """Sparse ``(configurable nodes, nodes)`` for 0, 1, 2, 3 hops, either direction.
+    def straight_pairs(self) -> Pairs:
+        """Those of `pairs` whose tensor keeps its dimensions' order on the way, in one."""
+        parts = []
+        for pairs in self.pairs:
+            straight = np.flatnonzero((pairs.place == np.arange(MAX_RANK)).all(axis=1))
+            parts.append(pairs.take(straight))
+        return Pairs.together(parts)
 
-        Entry h is 1 where a node is exactly h edges away from a configurable node.
+    @cached_property
+    def siblings(self) -> Pairs:
+        """Operand slots that read one tensor."""
+        return sibling_pairs(self)
+
+    @cached_property
+    def near(self) -> list[sparse.csr_array]:
+        """Sparse ``(configurable nodes, configurable nodes)`` for 1 and 2 hops, either direction.
+
+        1 where two nodes are exactly that many edges apart.
         """
-        here = sparse.csr_array(
-            (
-                np.ones(len(self.graph.configurable)),
-                self.graph.configurable,
-                np.arange(len(self.graph.configurable) + 1),
-            ),
-            shape=(len(self.graph.configurable), self.graph.nodes),
-        )
-        return shells(here, self.neighbours, hops=HOPS)
+        ids = self.graph.configurable
+        once = sparse.csr_array(self.neighbours[ids])
+        one = sparse.csr_array(once[:, ids])
+        two = sparse.csr_array(once @ self.neighbours[:, ids])
+        two.data[:] = 1.0
+        two = sparse.csr_array(two - two.multiply(one))
+        two.setdiag(0.0)
+        two.eliminate_zeros()
+        return [one, two]

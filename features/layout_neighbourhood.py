@@ -5,14 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
+from scipy import sparse
 
+from data.schema import LAYOUT_SLOTS
 from features.block import Block, Scope, Tier
 from features.layout import LayoutContext
+from features.layout_block import Finish, LayoutBlock
 from features.opcode_classes import OPCODE_CLASSES
-from features.pairs import HOPS
+from features.sums import Asked, Piece, Sums
 from features.tensors import Floats
 
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
+_REACH: Final = 5
 
 
 class ConfigurableNodes(Block):
@@ -29,74 +33,119 @@ class ConfigurableNodes(Block):
         },
         **{
             f"configurable__within_{hop}hop__share": f"share of nodes within {hop} edges of a configurable one"
-            for hop in range(1, HOPS + 1)
+            for hop in range(1, _REACH + 1)
         },
     }
 
     def compute(self, context: LayoutContext) -> Floats:
         ids = context.graph.configurable
-        classes = np.bincount(context.opcode_class[ids], minlength=len(OPCODE_CLASSES))
-        within, reached = [], np.zeros(context.graph.nodes, bool)
-        for shell in context.reach:
-            reached[shell.indices] = True
+        classes = np.bincount(context.node_class, minlength=len(OPCODE_CLASSES))
+        reached = np.zeros(context.graph.nodes)
+        reached[ids] = 1.0
+        within = []
+        for _ in range(_REACH):
+            reached = np.minimum(reached + context.neighbours @ reached, 1.0)
             within.append(reached.mean())
         sizes = [np.log2(1 + len(ids)), len(ids) / context.graph.nodes]
-        return np.array([*sizes, *(classes / context.configurable_nodes), *within[1:]])
+        return np.array([*sizes, *(classes / context.configurable_nodes), *within])
 
 
-class ChangedSurroundings(Block):
-    """Bytes and heavy operations within h edges of changed nodes, over the same sum for all configurable ones.
+_DIRECTIONS: Final = {"down": "operands", "up": "consumers", "around": "neighbours"}
+_POWERS: Final = (1, 2)
 
-    The h-hop sum of a node is a row of the h-th shell (sparse power of the adjacency) times the quantity.
+
+class ChangedSurroundings(LayoutBlock):
+    """Bytes and heavy operations around changed nodes, over the same around all configurable ones.
+
+    What surrounds a node is the k-th power of the row-normalised adjacency (down to operands, up to consumers,
+    or both) times a quantity per node: the mean over neighbours of their mean. The column is
+    sum_n changed_n (P^k q)_n / sum_n (P^k q)_n over configurable nodes n. Such powers in place of learned
+    convolutions are the idea of simplified graph convolutions (SGC, Wu et al. 2019).
     """
 
-    kinds = ("layout",)
     tier = Tier.FULL
     columns = {
-        f"neighbourhood__{what}_{hop}hop__share": f"{meaning} exactly {hop} edge(s) from changed nodes, over the "
-        "same around all configurable nodes"
-        for hop in (1, 2)
+        f"neighbourhood__{direction}_{what}_{power}hop__share": f"{meaning}, mean over the {nodes} {power} edge(s) "
+        "away, summed over changed nodes, over the same of all configurable nodes"
+        for direction, nodes in _DIRECTIONS.items()
+        for power in _POWERS
         for what, meaning in {
-            "bytes": "output bytes",
-            **{name: f"number of {name} nodes" for name in _HEAVY},
+            "bytes": "log2(1 + output bytes)",
+            **{name: f"share of {name} nodes" for name in _HEAVY},
         }.items()
     }
 
-    def compute(self, context: LayoutContext) -> Floats:
-        quantities = np.stack(
-            [context.bytes, *(context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY)], axis=1
-        )
-        around = np.concatenate([context.reach[hop] @ quantities for hop in (1, 2)], axis=1)
-        table = context.row_changed[:, None] * around[context.table.node]
-        return context.sum_rows(list(table.T), over=list(np.maximum(around.sum(axis=0), 1.0)))
+    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+        heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
+        quantities = np.stack([np.log2(1 + context.bytes), *heavy], axis=1).astype(np.float64)
+        around = []
+        for matrix in (context.operands, context.consumers, context.neighbours):
+            mean = _row_normalised(matrix)
+            reached = quantities
+            for _ in _POWERS:
+                reached = mean @ reached
+                around.append(reached[context.graph.configurable])
+        table = np.concatenate(around, axis=1)
+        total = table.sum(axis=0)
+        per_row = context.row_changed[:, None] * table[context.table.node]
+        return sums.rows(list(per_row.T), over=list(np.where(total > 0, total, 1.0)))
 
 
-class Boundary(Block):
-    """Edges of the configurable neighbourhood between a changed and an unchanged node (the cut).
+def _row_normalised(matrix: sparse.csr_array) -> sparse.csr_array:
+    degree = np.diff(matrix.indptr)
+    mean = matrix.copy()
+    mean.data = matrix.data / np.repeat(np.maximum(degree, 1), degree)
+    return mean
+
+
+class Boundary(LayoutBlock):
+    """Changed nodes, padding and copies next to changed nodes of the configurable neighbourhood.
 
     With x = 1 for changed nodes and N the 0/1 matrix of configurable nodes h edges apart, the cut is
-    sum N_uv (x_u - x_v)^2 / 2 and the inside is sum N_uv x_u x_v / 2; both over sum N_uv / 2.
+    sum N_uv (x_u - x_v)^2 and the inside is sum N_uv x_u x_v, both over sum N_uv. A quantity q of nodes is
+    met by sum_u q_u (N x)_u, the quantity times the number of changed nodes around it: the output's padding
+    bytes beyond the default's over all output bytes, and the mismatched bytes of consumers (pairs as in
+    `features.layout_copies.Disagreement` at any distance, those through transposes left out) over all bytes
+    handed on.
     """
 
-    kinds = ("layout",)
     tier = Tier.FULL
     columns = {
-        f"neighbourhood__{what}_{hop}hop__share": f"share of configurable pairs {hop} edge(s) apart with {meaning}"
+        f"neighbourhood__{what}_{hop}hop__{how}": meaning.format(hop=hop)
         for hop in (1, 2)
-        for what, meaning in {"cut": "one of both changed", "inside": "both changed"}.items()
+        for what, how, meaning in (
+            ("cut", "share", "share of configurable pairs {hop} edge(s) apart with one of both changed"),
+            ("inside", "share", "share of configurable pairs {hop} edge(s) apart with both changed"),
+            ("waste", "ratio", "padding bytes beyond the default's times changed nodes {hop} edge(s) away"),
+            ("mismatch", "ratio", "mismatched bytes of a consumer times changed nodes {hop} edge(s) from it"),
+        )
     }
 
-    def compute(self, context: LayoutContext) -> Floats:
-        ids, table = context.graph.configurable, context.table
-        columns = np.zeros((table.configs, 4))
-        step = max(1, (1 << 20) // context.configurable_nodes)
-        for number, hop in enumerate((1, 2)):
-            near = context.reach[hop][:, ids]
-            pairs = max(1.0, float(near.sum()))
-            degree = np.asarray(near.sum(axis=1)).reshape(-1)
-            for at in range(0, table.configs, step):
-                changed = context.row_changed[table.codes[at : at + step]].astype(np.float64)
-                inside = ((changed @ near) * changed).sum(axis=1)
-                columns[at : at + step, 2 * number] = 2 * (changed @ degree - inside) / pairs
-                columns[at : at + step, 2 * number + 1] = inside / pairs
-        return columns
+    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+        output = context.slots["output"]
+        changed_row = context.row_changed.astype(np.float32)
+        waste_row = ((output.now.waste - output.default.waste) * output.bytes / output.total_bytes).astype(
+            np.float32
+        )
+        pairs = context.straight_pairs
+        left, right = pairs.left, pairs.right
+        keys = np.concatenate([context.slots[slot].key for slot in LAYOUT_SLOTS]).astype(np.int32)
+        offset = (pairs.left_slot * len(context.table.rows))[:, None].astype(np.int32)
+        weight = (pairs.bytes / max(1.0, pairs.bytes.sum()))[:, None].astype(np.float32)
+        near = [sparse.csr_array(matrix.astype(np.float32)) for matrix in context.near]
+
+        def finish(piece: Piece) -> Floats:
+            codes = piece.by_node
+            changed, waste = changed_row[codes], waste_row[codes]
+            mismatch = (keys[codes[left] + offset] != keys[codes[right]]) * weight
+            columns = []
+            for matrix in near:
+                pairs_there = max(1.0, float(matrix.nnz))
+                around = matrix @ changed
+                inside = np.einsum("nc,nc->c", changed, around, dtype=np.float64)
+                ends = around.sum(axis=0, dtype=np.float64)
+                columns += [2 * (ends - inside) / pairs_there, inside / pairs_there]
+                columns += [np.einsum("nc,nc->c", waste, around), np.einsum("pc,pc->c", mismatch, around[left])]
+            return np.stack(columns, axis=1)
+
+        return finish

@@ -7,9 +7,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from data.schema import LAYOUT_SLOTS
-from features.block import Block
 from features.layout import LayoutContext
-from features.tensors import Floats
+from features.layout_block import LayoutBlock
+from features.sums import Asked, Sums
 
 _WHAT = {
     "largest": "largest dimension is not minor-most",
@@ -31,16 +31,15 @@ def _columns() -> dict[str, str]:
     return columns
 
 
-class Violation(Block):
+class Violation(LayoutBlock):
     """Violation ratios: shares of configurable nodes (or of bytes) whose layout wastes lanes or sublanes.
 
     The first is the ratio that lifted Harvard's ordered pair accuracy from 0.6 to 0.75 (2023).
     """
 
-    kinds = ("layout",)
     columns = _columns()
 
-    def compute(self, context: LayoutContext) -> Floats:
+    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
         for rows in context.slots.values():
@@ -52,4 +51,4 @@ class Violation(Block):
             for now, default in pairs:
                 tables += [now, now * rows.bytes, now.astype(float) - default]
                 scales += [context.configurable_nodes, rows.total_bytes, context.configurable_nodes]
-        return context.sum_rows(tables, over=scales)
+        return sums.rows(tables, over=scales)

@@ -27,6 +27,9 @@ _MEMBERS: Final[dict[str, str]] = {
 #: Class names in column order; what no class names is "other" (parameters, tuples, control flow, collectives).
 OPCODE_CLASSES: Final[tuple[str, ...]] = (*_MEMBERS, "other")
 
+#: What a configurable node is to TPU's layout search: convolution, dot and reshape choose, the rest is other.
+NODE_KINDS: Final = ("convolution", "dot", "reshape", "other")
+
 _CLASS_OF: Final = np.full(len(OPCODES), len(_MEMBERS))
 for _number, _names in enumerate(_MEMBERS.values()):
     for _name in _names.split():
@@ -41,3 +44,9 @@ def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
     """
     classes: NDArray[np.int64] = _CLASS_OF[opcode]
     return classes
+
+
+def node_kind(classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Index into `NODE_KINDS` for each index into `OPCODE_CLASSES` (whose first three are the same)."""
+    kinds: NDArray[np.int64] = np.minimum(classes, len(NODE_KINDS) - 1)
+    return kinds

@@ -9,10 +9,15 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from data.graph import Graph, tensor_ranks
-from data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN
+from data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE
 from data.topology import node_levels
-from features.opcode_classes import opcode_class
+from features.opcode_classes import OPCODE_CLASSES, opcode_class
+from features.roles import dot_split
+from features.slots import slot_tensors
 from features.tensors import Floats, Ints, volume
+
+#: Opcodes that only name or bundle what is there.
+_FREE = [OPCODE[name] for name in ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")]
 
 
 class ProgramContext:
@@ -90,12 +95,41 @@ class ProgramContext:
         consumer, operand = self.graph.edges[:, 0], self.graph.edges[:, 1]
         shape = (self.graph.nodes, self.graph.nodes)
         matrix = sparse.csr_array((np.ones(len(consumer)), (consumer, operand)), shape=shape)
+        matrix.sum_duplicates()
         matrix.data[:] = 1.0  # an operand used twice is still one neighbour
         return matrix
 
     @cached_property
+    def consumers(self) -> sparse.csr_array:
+        """Sparse ``(nodes, nodes)`` float64: 1 at (operand, consumer)."""
+        return sparse.csr_array(self.operands.T)
+
+    @cached_property
     def neighbours(self) -> sparse.csr_array:
         """Sparse ``(nodes, nodes)`` float64: 1 where two nodes share an edge, either way."""
-        matrix = sparse.csr_array(self.operands + self.operands.T)
+        matrix = sparse.csr_array(self.operands + self.consumers)
         matrix.data[:] = 1.0
         return matrix
+
+    @cached_property
+    def flops(self) -> Floats:
+        """``(nodes,)`` estimated floating-point operations.
+
+        A convolution or dot multiplies and adds once for every output element and element summed over:
+        2 |out| (kernel elements / output features), or 2 |out| K. A reduction touches every element of its
+        largest operand, any other operation every element of its output; parameters, constants and what has
+        no shape cost nothing.
+        """
+        work = np.where(self.rank > 0, self.volume, 0.0)
+        work[np.isin(self.graph.opcode, _FREE)] = 0.0
+        reduces = self.opcode_class == OPCODE_CLASSES.index("reduce")
+        mine = reduces[self.graph.edges[:, 0]]
+        np.maximum.at(work, self.graph.edges[mine, 0], self.volume[self.graph.edges[mine, 1]])
+        convolutions = np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index("convolution"))
+        kernel = slot_tensors(self, convolutions)[:, 2]
+        feature = self.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(np.int64)
+        summed = self.volume[kernel] / np.maximum(self.dims[kernel, feature], 1)
+        work[convolutions] *= 2 * np.where(kernel >= 0, summed, 1.0)
+        dots = np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index("dot"))
+        work[dots] *= 2 * dot_split(self, slot_tensors(self, dots))[2]
+        return work

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from data.config_table import ConfigTable
 from data.schema import MAX_RANK, OPCODE
+from features.opcode_classes import OPCODE_CLASSES
 from features.tensors import Ints
 
 if TYPE_CHECKING:
@@ -21,18 +22,23 @@ if TYPE_CHECKING:
 
 #: What one piece of evidence weighs: a layout that names a dimension the operand lacks outweighs shapes.
 _RANK_FITS, _SHAPE_FITS = 4.0, 1.0
+_DOT = OPCODE_CLASSES.index("dot")
 
 
-def slot_tensors(context: ProgramContext, configurable: Ints, table: ConfigTable) -> Ints:
-    """``(configurable nodes, 3)`` node ids of the output, input and kernel tensors; -1 for none."""
-    first, second = _two_operands(context.graph.edges, configurable, context.rank)
-    named = _ranks_named(table)
-    straight = _fit(context, configurable, first, second, named)
-    swapped = _fit(context, configurable, second, first, named)
+def slot_tensors(context: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
+    """``(nodes, 3)`` node ids of the output, input and kernel tensors; -1 for none.
+
+    With the ``table`` of these nodes, its layouts are evidence too.
+    """
+    first, second = _two_operands(context.graph.edges, nodes, context.rank)
+    named = np.zeros((len(nodes), 2), np.int64) if table is None else _ranks_named(table)
+    straight = _fit(context, nodes, first, second, named)
+    swapped = _fit(context, nodes, second, first, named)
     swap = (second >= 0) & (swapped > straight)
     # x * x has one edge for two operands
-    second = np.where((second < 0) & (named[:, 1] > 0), first, second)
-    return np.stack([configurable, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
+    twice = context.opcode_class[nodes] == _DOT if table is None else named[:, 1] > 0
+    second = np.where((second < 0) & twice, first, second)
+    return np.stack([nodes, np.where(swap, second, first), np.where(swap, first, second)], axis=1)
 
 
 def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> tuple[Ints, Ints]:

@@ -20,10 +20,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Tiling:
-    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements."""
+    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
+
+    Attributes:
+        sublanes, lanes: the tile of an element that fills a word.
+        word_bytes: narrower elements are packed, so that a tile holds as many more rows of them.
+        fewest_sublanes: a tensor of few rows gets a tile of fewer, halved down to this.
+    """
 
     sublanes: int = 8
     lanes: int = 128
+    word_bytes: int = 4
+    fewest_sublanes: int = 2
 
 
 #: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).
@@ -86,10 +94,73 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
     return waste - 1.0
 
 
-def _rounded(size: Ints, multiple: int) -> Floats:
+def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
+    """`padding_waste` with narrow elements packed and with the small tiles of tensors of few rows.
+
+    XLA packs two 16-bit or four 8-bit elements into a word, so a tile has 16 or 32 rows of them; a second
+    minor-most size of at most 2 or 4 (times the packing) takes a tile of 2 or 4 rows instead of 8. A tensor
+    of rank 1 is folded into rows of the lanes' width, where one row is allowed too.
+
+    >>> dims = np.array([[2, 128, 0, 0, 0, 0], [2, 128, 0, 0, 0, 0], [1000, 0, 0, 0, 0, 0]])
+    >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2 + [[0, -1, -1, -1, -1, -1]])
+    >>> packed_waste(dims, layout, np.array([4.0, 2.0, 4.0])).round(3).tolist()  # 2, 4 and 8 rows
+    [0.0, 1.0, 0.024]
+    """
+    minor, second = minor_sizes(dims, layout)
+    vector = layout[:, 1] < 0
+    rows = np.where(vector, np.ceil(minor / tiling.lanes), second)
+    packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
+    tile = np.full(len(dims), float(tiling.sublanes))
+    for smaller in _halves(tiling.sublanes, tiling.fewest_sublanes):
+        tile = np.where(rows <= smaller * packing, smaller, tile)
+    tile = np.where(vector & (rows <= 1), 1.0 / packing, tile)
+    height = _rounded(rows, tile * packing)
+    width = _rounded(minor, tiling.lanes)
+    folded = np.maximum(rows, 1) * height * tiling.lanes / np.maximum(minor, 1)
+    waste: Floats = np.where(vector, folded, width * height)
+    waste[layout[:, 0] < 0] = 1.0
+    return np.maximum(waste - 1.0, 0.0)
+
+
+def _halves(size: int, fewest: int) -> list[int]:
+    """Heights below ``size``, each half of the one before, down to ``fewest``."""
+    found = []
+    while size // 2 >= fewest:
+        size //= 2
+        found.append(size)
+    return found
+
+
+def _rounded(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:
     """Size rounded up to a multiple, over the size itself."""
     up: Floats = np.ceil(size / multiple) * multiple / np.maximum(size, 1)
     return np.maximum(up, 1.0)
+
+
+def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
+    """How much of a tensor a copy between two full layouts moves in one piece: ``(tensors,)``, 0 to 1.
+
+    The dimensions that both layouts list first, in the same order, form runs that stay together; the value
+    is log(elements of a run) / log(elements of the tensor), and 1 where the layouts agree.
+
+    >>> dims = np.array([[4, 4, 16, 0, 0, 0]] * 2)
+    >>> default = np.array([[2, 1, 0, -1, -1, -1]] * 2)
+    >>> contiguity(dims, np.array([[2, 0, 1, -1, -1, -1], [0, 1, 2, -1, -1, -1]]), default).tolist()
+    [0.5, 0.0]
+    """
+    common = np.logical_and.accumulate(layout == default, axis=1) & (layout >= 0)
+    sizes = np.take_along_axis(dims, np.maximum(layout, 0), axis=1)
+    logs = np.log(np.maximum(np.where(layout >= 0, sizes, 1), 1).astype(np.float64))
+    whole = logs.sum(axis=1)
+    share = np.where(whole > 0, (logs * common).sum(axis=1) / np.where(whole > 0, whole, 1.0), 1.0)
+    agreed: Floats = np.where((layout == default).all(axis=1), 1.0, share)
+    return agreed
+
+
+def layout_key(layout: Ints) -> Ints:
+    """One number per layout, for comparing: its entries plus 1 as digits in base 7, minor-most lowest."""
+    key: Ints = (layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK)
+    return key
 
 
 def largest_not_minor(dims: Ints, layout: Ints) -> NDArray[np.bool_]:

@@ -40,7 +40,7 @@ class TileContext(ProgramContext):
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         self.tiling = tiling
-        self.columns: dict[str, Floats] = {}
+        self.columns: dict[str, NDArray[np.float32]] = {}
         given = graph.config_feat[graph.duplicates.first].astype(np.float64)
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
         self.bounds: dict[str, Floats] = {slot: given[:, at : at + MAX_RANK] for slot, at in starts.items()}
@@ -207,7 +207,7 @@ class TileContext(ProgramContext):
         return unit
 
     @cached_property
-    def flops(self) -> float:
+    def main_work(self) -> float:
         """Multiply-adds of the main node (one per output element where nothing is contracted)."""
         inner = self.contracted[self.contracted > 0]
         return float(self.volume[self.main] * (np.prod(inner) if len(inner) else 1.0))

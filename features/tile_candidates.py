@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from features.block import Block
-from features.layout_candidates import rank_name, within_graph_rank
+from features.layout_candidates import placed_name, within_graph_rank
 from features.tensors import Floats
 from features.tile import TileContext
 
@@ -28,7 +28,7 @@ class TileCandidateRanks(Block):
 
     kinds = ("tile",)
     transductive = True
-    columns = {rank_name(column): f"rank within the kernel of {column}" for column in _RANKED}
+    columns = {placed_name("rank", column): f"rank within the kernel of {column}" for column in _RANKED}
 
     def compute(self, context: TileContext) -> Floats:
         return np.stack([within_graph_rank(context.columns[column]) for column in _RANKED], axis=1)

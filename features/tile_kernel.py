@@ -49,9 +49,9 @@ class Kernel(Block):
                 np.array(
                     [
                         np.prod(inner) if len(inner) else 0.0,
-                        context.flops,
+                        context.main_work,
                         reads,
-                        context.flops / max(1.0, moved),
+                        context.main_work / max(1.0, moved),
                         float(parameters.sum()),
                     ]
                 )
