@@ -105,14 +105,17 @@ class ConfigTable:
         base = np.arange(nodes, dtype=np.int64) * len(keys)
         step = max(1, _PIECE // max(1, nodes))
         pieces = [slice(at, at + step) for at in range(0, configs, step)]
-        if nodes * len(keys) <= max(_PIECE * 64, codes.size):
+        if nodes * len(keys) <= min(max(_PIECE * 64, codes.size), np.iinfo(np.int32).max):
             present = np.zeros(nodes * len(keys), bool)
+            small_rank, small_base = rank.astype(np.int32), base.astype(np.int32)
             for piece in pieces:
-                present[base + rank[codes[piece]]] = True
+                codes[piece] = small_rank[codes[piece]]
+                codes[piece] += small_base
+                present[codes[piece]] = True
             pairs = np.flatnonzero(present)
-            number = np.cumsum(present, dtype=np.int32) - 1
+            number = np.cumsum(present, dtype=np.int32) - np.int32(1)
             for piece in pieces:
-                codes[piece] = number[base + rank[codes[piece]]]
+                codes[piece] = number[codes[piece]]
         else:  # hardly any row repeats: a lookup of all combinations would outgrow the codes themselves
             pairs, inverse = np.unique(base + rank[codes], return_inverse=True)
             codes[...] = inverse.reshape(codes.shape)

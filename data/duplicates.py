@@ -36,14 +36,14 @@ class Duplicates:
         return smallest
 
 
-def group_codes(codes: NDArray[np.int32]) -> Duplicates:
-    """Group equal rows of ``codes`` ``(configs, nodes)``.
+def group_codes(codes: NDArray[np.integer]) -> Duplicates:
+    """Group equal rows of whole numbers, ``(configs, nodes)``.
 
     Rows are compared by a 64-bit random projection first; the groups are then checked exactly, and a
     collision (never seen) falls back to sorting whole rows.
     """
     configs, nodes = codes.shape
-    if nodes == 0:
+    if codes.size == 0:
         return _number(np.zeros(configs, np.int64))
     weights = np.random.default_rng(0).integers(1, 2**63, size=nodes, dtype=np.int64) | 1
     step = max(1, (1 << 19) // nodes)

@@ -7,13 +7,17 @@ hand an array out in blocks of rows straight from the zip stream.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import math
+import queue
 import stat
 import sys
+import threading
 import zipfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +33,8 @@ from data.errors import GraphFileError
 _MAX_DEFLATE_RATIO = 1032
 #: Blocks of about this size keep a pass over one block inside the processor's cache.
 _BLOCK_BYTES = 1 << 20
+#: Blocks unpacked before they are asked for.
+_AHEAD = 2
 _METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
 _UNREADABLE = (
     zipfile.BadZipFile,
@@ -108,7 +114,8 @@ class NpzReader:
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
         """The array in order, in blocks of whole leading rows, about a megabyte each.
 
-        A block is only valid until the next one is asked for: the buffer is reused.
+        The next blocks are unpacked on a thread of their own meanwhile. A block is only valid until the next
+        one is asked for: the buffers are reused.
         """
         header = self.header(name)
         if header.fortran_order and len(header.shape) > 1:
@@ -118,9 +125,13 @@ class NpzReader:
                 do="save it again through numpy.ascontiguousarray",
             )
         row_bytes = max(1, header.dtype.itemsize * math.prod(header.shape[1:]))
-        yield from self._blocks(name, rows=max(1, _BLOCK_BYTES // row_bytes))
+        rows = max(1, _BLOCK_BYTES // row_bytes)
+        if row_bytes * math.prod(header.shape[:1]) <= _BLOCK_BYTES:
+            yield from self._blocks(name, rows)
+        else:
+            yield from _ahead(self._blocks(name, rows, buffers=_AHEAD + 3))
 
-    def _blocks(self, name: str, rows: int | None) -> Iterator[NDArray[Any]]:
+    def _blocks(self, name: str, rows: int | None, buffers: int = 1) -> Generator[NDArray[Any], None, None]:
         try:
             with self._open(name) as stream:
                 header = self._read_header(name, stream)
@@ -128,11 +139,11 @@ class NpzReader:
                 rows = total if rows is None else min(rows, total)
                 inner = header.shape[1:]
                 row_bytes = header.dtype.itemsize * math.prod(inner)
-                buffer = bytearray(rows * row_bytes)
+                ring = [bytearray(rows * row_bytes) for _ in range(buffers)]
                 done = 0
-                while True:
+                for turn in itertools.count():
                     count = min(rows, total - done)
-                    view = memoryview(buffer)[: count * row_bytes]
+                    view = memoryview(ring[turn % buffers])[: count * row_bytes]
                     _fill(stream, view)
                     block = np.frombuffer(view, dtype=header.dtype)
                     if header.fortran_order:
@@ -223,6 +234,43 @@ class NpzReader:
 
     def _broken(self, got: str, *, expected: str = "", do: str = "") -> GraphFileError:
         return GraphFileError(f"{self.path.name}: {got}", expected=expected, do=do)
+
+
+def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any], None, None]:
+    """The same blocks, made on a thread that keeps `_AHEAD` of them ready.
+
+    At any time one block is with the caller, one with the thread, and one may be waiting for a free place.
+    """
+    ready: queue.Queue[NDArray[Any] | BaseException | None] = queue.Queue(_AHEAD)
+    stopped = threading.Event()
+
+    def put(item: NDArray[Any] | BaseException | None) -> bool:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                ready.put(item, timeout=0.1)
+                return True
+        return False
+
+    def make() -> None:
+        try:
+            for block in blocks:
+                if not put(block):
+                    return
+            put(None)
+        except BaseException as error:  # whatever went wrong is raised where the blocks are used
+            put(error)
+
+    thread = threading.Thread(target=make, name="npz-reader", daemon=True)
+    thread.start()
+    try:
+        while (item := ready.get()) is not None:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+    finally:
+        stopped.set()
+        thread.join()
+        blocks.close()
 
 
 def _fill(stream: IO[bytes], view: memoryview) -> None:

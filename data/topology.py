@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import dijkstra
 
 
 def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
@@ -16,14 +18,35 @@ def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
 def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     """``(nodes,)`` length in edges of the longest path from a node down to one without operands.
 
-    Nodes on or above a cycle get -1. Works level by level (Kahn's algorithm on whole frontiers), so
-    the loop runs as often as the graph is deep.
+    Nodes on or above a cycle get -1.
 
     >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
     [0, 0, 1, 2]
     """
     pairs = np.unique(edges[:, 1] * nodes + edges[:, 0])  # by operand; an edge given twice counts once
-    consumers = pairs % nodes
+    operands, consumers = np.divmod(pairs, nodes)
+    if (consumers > operands).all():
+        return _in_order(operands, consumers, nodes)
+    return _by_frontier(pairs, consumers, nodes)
+
+
+def _in_order(operands: NDArray[np.int64], consumers: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
+    """Levels of a graph numbered in topological order, by Dijkstra's shortest paths.
+
+    An edge u -> v that costs 2 (v - u) - 1 > 0 makes a path of n edges from s to v cost 2 (v - s) - n, so the
+    shortest one has the most edges. An extra node before all leads to those without operands.
+    """
+    first = np.flatnonzero(np.bincount(consumers, minlength=nodes) == 0)
+    cost = np.concatenate([2.0 * (consumers - operands) - 1, 2.0 * first + 1])
+    ends = np.concatenate([operands, np.full(len(first), nodes)]), np.concatenate([consumers, first])
+    graph = sparse.csr_array((cost, ends), shape=(nodes + 1, nodes + 1))
+    shortest = dijkstra(graph, indices=np.array([nodes]))[0, :nodes]
+    level: NDArray[np.int64] = np.rint(2.0 * np.arange(nodes) + 1 - shortest).astype(np.int64)
+    return level
+
+
+def _by_frontier(pairs: NDArray[np.int64], consumers: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
+    """Levels of any graph: Kahn's algorithm on whole frontiers, one turn a level."""
     first = np.searchsorted(pairs // nodes, np.arange(nodes + 1))
     missing = np.bincount(consumers, minlength=nodes)
     level = np.full(nodes, -1, np.int64)

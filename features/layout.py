@@ -1,4 +1,9 @@
-"""Shared intermediate results of a layout graph: tensors behind slots, physics per distinct row, pairs."""
+"""Shared intermediate results of a layout graph: tensors behind slots, physics per type of row, pairs.
+
+Nodes repeat (a transformer has its layers many times over), so distinct rows of like nodes are one *type*.
+Whatever depends on the operation, its tensors and the layouts only is computed once a type (T of them);
+a configuration's codes are looked up from rows to types.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from data.config_table import ConfigTable
+from data.duplicates import group_codes
 from data.graph import LayoutGraph
 from data.schema import LAYOUT_SLOTS, MAX_RANK
 from features.opcode_classes import NODE_KINDS, node_kind
@@ -62,20 +68,15 @@ class TensorPhysics:
             second_misfit=(layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
         )
 
-    def take(self, index: Ints) -> TensorPhysics:
-        """The physics of some of the tensors."""
-        fields = (self.waste, self.packed, self.violation, self.minor_misfit, self.second_misfit)
-        return TensorPhysics(*(values[index] for values in fields))  # type: ignore[arg-type]
-
 
 @dataclass(frozen=True)
 class SlotRows:
-    """One slot (output, input or kernel) of every distinct row of the table; arrays are ``(R,)``.
+    """One slot (output, input or kernel) of every type of row; arrays are ``(T,)``.
 
     Attributes:
         bytes: size of the tensor; 0 where the node has no such tensor.
         given: the row sets a layout.
-        layout: ``(R, 6)`` the full layout: the one given, completed by the default.
+        layout: ``(T, 6)`` the full layout: the one given, completed by the default.
         key: one number per full layout, for comparing.
         minor: size of the minor-most dimension, 0 for a scalar and where there is no tensor.
         changed: the full layout differs from the default.
@@ -151,56 +152,80 @@ class LayoutContext(ProgramContext):
         return np.maximum(np.bincount(self.node_kind, minlength=len(NODE_KINDS)), 1.0)
 
     @cached_property
-    def row_class(self) -> Ints:
-        """``(R,)`` opcode class of the node each distinct row belongs to."""
-        return self.node_class[self.table.node]
+    def likeness(self) -> Ints:
+        """``(configurable nodes,)`` equal for nodes of one operation whose tensors are alike."""
+        tensor = self.slot_tensor
+        about = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
+        slots = np.where((tensor >= 0)[:, :, None], np.concatenate(about, axis=2), -2)
+        opcode = self.graph.opcode[self.graph.configurable]
+        table = np.concatenate([opcode[:, None], slots.reshape(len(tensor), -1)], axis=1)
+        return group_codes(table).group
 
     @cached_property
-    def row_kind(self) -> Ints:
-        """``(R,)`` kind of the node each distinct row belongs to."""
-        return self.node_kind[self.table.node]
+    def _types(self) -> tuple[Ints, Ints]:
+        """An example row of each type, and the type of each row."""
+        slots = self.table.rows.reshape(-1, len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
+        key = layout_key(slots) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
+        choice = np.unique(key, return_inverse=True)[1]
+        like = self.likeness[self.table.node] * max(1, len(key)) + choice
+        _, example, kind = np.unique(like, return_index=True, return_inverse=True)
+        return example, kind
+
+    @property
+    def row_type(self) -> Ints:
+        """``(R,)`` type of each distinct row of the table."""
+        return self._types[1]
+
+    @cached_property
+    def type_node(self) -> Ints:
+        """``(T,)`` place among the configurable nodes of a node that takes each type."""
+        return self.table.node[self._types[0]].astype(np.int64)
+
+    @cached_property
+    def type_class(self) -> Ints:
+        """``(T,)`` opcode class of the nodes that take each type."""
+        return self.node_class[self.type_node]
+
+    @cached_property
+    def type_kind(self) -> Ints:
+        """``(T,)`` kind of the nodes that take each type."""
+        return self.node_kind[self.type_node]
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
-        """The distinct rows seen slot by slot."""
+        """The types of rows seen slot by slot."""
         return {slot: self._slot_rows(number) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     def _slot_rows(self, number: int) -> SlotRows:
-        tensor = self.slot_tensor[:, number]
+        of_node = self.slot_tensor[:, number]
+        node_bytes = np.where(of_node >= 0, self.bytes[of_node], 0.0)
+        tensor = of_node[self.type_node]
         present = tensor >= 0
-        node_bytes = np.where(present, self.bytes[tensor], 0.0)
-        # what depends on shape, default, element and layout only is computed once for equal ones
-        parts = (self.dims[tensor], self.default_layout[tensor], self.element_bytes[tensor][:, None])
-        about = np.where(present[:, None], np.concatenate(parts, axis=1), [0] * MAX_RANK + [-1] * MAX_RANK + [0])
-        _, like = np.unique(about, axis=0, return_inverse=True)
-        row_like = like.reshape(-1)[self.table.node]
-        asked = self.table.rows[:, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
-        asked = np.where(present[self.table.node][:, None], asked, -1)
-        _, example, which = np.unique(
-            row_like * (MAX_RANK + 1) ** MAX_RANK + layout_key(asked), return_index=True, return_inverse=True
-        )
-        about, given = about[self.table.node[example]], asked[example]
-        dims, default = about[:, :MAX_RANK].astype(np.int64), about[:, MAX_RANK:-1].astype(np.int64)
+        dims = np.where(present[:, None], self.dims[tensor], 0)
+        default = np.where(present[:, None], self.default_layout[tensor], -1)
+        element = np.where(present, self.element_bytes[tensor], 0.0)
+        rows = self.table.rows[self._types[0], MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
+        given = np.where(present[:, None], rows, -1)
         layout = complete_layout(given, default)
         return SlotRows(
-            bytes=node_bytes[self.table.node],
-            given=(given[:, 0] >= 0)[which],
-            layout=layout[which],
-            key=layout_key(layout)[which],
-            minor=np.where(layout[:, 0] >= 0, minor_sizes(dims, layout)[0], 0)[which],
-            changed=(layout != default).any(axis=1)[which],
-            minor_changed=(layout[:, 0] != default[:, 0])[which],
-            distance=permutation_distance(layout, default)[which],
-            contiguity=contiguity(dims, layout, default)[which],
-            now=TensorPhysics.of(dims, layout, about[:, -1], self.tiling).take(which),
-            default=TensorPhysics.of(dims, default, about[:, -1], self.tiling).take(which),
+            bytes=node_bytes[self.type_node],
+            given=given[:, 0] >= 0,
+            layout=layout,
+            key=layout_key(layout),
+            minor=np.where(layout[:, 0] >= 0, minor_sizes(dims, layout)[0], 0),
+            changed=(layout != default).any(axis=1),
+            minor_changed=layout[:, 0] != default[:, 0],
+            distance=permutation_distance(layout, default),
+            contiguity=contiguity(dims, layout, default),
+            now=TensorPhysics.of(dims, layout, element, self.tiling),
+            default=TensorPhysics.of(dims, default, element, self.tiling),
             total_bytes=max(1.0, float(node_bytes.sum())),
             kind_bytes=np.maximum(np.bincount(self.node_kind, node_bytes, minlength=len(NODE_KINDS)), 1.0),
         )
 
     @cached_property
-    def row_changed(self) -> NDArray[np.bool_]:
-        """``(R,)`` whether any slot of the row differs from the default."""
+    def type_changed(self) -> NDArray[np.bool_]:
+        """``(T,)`` whether any slot of the rows differs from the default."""
         changed: NDArray[np.bool_] = np.any([rows.changed for rows in self.slots.values()], axis=0)
         return changed
 
@@ -213,7 +238,7 @@ class LayoutContext(ProgramContext):
 
     @cached_property
     def wishes(self) -> Wishes:
-        """The distinct layouts that nodes wish of their slots."""
+        """The distinct layouts that like nodes wish of their slots."""
         return Wishes.of(self)
 
     @cached_property

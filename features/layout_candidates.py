@@ -39,8 +39,8 @@ class Frequency(LayoutBlock):
         most = np.zeros(table.nodes, np.int64)
         np.maximum.at(most, table.node, count)
         minority = count < most[table.node]
-        asked = sums.rows([log_frequency, differing, minority], over=nodes)
-        rarest = sums.highest([-log_frequency])
+        asked = sums.rows([log_frequency, differing, minority], over=nodes, each_node=True)
+        rarest = sums.highest([-log_frequency], each_node=True)
 
         def finish(piece: Piece) -> Floats:
             mean, hamming, minor = piece[asked].T

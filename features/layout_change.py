@@ -67,7 +67,7 @@ class NodeChange(LayoutBlock):
         given = np.any([rows.given for rows in slots], axis=0)
         changed = np.sum([rows.changed for rows in slots], axis=0)
         changed_bytes = np.sum([rows.changed * rows.bytes for rows in slots], axis=0)
-        asked = sums.rows([given, context.row_changed, changed, changed_bytes])
+        asked = sums.rows([given, context.type_changed, changed, changed_bytes])
         nodes, total = context.configurable_nodes, max(1.0, float(context.bytes.sum()))
 
         def finish(piece: Piece) -> Floats:
@@ -92,7 +92,7 @@ class ChangeByClass(LayoutBlock):
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
         for number in range(len(OPCODE_CLASSES)):
-            mine = context.row_class == number
+            mine = context.type_class == number
             for rows in context.slots.values():
                 tables.append(mine * rows.changed * rows.bytes)
                 scales.append(rows.total_bytes)
@@ -118,7 +118,7 @@ class InnerChange(LayoutBlock):
 
     def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
         output, input_, kernel = context.slots.values()
-        dims = [context.dims[context.slot_tensor[context.table.node, number]] for number in range(3)]
+        dims = [context.dims[context.slot_tensor[context.type_node, number]] for number in range(3)]
         same = [(dims[a] == dims[b]).all(axis=1) for a, b in ((0, 1), (0, 2), (1, 2))]
         with_input = same[0] & (output.key != input_.key) & (input_.bytes > 0)
         with_kernel = same[1] & (output.key != kernel.key) & (kernel.bytes > 0)

@@ -87,8 +87,8 @@ class ChangedSurroundings(LayoutBlock):
                 around.append(reached[context.graph.configurable])
         table = np.concatenate(around, axis=1)
         total = table.sum(axis=0)
-        per_row = context.row_changed[:, None] * table[context.table.node]
-        return sums.rows(list(per_row.T), over=list(np.where(total > 0, total, 1.0)))
+        per_row = context.type_changed[context.row_type, None] * table[context.table.node]
+        return sums.rows(list(per_row.T), over=list(np.where(total > 0, total, 1.0)), each_node=True)
 
 
 def _row_normalised(matrix: sparse.csr_array) -> sparse.csr_array:
@@ -123,20 +123,20 @@ class Boundary(LayoutBlock):
 
     def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
         output = context.slots["output"]
-        changed_row = context.row_changed.astype(np.float32)
-        waste_row = ((output.now.waste - output.default.waste) * output.bytes / output.total_bytes).astype(
+        changed_type = context.type_changed.astype(np.float32)
+        waste_type = ((output.now.waste - output.default.waste) * output.bytes / output.total_bytes).astype(
             np.float32
         )
         pairs = context.straight_pairs
         left, right = pairs.left, pairs.right
         keys = np.concatenate([context.slots[slot].key for slot in LAYOUT_SLOTS]).astype(np.int32)
-        offset = (pairs.left_slot * len(context.table.rows))[:, None].astype(np.int32)
+        offset = (pairs.left_slot * len(context.type_node))[:, None].astype(np.int32)
         weight = (pairs.bytes / max(1.0, pairs.bytes.sum()))[:, None].astype(np.float32)
         near = [sparse.csr_array(matrix.astype(np.float32)) for matrix in context.near]
 
         def finish(piece: Piece) -> Floats:
             codes = piece.by_node
-            changed, waste = changed_row[codes], waste_row[codes]
+            changed, waste = changed_type[codes], waste_type[codes]
             mismatch = (keys[codes[left] + offset] != keys[codes[right]]) * weight
             columns = []
             for matrix in near:

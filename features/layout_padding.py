@@ -84,7 +84,7 @@ class PaddingByKind(LayoutBlock):
         wastes: list[Floats] = []
         scales: list[float] = []
         for kind in range(len(NODE_KINDS)):
-            mine = context.row_kind == kind
+            mine = context.type_kind == kind
             for rows in context.slots.values():
                 now = mine * (rows.now.packed if self.packed else rows.now.waste)
                 extra = now - mine * (rows.default.packed if self.packed else rows.default.waste)

@@ -41,7 +41,7 @@ class Propagation(LayoutBlock):
         makers, first = np.unique(right, return_index=True)
         slots = [context.slots[slot] for slot in LAYOUT_SLOTS]
         set_key = np.concatenate([np.where(rows.given, rows.key, 0) for rows in slots]).astype(np.int32)
-        offset = (pairs.left_slot * len(context.table.rows))[:, None].astype(np.int32)
+        offset = (pairs.left_slot * len(context.type_node))[:, None].astype(np.int32)
         passing = context.node_class[left] == OPCODE_CLASSES.index("elementwise")
         ends = (context.dims[context.graph.configurable[side]] for side in (left, right))
         passing &= np.equal(*ends).all(axis=1)
@@ -53,17 +53,19 @@ class Propagation(LayoutBlock):
         count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
         nodes = context.configurable_nodes
         passing = passing[:, None]
+        rounds = (_ROUNDS if len(passed) else 1) if len(left) else 0  # nothing spreads twice without passing on
 
         def finish(piece: Piece) -> Floats:
             made = set_key[piece.by_node]
             asked = set_key[piece.by_node[left] + offset]
             free = (asked == 0) & passing
-            for _ in range(_ROUNDS if len(left) else 0):
-                wished = np.where(free, made[left], asked)
+            for _ in range(rounds):
+                wished = np.where(free, made[left], asked) if len(passed) else asked
                 most = np.maximum.reduceat(wished, first, axis=0)
                 made[makers] = np.where(made[makers] == 0, most, made[makers])
-                made[passed] = np.where(made[passed] == 0, made[right[by_left]], made[passed])
-            wished = np.where(free, made[left], asked)
+                if len(passed):
+                    made[passed] = np.where(made[passed] == 0, made[right[by_left]], made[passed])
+            wished = np.where(free, made[left], asked) if len(passed) else asked
             met = made[right]
             copied = (wished > 0) & (met > 0) & (wished != met)
             unlike = (made > 0) & (made != default)

@@ -45,11 +45,11 @@ class _Roles(LayoutBlock, abstract=True):
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
         kind = NODE_KINDS.index(self.kind)
-        mine = context.row_kind == kind
+        mine = context.type_kind == kind
         for slot in self.slots:
             rows = context.slots[slot]
             at = rows.layout[:, self.place]
-            named = context.roles[context.table.node, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
+            named = context.roles[context.type_node, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
             for role in range(len(self.roles)):
                 here = mine & (at >= 0) & (named == role)
                 tables += [here, here * rows.bytes]

@@ -39,7 +39,7 @@ class TypeHistogram(LayoutBlock):
         layout = context.slots["output"].layout
         rank = (layout >= 0).sum(axis=1)
         tables: list[NDArray[Any]] = [
-            (context.row_kind == kind) & (rank == size) & (layout[:, 0] == dimension)
+            (context.type_kind == kind) & (rank == size) & (layout[:, 0] == dimension)
             for kind in range(len(NODE_KINDS))
             for size in _RANKS
             for dimension in range(size)

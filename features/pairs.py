@@ -13,7 +13,6 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODE
 from features.opcode_classes import OPCODE_CLASSES
@@ -65,34 +64,35 @@ class Pairs:
 
 @dataclass(frozen=True)
 class Wishes:
-    """The distinct layouts that each node wishes of each slot; the three slots lie one after the other.
+    """The distinct layouts that like nodes wish of each slot; the three slots lie one after the other.
 
     Attributes:
-        nodes: number of configurable nodes.
-        number: ``(3 * R,)`` which of its node's wishes a row holds.
-        count: ``(3 * nodes,)`` how many wishes a node has.
-        first: ``(3 * nodes,)`` where its wishes start in ``rows``.
-        rows: one row for each wish.
+        likes: number of different nodes (`features.layout.LayoutContext.likeness`).
+        number: ``(3 * T,)`` which of its node's wishes a type of row holds.
+        count: ``(3 * likes,)`` how many wishes there are.
+        first: ``(3 * likes,)`` where they start in ``types``.
+        types: one type of row for each wish.
     """
 
-    nodes: int
+    likes: int
     number: Ints
     count: Ints
     first: Ints
-    rows: Ints
+    types: Ints
 
     @classmethod
     def of(cls, context: LayoutContext) -> Wishes:
         """Two rows hold one wish of a slot when both set it, or both leave it, and the full layouts agree."""
-        nodes, total = context.table.nodes, len(context.table.rows)
+        like = context.likeness[context.type_node]
+        likes, total = int(context.likeness.max(initial=-1)) + 1, len(context.type_node)
         keys = []
         for slot, rows in enumerate(context.slots.values()):
-            keys.append(((slot * nodes + context.table.node) * 2 + rows.given) * 7**MAX_RANK + rows.key)
+            keys.append(((slot * likes + like) * 2 + rows.given) * 7**MAX_RANK + rows.key)
         distinct, example, wish = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
         owner = distinct // (2 * 7**MAX_RANK)
-        first = np.searchsorted(owner, np.arange(len(LAYOUT_SLOTS) * nodes))
-        count = np.bincount(owner, minlength=len(LAYOUT_SLOTS) * nodes)
-        return cls(nodes, wish - first[owner[wish]], count, first, example % max(1, total))
+        first = np.searchsorted(owner, np.arange(len(LAYOUT_SLOTS) * likes))
+        count = np.bincount(owner, minlength=len(LAYOUT_SLOTS) * likes)
+        return cls(likes, wish - first[owner[wish]], count, first, example % max(1, total))
 
 
 def operand_starts(context: LayoutContext) -> tuple[Ints, Ints, Ints]:
@@ -107,25 +107,23 @@ def connected_pairs(context: LayoutContext) -> list[Pairs]:
     """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart."""
     consumer, slot, tensor = operand_starts(context)
     walk = _Walk(context)
-    start = np.arange(len(tensor))
-    frontier = start, tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
-    seen = start * context.graph.nodes + tensor
-    ends: list[tuple[Ints, Ints, Ints]] = []
-    for _ in range(FARTHEST):
-        configurable = context.position[frontier[1]] >= 0
-        ends.append((start[configurable], frontier[1][configurable], frontier[2][configurable]))
-        start, node, place = (part[~configurable] for part in frontier)
-        frontier, seen = walk.down((start, node, place), seen)
-        start = frontier[0]
-    found = []
-    for parts in (ends[:1], ends[1:2], ends[2:]):
-        start, node, place = (np.concatenate(side) for side in zip(*parts, strict=True))
-        order = np.lexsort((node, start))
-        start, node, place = start[order], node[order], place[order]
-        producer = np.full(len(start), _OUTPUT)
-        bytes_ = context.bytes[tensor[start]]
-        found.append(Pairs(consumer[start], context.position[node], slot[start], producer, bytes_, place))
-    return found
+    state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
+    ends, distances = [], []
+    for distance in range(1, FARTHEST + 1):
+        configurable = context.position[state[1]] >= 0
+        ends.append(tuple(part[configurable] for part in state))
+        distances.append(np.full(len(ends[-1][0]), distance))
+        state = walk.down(*(part[~configurable] for part in state))
+    start, node, place = (np.concatenate(side) for side in zip(*ends, strict=True))
+    # of several ways to one producer the shortest counts
+    _, first = np.unique(start * context.graph.nodes + node, return_index=True)
+    distance = np.minimum(np.concatenate(distances)[first], HOPS)
+    start, node, place = start[first], node[first], place[first]
+    output = np.full(len(start), _OUTPUT)
+    everything = Pairs(
+        consumer[start], context.position[node], slot[start], output, context.bytes[tensor[start]], place
+    )
+    return [everything.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
 
 
 def sibling_pairs(context: LayoutContext) -> Pairs:
@@ -164,19 +162,14 @@ class _Walk:
         self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))
         self._nodes = len(dims)
 
-    def down(
-        self, states: tuple[Ints, Ints, Ints], seen: NDArray[np.int64]
-    ) -> tuple[tuple[Ints, Ints, Ints], NDArray[np.int64]]:
-        """One edge further from states (start, node, place); leaves out what was ``seen``, and adds to it."""
-        start, node, place = states
+    def down(self, start: Ints, node: Ints, place: Ints) -> tuple[Ints, Ints, Ints]:
+        """One edge further from every state; of states at one node from one start the first is kept."""
         count = self._first[node + 1] - self._first[node]
         ends = np.cumsum(count)
         offset = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
         operand = self._operand[np.repeat(self._first[node], count) + offset]
-        place = np.take_along_axis(
-            np.repeat(self._turn[node], count, axis=0), np.repeat(place, count, axis=0), axis=1
-        )
-        key, first = np.unique(np.repeat(start, count) * self._nodes + operand, return_index=True)
-        fresh = ~np.isin(key, seen)
-        first = first[fresh]
-        return (np.repeat(start, count)[first], operand[first], place[first]), np.concatenate([seen, key[fresh]])
+        state = np.repeat(np.arange(len(node)), count)
+        first = np.unique(start[state] * self._nodes + operand, return_index=True)[1]
+        state = state[first]
+        turned = np.take_along_axis(self._turn[node[state]], place[state], axis=1)
+        return start[state], operand[first], turned

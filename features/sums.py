@@ -2,7 +2,7 @@
 
 Blocks say beforehand what they want added up (or the largest of) over the nodes and pairs of every
 configuration; it is then computed together, piece by piece and on several threads: one sparse product
-``counts (configs, R) @ quantities (R, n)`` a piece instead of one a column, and no intermediate result
+``counts (configs, T) @ quantities (T, n)`` a piece instead of one a column, and no intermediate result
 as long as the graph has configurations.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.config_table import code_counts
+from data.duplicates import group_codes
 from features.opcode_classes import NODE_KINDS
 from features.tensors import Floats, Ints
 
@@ -24,10 +25,12 @@ if TYPE_CHECKING:
     from features.layout import LayoutContext
     from features.pairs import Pairs
 
-#: Judges combinations of pairs' rows: (pair, consumer row, producer row) -> ``(combinations, quantities)``.
+#: Judges combinations of pairs' types of rows: (pair, left type, right type) -> ``(combinations, quantities)``.
 Judge = Callable[[Ints, Ints, Ints], Floats]
 #: Above this many combinations of pairs' rows, only those that a piece really takes are judged.
 _COMBINATIONS: Final = 1 << 22
+#: A dense product does this many multiplications in the time of a sparse one (measured).
+_DENSE: Final = 3
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,10 @@ class Piece:
     """Results for some configurations; index it with what was `Asked` to get ``(configs, count)``.
 
     Attributes:
-        codes: ``(configs, nodes)`` int32, the configurations' part of the table.
+        codes: ``(configs, nodes)`` the type of row that each node takes.
     """
 
-    def __init__(self, codes: NDArray[np.int32], results: dict[str, list[_Group]]) -> None:
+    def __init__(self, codes: NDArray[np.integer], results: dict[str, list[_Group]]) -> None:
         self.codes = codes
         self._results = results
 
@@ -84,7 +87,7 @@ class Piece:
                 target.T[place] = group.values.T[own]
 
     @cached_property
-    def by_node(self) -> NDArray[np.int32]:
+    def by_node(self) -> NDArray[np.integer]:
         """``(nodes, configs)`` the codes turned round, for work node by node."""
         return np.ascontiguousarray(self.codes.T)
 
@@ -106,104 +109,148 @@ class Sums:
 
     def __init__(self, context: LayoutContext) -> None:
         self._context = context
-        self._rows: list[Floats] = []
-        self._highest: list[Floats] = []
+        self._tables: dict[str, list[Floats]] = {kind: [] for kind in ("types", "rows", "highest", "highest rows")}
         self._pairs: dict[int, _PairRequests] = {}
-        self._counts = {"rows": 0, "highest": 0}
+        self._counts = dict.fromkeys(self._tables, 0)
 
-    def rows(self, per_row: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0) -> Asked:
-        """Sums over nodes of quantities ``(R,)`` of the distinct rows, divided by ``over``."""
-        table = np.stack(per_row, axis=1).astype(np.float64)
+    def rows(
+        self, values: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0, *, each_node: bool = False
+    ) -> Asked:
+        """Sums over nodes of quantities ``(T,)`` of the types of rows, divided by ``over``.
+
+        With ``each_node``, of quantities ``(R,)`` of the distinct rows, where like nodes may differ.
+        """
+        table = np.stack(values, axis=1).astype(np.float64)
         table /= np.asarray(over, np.float64)
-        self._rows.append(table)
-        return self._ask("rows", table.shape[1])
+        return self._ask("rows" if each_node else "types", table)
 
-    def highest(self, per_row: Sequence[NDArray[Any]]) -> Asked:
-        """Largest over nodes of quantities ``(R,)``, at least 0."""
-        self._highest += [np.asarray(values, np.float64) for values in per_row]
-        return self._ask("highest", len(per_row))
+    def highest(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Asked:
+        """Largest over nodes of such quantities, at least 0."""
+        return self._ask("highest rows" if each_node else "highest", np.stack(values, axis=1).astype(np.float64))
 
     def pairs(self, pairs: Pairs, judge: Judge, over: Sequence[float]) -> Asked:
         """Sums over pairs of what ``judge`` says of their rows, divided by ``over``.
 
-        ``judge(pair, consumer row, producer row)`` gives ``(combinations, len(over))``. Rows that wish the
+        ``judge(pair, consumer's type of row, producer's)`` gives ``(combinations, len(over))``. Rows that wish the
         same of the tensor handed on are judged once, so it must depend on the layouts handed on only.
         """
         kind = f"pairs {id(pairs)}"
         requests = self._pairs.setdefault(id(pairs), _PairRequests(pairs))
         requests.judges.append(judge)
         requests.over += over
-        self._counts.setdefault(kind, 0)
-        return self._ask(kind, len(over))
+        first = self._counts.get(kind, 0)
+        self._counts[kind] = first + len(over)
+        return Asked(kind, first, len(over))
 
-    def _ask(self, kind: str, count: int) -> Asked:
-        asked = Asked(kind, self._counts[kind], count)
-        self._counts[kind] += count
+    def _ask(self, kind: str, table: Floats) -> Asked:
+        asked = Asked(kind, self._counts[kind], table.shape[1])
+        self._tables[kind].append(table)
+        self._counts[kind] += table.shape[1]
         return asked
 
     def answer(self) -> Callable[[NDArray[np.int32]], Piece]:
-        """What turns the codes of some configurations into their `Piece`; may be called from several threads."""
+        """What turns the codes of some configurations into their `Piece`."""
         context = self._context
-        rows = _by_nodes(_beside(self._rows, context), context)
-        highest = [_Highest(values, context.table.node, context.table.nodes) for values in self._highest]
+        joined = {kind: np.concatenate(tables, axis=1) for kind, tables in self._tables.items() if tables}
+        row_type = context.row_type.astype(np.int32)
+        everywhere = np.ones(context.table.nodes, bool)
+        sums: list[tuple[str, list[_Table]]] = []
+        if "types" in joined:
+            sums.append(("types", _by_nodes(joined["types"], context)))
+        if "rows" in joined:
+            sums.append(("rows", [_Table(np.arange(joined["rows"].shape[1]), everywhere, joined["rows"])]))
+        highest = {
+            kind: [
+                _Highest(values, values if kind.endswith("rows") else values[row_type], context)
+                for values in table.T
+            ]
+            for kind, table in joined.items()
+            if kind.startswith("highest")
+        }
         pair_sums = {f"pairs {key}": _PairSums(context, asked) for key, asked in self._pairs.items()}
 
         def piece(codes: NDArray[np.int32]) -> Piece:
-            results: dict[str, list[_Group]] = {"rows": []}
-            for which, nodes, table in rows:
-                mine = codes if nodes is None else codes[:, nodes]
-                results["rows"].append(_Group(which, code_counts(mine, len(table)) @ table))
-            for kind, sums in pair_sums.items():
-                results[kind] = [sums(codes)]
-            found = Piece(codes, results)
-            values = np.zeros((len(codes), len(highest)))
-            for number, most in enumerate(highest):
-                values[:, number] = most(found.by_node)
-            results["highest"] = [_Group(np.arange(len(highest)), values)]
+            results: dict[str, list[_Group]] = {}
+            found = Piece(row_type[codes], results)
+            for kind, tables in sums:
+                own = codes if kind == "rows" else found.codes
+                results[kind] = [_Group(table.which, table.sum(own)) for table in tables]
+            for kind, quantities in highest.items():
+                own = np.ascontiguousarray(codes.T) if kind.endswith("rows") else found.by_node
+                values = np.stack([most(own) for most in quantities], axis=1)
+                results[kind] = [_Group(np.arange(len(quantities)), values)]
+            for kind, pairs in pair_sums.items():
+                results[kind] = [pairs(found.codes)]
             return found
 
         return piece
 
 
-def _beside(tables: list[Floats], context: LayoutContext) -> Floats:
-    return np.concatenate(tables, axis=1) if tables else np.zeros((len(context.table.rows), 0))
+@dataclass(frozen=True)
+class _Table:
+    """Quantities that are not 0 for the same nodes: those numbered ``which``, ``values`` ``(T or R, which)``."""
+
+    which: Ints
+    nodes: NDArray[np.bool_]
+    values: Floats
+
+    def sum(self, codes: NDArray[np.integer]) -> Floats:
+        return _looked_up(codes if self.nodes.all() else codes[:, self.nodes], self.values)
 
 
-def _by_nodes(table: Floats, context: LayoutContext) -> list[tuple[Ints, NDArray[np.intp] | None, Floats]]:
-    """Split quantities ``(R, n)`` by the kinds of nodes they are about: (which, nodes or None for all, table).
+def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
+    """Sum of ``table[code]`` over the codes of each configuration: ``(configs, columns of table)``.
+
+    Codes that repeat within a configuration are counted first and multiplied as a dense matrix.
+    """
+    total: Floats
+    if len(table) < _DENSE * codes.shape[1]:
+        place = codes + np.arange(0, len(codes) * len(table), len(table))[:, None]
+        counts = np.bincount(place.reshape(-1), minlength=len(codes) * len(table)).reshape(len(codes), -1)
+        total = counts.astype(np.float64) @ table
+    else:
+        total = code_counts(codes, len(table)) @ table
+    return total
+
+
+def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
+    """Split quantities ``(T, n)`` by the kinds of nodes they are about.
 
     Most quantities speak of convolutions only, or of reshapes only; what is 0 everywhere is left out.
     """
-    kind = context.node_kind
     kinds = len(NODE_KINDS)
-    used = np.zeros((kinds, table.shape[1]), bool)
-    row_kind = context.row_kind
-    for number in range(kinds):
-        used[number] = table[row_kind == number].any(axis=0)
+    used = np.stack([table[context.type_kind == kind].any(axis=0) for kind in range(kinds)])
     together = (1 << np.arange(kinds)) @ used
     found = []
     for members in np.unique(together[together > 0]):
         which = np.flatnonzero(together == members)
-        present = (members >> kind) & 1 > 0
-        nodes = None if present.all() else np.flatnonzero(present)
-        found.append((which, nodes, np.ascontiguousarray(table[:, which])))
+        present = (members >> context.node_kind) & 1 > 0
+        found.append(_Table(which, present, np.ascontiguousarray(table[:, which])))
     return found
 
 
 class _Highest:
-    """The largest of a quantity over the nodes where it is ever above 0; compares ranks, which are small."""
+    """The largest of a quantity over nodes; compares ranks, which are small numbers.
 
-    def __init__(self, values: Floats, node: NDArray[np.int32], nodes: int) -> None:
-        self._values, rank = np.unique(np.maximum(values, 0.0), return_inverse=True)
+    Every node has at least the smallest of its rows, so nodes that never exceed the largest of these, the
+    floor, need not be looked at.
+    """
+
+    def __init__(self, values: Floats, row_values: Floats, context: LayoutContext) -> None:
+        self._values, rank = np.unique(values, return_inverse=True)
         self._rank = rank.astype(np.min_scalar_type(max(0, len(self._values) - 1)))
-        self._nodes = np.unique(node[values > 0])
-        self._all = len(self._nodes) == nodes
+        self._floor = 0.0
+        self._nodes = np.zeros(0, np.int64)
+        if context.table.nodes:
+            start = context.table.start[:-1]
+            least, most = (reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum))
+            self._floor = max(0.0, float(least.max()))
+            self._nodes = np.flatnonzero(most > self._floor)
 
-    def __call__(self, by_node: NDArray[np.int32]) -> Floats | float:
+    def __call__(self, by_node: NDArray[np.integer]) -> Floats:
         if len(self._nodes) == 0:
-            return 0.0
-        mine = by_node if self._all else by_node[self._nodes]
-        highest: Floats = self._values[self._rank[mine].max(axis=0)]
+            return np.full(by_node.shape[1], self._floor)
+        highest: Floats = np.maximum(self._values[self._rank[by_node[self._nodes]].max(axis=0)], self._floor)
         return highest
 
 
@@ -218,14 +265,20 @@ class _PairSums:
         self._pairs = pairs = asked.pairs
         self._over = np.array(asked.over)
         self._wishes = wishes = context.wishes
-        self._left, self._right = (
-            slot * wishes.nodes + node
+        left, right = (
+            slot * wishes.likes + context.likeness[node]
             for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
         )
+        # like pairs of like nodes take the same combinations
+        about = np.column_stack([left, right, pairs.bytes.astype(np.int64), pairs.place])
+        alike = group_codes(about)
+        self._example = alike.first
+        self._left, self._right = left[alike.first], right[alike.first]
         sizes = wishes.count[self._left] * wishes.count[self._right]
-        self._base = np.cumsum(sizes) - sizes
-        self._width = wishes.count[self._right]
-        self._offsets = pairs.left_slot * len(context.table.rows), pairs.right_slot * len(context.table.rows)
+        self._first = np.cumsum(sizes) - sizes
+        self._base = self._first[alike.group]
+        self._width = wishes.count[right]
+        self._offsets = pairs.left_slot * len(context.type_node), pairs.right_slot * len(context.type_node)
         self._number = wishes.number
         total = int(sizes.sum())
         self._table: Floats | None = None
@@ -238,14 +291,16 @@ class _PairSums:
             self._width, self._base = self._width.astype(np.int32), self._base.astype(np.int32)
 
     def _judge(self, combination: Ints) -> Floats:
-        pair = np.searchsorted(self._base, combination, side="right") - 1
-        left, right = np.divmod(combination - self._base[pair], self._width[pair])
-        rows, first = self._wishes.rows, self._wishes.first
-        sides = rows[first[self._left[pair]] + left], rows[first[self._right[pair]] + right]
-        parts = [judge(pair, *sides) for judge in self._asked.judges]
-        return np.concatenate(parts, axis=1) / self._over
+        which = np.searchsorted(self._first, combination, side="right") - 1
+        width = self._wishes.count[self._right[which]]
+        left, right = np.divmod(combination - self._first[which], width)
+        types, first = self._wishes.types, self._wishes.first
+        sides = types[first[self._left[which]] + left], types[first[self._right[which]] + right]
+        parts = [judge(self._example[which], *sides) for judge in self._asked.judges]
+        judged: Floats = np.concatenate(parts, axis=1) / self._over
+        return judged
 
-    def __call__(self, codes: NDArray[np.int32]) -> _Group:
+    def __call__(self, codes: NDArray[np.integer]) -> _Group:
         pairs = self._pairs
         if len(pairs) == 0:
             return _Group(np.zeros(0, np.int64), np.zeros((len(codes), 0)))
@@ -256,4 +311,4 @@ class _PairSums:
         if table is None:
             taken, place = np.unique(combination, return_inverse=True)
             table, combination = self._judge(taken), place.reshape(combination.shape)
-        return _Group(used, code_counts(combination, len(table)) @ table)
+        return _Group(used, _looked_up(combination, table))
