@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.config_table import ConfigTable
-from data.duplicates import Duplicates, group_codes, group_rows
+from data.duplicates import Duplicates, group_codes
 from data.errors import GraphFileError
 from data.npz import NpzReader
 from data.schema import (
@@ -166,7 +166,7 @@ def _read_tile(archive: NpzReader) -> TileGraph:
         opcode,
         edges,
         runtime,
-        group_rows(config_feat),
+        group_codes((config_feat + np.float32(0.0)).view(np.int32)),  # the sum makes -0.0 equal to 0.0
         config_feat,
         normalizers,
     )

@@ -82,6 +82,7 @@ class NpzReader:
                 expected="a whole npz (zip) archive",
                 do="copy or download the file again",
             ) from error
+        self._headers: dict[str, ArrayHeader] = {}
         self._members = {
             info.filename.removesuffix(".npy"): info
             for info in self._zip.infolist()
@@ -103,8 +104,10 @@ class NpzReader:
 
     def header(self, name: str) -> ArrayHeader:
         """The checked header of one array; takes no memory for the array itself."""
-        with self._open(name) as stream:
-            return self._read_header(name, stream)
+        if name not in self._headers:
+            with self._open(name) as stream:
+                self._headers[name] = self._read_header(name, stream)
+        return self._headers[name]
 
     def read(self, name: str) -> NDArray[Any]:
         """One whole array."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Final
 
@@ -27,6 +28,7 @@ MODULES: Final = (
 )
 
 
+@cache
 def declare() -> None:
     """Import them all: a block is registered when its class is declared."""
     for name in MODULES:

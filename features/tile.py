@@ -117,7 +117,9 @@ class TileContext(ProgramContext):
         sizes = self.dims[node][layout].astype(np.float64)
         sizes[:1] = np.ceil(sizes[:1] / self.tiling.lanes)
         sizes[1:2] = np.ceil(sizes[1:2] / self.tiling.sublanes)
-        return np.pad(sizes[::-1], (0, MAX_RANK - len(sizes)))
+        extents = np.zeros(MAX_RANK)
+        extents[: len(sizes)] = sizes[::-1]
+        return extents
 
     @cached_property
     def physical(self) -> bool:

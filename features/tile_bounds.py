@@ -48,6 +48,10 @@ class TileCounts(Block):
             ("edge_waste", "ratio", "volume computed beyond the edges over the true volume"),
             ("divides", "share", "share of dimensions whose bound divides the extent"),
             ("whole", "share", "share of dimensions that are not cut"),
+            *(
+                (f"rest_{i}", "share", f"part of the last tile along dimension {i} that lies inside")
+                for i in range(3)
+            ),
         )
     }
 
@@ -65,6 +69,7 @@ class TileCounts(Block):
                 covered.prod(axis=1)[:, None] - 1.0,
                 ((inside & (covered == 1.0)).sum(axis=1) / dimensions)[:, None],
                 ((inside & (counts == 1.0)).sum(axis=1) / dimensions)[:, None],
+                np.where(inside, (extents - (counts - 1.0) * tile) / tile, 1.0)[:, :3],
             ]
         return np.concatenate(parts, axis=1)
 
@@ -106,6 +111,14 @@ class TileShape(Block):
             "last, log2"
             for i in range(3)
         },
+        **{
+            f"shape__input_last{i}__ratio": f"input (vector) bound over extent of the dimension {i} before the last"
+            for i in range(3)
+        },
+        **{
+            f"shape__kernel_{i}__ratio": f"kernel bound over extent of the kernel's dimension {i}" for i in range(3)
+        },
+        "shape__kernel_volume__ratio": "kernel tile over the kernel's extents, volumes",
         "shape__output_over_input__log": "output tile over input (vector) tile, log2 of volumes",
         "shape__skew__log": "last output bound over the one before, log2",
         "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
@@ -121,7 +134,7 @@ class TileShape(Block):
         output, input_ = context.tiles["output"], context.tiles["input"]
         extents = context.extents["output"]
         rank = int((extents > 0).sum())
-        parts: list[list[Floats]] = [[], [], [], []]
+        parts: list[list[Floats]] = [[], [], [], [], []]
         for i in range(3):
             at = rank - 1 - i
             out = output[:, at] if at >= 0 else np.ones(context.configs)
@@ -131,12 +144,17 @@ class TileShape(Block):
             parts[1].append(out / extent)
             parts[2].append(log2p(vector))
             parts[3].append(np.log2(out / vector))
+            parts[4].append(vector / extent)
         last, inner_last = output[:, max(0, rank - 1)], input_[:, max(0, rank - 1)]
         before = output[:, rank - 2] if rank > 1 else np.ones(context.configs)
+        inner = np.maximum(context.extents["kernel"], 1.0)
+        cut = context.tiles["kernel"] / inner
         volumes = np.log2(output.prod(axis=1) / input_.prod(axis=1))
         return np.stack(
             [
                 *(column for group in parts for column in group),
+                *cut[:, :3].T,
+                cut.prod(axis=1),
                 volumes,
                 np.log2(last / before),
                 (inner_last % 16) / 16,

@@ -7,11 +7,11 @@ from typing import Final
 import numpy as np
 
 from features.block import Block
-from features.layout_candidates import placed_name, within_graph_rank
+from features.layout_candidates import placed_name, standard_score, within_graph_rank
 from features.tensors import Floats
 from features.tile import TileContext
 
-_RANKED: Final = (
+_PLACED: Final = (
     "bounds__output_volume__log",
     "bounds__kernel_volume__log",
     "bounds__input_volume__log",
@@ -28,7 +28,18 @@ class TileCandidateRanks(Block):
 
     kinds = ("tile",)
     transductive = True
-    columns = {placed_name("rank", column): f"rank within the kernel of {column}" for column in _RANKED}
+    columns = {placed_name("rank", column): f"rank within the kernel of {column}" for column in _PLACED}
 
     def compute(self, context: TileContext) -> Floats:
-        return np.stack([within_graph_rank(context.columns[column]) for column in _RANKED], axis=1)
+        return np.stack([within_graph_rank(context.columns[column]) for column in _PLACED], axis=1)
+
+
+class TileCandidateScores(Block):
+    """Important columns as standard scores among the distinct candidates: (x - mean) / standard deviation."""
+
+    kinds = ("tile",)
+    transductive = True
+    columns = {placed_name("zscore", column): f"standard score within the kernel of {column}" for column in _PLACED}
+
+    def compute(self, context: TileContext) -> Floats:
+        return np.stack([standard_score(context.columns[column]) for column in _PLACED], axis=1)

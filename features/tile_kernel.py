@@ -28,6 +28,9 @@ class Kernel(Block):
         "kernel__read_bytes__log": "bytes of the parameters",
         "kernel__intensity__log": "multiply-adds over bytes of parameters and the output",
         "kernel__parameters__log": "number of parameters",
+        "kernel__fan_in__log": "number of operands of the main node",
+        "kernel__largest_operand__log": "bytes of the main node's largest operand",
+        "kernel__smallest_operand__log": "bytes of the main node's smallest operand",
         "kernel__reduces_minor__flag": "1 where a reduction sums along the minor-most dimension of its operand",
         "kernel__physical__flag": "1 where bounds count hardware tiles in physical order",
     }
@@ -37,6 +40,7 @@ class Kernel(Block):
         extents = context.extents["output"]
         rank = int((extents > 0).sum())
         inner = context.contracted[context.contracted > 0]
+        operands = context.bytes[context.main_operands]
         parameters = context.graph.opcode == OPCODE["parameter"]
         reads = context.bytes[parameters].sum()
         moved = reads + context.bytes[main]
@@ -53,6 +57,9 @@ class Kernel(Block):
                         reads,
                         context.main_work / max(1.0, moved),
                         float(parameters.sum()),
+                        float(len(operands)),
+                        operands.max(initial=0.0),
+                        operands.min(initial=np.inf) if len(operands) else 0.0,
                     ]
                 )
             ),

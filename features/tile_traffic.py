@@ -20,7 +20,7 @@ class Traffic(Block):
     With output tile m x n (its two last dimensions; the others count to m) and K contracted elements, a tile
     reads m*K + K*n elements and writes m*n; without contraction it reads and writes its own size. Bounds that
     count hardware tiles are turned into elements first (the inner columns stay in the unit of the bounds).
-    Double buffering keeps two tiles in vector memory.
+    Double buffering keeps two tiles in vector memory, where they are padded to the hardware's tile.
     """
 
     kinds = ("tile",)
@@ -28,6 +28,10 @@ class Traffic(Block):
         "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
         "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",
         "traffic__vmem__ratio": "two working sets over 16 MiB, at most 4",
+        "traffic__padded_tile__log": "bytes of one output tile padded to 8 x 128 elements in its last two "
+        "dimensions, log2(1 + x)",
+        "traffic__padded_tile__ratio": "padded over true bytes of one output tile, minus 1",
+        "traffic__padded_vmem__ratio": "two padded output tiles over 16 MiB, at most 4",
         "traffic__total__log": "bytes read and written by all tiles, log2(1 + x)",
         "traffic__total__ratio": "bytes read and written by all tiles over the least possible, log2",
         "traffic__intensity__log": "multiply-adds of one tile over its bytes read and written, log2(1 + x)",
@@ -58,11 +62,19 @@ class Traffic(Block):
         least = whole.prod() + (whole_left + whole_right if depth else whole.prod())
         work = volume * max(depth, 1.0)
         size = float(max(1.0, context.element_bytes[context.walked]))
+        tiling = context.tiling
+        padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
+        if rank > 1:
+            second = tile[:, rank - 2]
+            padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
         return np.stack(
             [
                 log2p(volume * size),
                 log2p(moved * size),
                 np.minimum(2 * moved * size / VMEM_BYTES, 4.0),
+                log2p(padded * size),
+                padded / volume - 1.0,
+                np.minimum(2 * padded * size / VMEM_BYTES, 4.0),
                 log2p(count * moved * size),
                 np.log2(count * moved / max(least, 1.0)),
                 log2p(work / (moved * size)),
