@@ -257,6 +257,33 @@ def rank(
 
 
 @app.command()
+def explain_feature(
+    name: Annotated[str, typer.Argument(help="Name of a column; * and ? match several, as in 'padding__*'.")],
+) -> None:
+    """Say what a feature column means: its unit, formula and source."""
+    from pipelines.explain_feature import explain_feature as run
+
+    found = run(name)
+    if len(found) > 1:
+        table = _table("column", "meaning", "scope", "tier")
+        for column in found:
+            scope = f"{column.scope}{', transductive' if column.transductive else ''}"
+            table.add_row(column.name, column.meaning, scope, column.tier)
+        _show(table)
+        return
+    column = found[0]
+    _headline(column.name)
+    _say(column.meaning)
+    _say("")
+    _say(f"{column.block}, {' and '.join(column.kinds)} graphs: one value a {column.scope}; {column.tier} tier")
+    if column.transductive:
+        _say("transductive: looks at the other unlabelled candidates of the graph")
+    _say("")
+    for line in column.about.splitlines():
+        _say(line)
+
+
+@app.command()
 def demo(
     workspace: Work = Path("work/demo"),
     trials: Annotated[int, typer.Option(min=1, help="Tuning trials per collection.")] = 8,

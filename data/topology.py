@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import dijkstra
+
+#: Below this many nodes whole frontiers are the faster way to levels.
+_LARGE: Final = 1000
 
 
 def has_cycle(edges: NDArray[np.int64], nodes: int) -> bool:
@@ -25,7 +30,7 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     """
     pairs = np.unique(edges[:, 1] * nodes + edges[:, 0])  # by operand; an edge given twice counts once
     operands, consumers = np.divmod(pairs, nodes)
-    if (consumers > operands).all():
+    if nodes > _LARGE and (consumers > operands).all():
         return _in_order(operands, consumers, nodes)
     return _by_frontier(pairs, consumers, nodes)
 

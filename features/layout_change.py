@@ -105,7 +105,8 @@ class InnerChange(LayoutBlock):
     columns = {
         "change__output_unlike_input__share": "share of configurable nodes whose output and input have one "
         "shape but two layouts",
-        "change__output_unlike_input_bytes__share": "the same by output bytes",
+        "change__output_unlike_input_bytes__share": "share of the output bytes of configurable nodes whose output and "
+        "input have one shape but two layouts",
         "change__output_unlike_kernel__share": "share of configurable nodes whose output and kernel have one "
         "shape but two layouts",
         "change__input_unlike_kernel__share": "share of configurable nodes whose input and kernel have one "

@@ -58,14 +58,14 @@ class Meeting:
 
 
 def _columns(block: str, mark: str, far: str) -> dict[str, str]:
-    by_bytes = "the same by bytes of the tensor"
+    handed = f"share of the bytes of {far}"
     return {
         f"{block}__clash{mark}__share": f"share of {far} with two different layouts set",
-        f"{block}__clash{mark}_bytes__share": f"{by_bytes}, {far}",
+        f"{block}__clash{mark}_bytes__share": f"{handed} with two different layouts set",
         f"{block}__mismatch{mark}__share": f"share of {far} with different layouts, unset = default",
-        f"{block}__mismatch{mark}_bytes__share": f"{by_bytes}, {far}",
+        f"{block}__mismatch{mark}_bytes__share": f"{handed} with different layouts, unset = default",
         f"{block}__half{mark}__share": f"share of {far} with one layout set, unlike the other's default",
-        f"{block}__half{mark}_bytes__share": f"{by_bytes}, {far}",
+        f"{block}__half{mark}_bytes__share": f"{handed} with one layout set, unlike the other's default",
         f"{block}__agree{mark}__share": f"share of {far} with one layout set on both sides",
     }
 

@@ -29,9 +29,9 @@ class Propagation(LayoutBlock):
     tier = Tier.FULL
     columns = {
         "propagation__copies__share": "share of consumer-producer pairs that settle on different layouts",
-        "propagation__copies_bytes__share": "the same by bytes of the tensor handed on",
+        "propagation__copies_bytes__share": "share of the bytes handed on that settle on different layouts",
         "propagation__unlike_default__share": "share of configurable nodes whose output settles unlike the default",
-        "propagation__unlike_default_bytes__share": "the same by output bytes",
+        "propagation__unlike_default_bytes__share": "share of the output bytes that settle unlike the default",
     }
 
     def prepare(self, context: LayoutContext, sums: Sums) -> Finish:

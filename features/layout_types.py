@@ -55,7 +55,8 @@ def _bins() -> dict[str, str]:
             columns |= {
                 f"types__{slot}_minor_from{low}__share": f"share of configurable nodes whose {slot}'s minor-most "
                 f"size is {sizes}",
-                f"types__{slot}_minor_from{low}_bytes__share": f"the same by {slot} bytes",
+                f"types__{slot}_minor_from{low}_bytes__share": f"share of the {slot} bytes with a "
+                f"minor-most size of {sizes}",
             }
     return columns
 

@@ -126,10 +126,14 @@ class ProgramContext:
         mine = reduces[self.graph.edges[:, 0]]
         np.maximum.at(work, self.graph.edges[mine, 0], self.volume[self.graph.edges[mine, 1]])
         convolutions = np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index("convolution"))
-        kernel = slot_tensors(self, convolutions)[:, 2]
-        feature = self.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(np.int64)
-        summed = self.volume[kernel] / np.maximum(self.dims[kernel, feature], 1)
-        work[convolutions] *= 2 * np.where(kernel >= 0, summed, 1.0)
+        if len(convolutions):
+            kernel = slot_tensors(self, convolutions)[:, 2]
+            feature = self.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(
+                np.int64
+            )
+            summed = self.volume[kernel] / np.maximum(self.dims[kernel, feature], 1)
+            work[convolutions] *= 2 * np.where(kernel >= 0, summed, 1.0)
         dots = np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index("dot"))
-        work[dots] *= 2 * dot_split(self, slot_tensors(self, dots))[2]
+        if len(dots):
+            work[dots] *= 2 * dot_split(self, slot_tensors(self, dots))[2]
         return work

@@ -96,36 +96,37 @@ class TileContext(ProgramContext):
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
-        candidates = [*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]]
+        candidates = np.array([*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]])
         most = self.bounds["output"].max(axis=0)
         used = int(np.max(np.flatnonzero(most > 0), initial=-1)) + 1
-        best, best_score = self.main, -1.0
-        for node in candidates:
-            for extents in (self._physical(int(node)), self.dims[node].astype(np.float64)):
-                rank = int(self.rank[node])
-                if rank < used or (most[:rank] > extents[:rank]).any():
-                    continue
-                # the bounds of a real search come close to the extents of what they divide
-                score = float((most[:rank] == extents[:rank]).sum() + (rank == used))
-                if score > best_score:
-                    best, best_score = int(node), score
-        return best
+        rank = self.rank[candidates][:, None]
+        inside = np.arange(MAX_RANK) < rank
+        found: list[Floats] = []
+        for extents in (self._physical(candidates), self.dims[candidates].astype(np.float64)):
+            fits = (rank[:, 0] >= used) & ~(inside & (most > extents)).any(axis=1)
+            # the bounds of a real search come close to the extents of what they divide
+            score = (inside & (most == extents)).sum(axis=1) + (rank[:, 0] == used)
+            found.append(np.where(fits, score, -1.0))
+        best = np.maximum(*found)
+        return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
 
-    def _physical(self, node: int) -> Floats:
-        """``(6,)`` extents major to minor, the two minor-most in hardware tiles."""
-        layout = self.default_layout[node][: self.rank[node]]
-        sizes = self.dims[node][layout].astype(np.float64)
-        sizes[:1] = np.ceil(sizes[:1] / self.tiling.lanes)
-        sizes[1:2] = np.ceil(sizes[1:2] / self.tiling.sublanes)
-        extents = np.zeros(MAX_RANK)
-        extents[: len(sizes)] = sizes[::-1]
-        return extents
+    def _physical(self, node: Ints) -> Floats:
+        """``(nodes, 6)`` extents major to minor, the two minor-most in hardware tiles."""
+        rank = self.rank[node]
+        sizes = np.take_along_axis(self.dims[node], np.maximum(self.default_layout[node], 0), axis=1).astype(
+            np.float64
+        )
+        sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
+        sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
+        place = rank[:, None] - 1 - np.arange(MAX_RANK)  # turned round within the rank
+        turned = np.take_along_axis(sizes, np.maximum(place, 0), axis=1)
+        return np.where(place >= 0, turned, 0.0)
 
     @cached_property
     def physical(self) -> bool:
         """Whether the output bounds count hardware tiles in physical order."""
         most = self.bounds["output"].max(axis=0)
-        return bool((most <= self._physical(self.walked)).all())
+        return bool((most <= self._physical(np.array([self.walked]))[0]).all())
 
     @cached_property
     def extents(self) -> dict[str, Floats]:
@@ -133,9 +134,15 @@ class TileContext(ProgramContext):
 
         The kernel slot divides the kernel tensor on TPU and the contracted dimensions elsewhere.
         """
-        walked = self._physical(self.walked) if self.physical else self.dims[self.walked].astype(np.float64)
+        walked = (
+            self._physical(np.array([self.walked]))[0]
+            if self.physical
+            else self.dims[self.walked].astype(np.float64)
+        )
         if self.physical:
-            kernel = self._physical(self.kernel_tensor) if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
+            kernel = (
+                self._physical(np.array([self.kernel_tensor]))[0] if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
+            )
         else:
             kernel = self.contracted
         return {"output": walked, "kernel": kernel, "input": walked}

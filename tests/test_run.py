@@ -729,3 +729,23 @@ def test_the_import_test_sees_imports() -> None:
     names = {name for _, _, name in found("run")}
     assert "pipelines.tune.tune" in names, "inside a function"
     assert "data.root.DataRoot" in names, "for types alone"
+
+
+# Columns --------------------------------------------------------------------------------------------------
+
+
+def test_a_column_is_explained(command: Callable[..., Outcome]) -> None:
+    outcome = command("explain-feature", "padding__output_waste__max")
+    assert outcome.code == 0
+    assert "largest waste" in outcome.out and "padded size / true size" in outcome.out
+
+
+def test_a_pattern_lists_its_columns(command: Callable[..., Outcome]) -> None:
+    outcome = command("explain-feature", "propagation__*")
+    assert outcome.code == 0 and outcome.out.count("propagation__") == 4
+
+
+def test_an_unknown_column_is_one_clear_line(command: Callable[..., Outcome]) -> None:
+    outcome = command("explain-feature", "paddin__output_waste__max")
+    assert outcome.code == 1 and len(outcome.errors) == 1
+    assert "padding__output_waste__max" in outcome.errors[0]
