@@ -105,7 +105,7 @@ class InnerChange(LayoutBlock):
     columns = {
         "change__output_unlike_input__share": "share of configurable nodes whose output and input have one "
         "shape but two layouts",
-        "change__output_unlike_input_bytes__share": "share of the output bytes of configurable nodes whose output and "
+        "change__output_unlike_input_bytes__share": "share of the output bytes of nodes whose output and "
         "input have one shape but two layouts",
         "change__output_unlike_kernel__share": "share of configurable nodes whose output and kernel have one "
         "shape but two layouts",

@@ -124,7 +124,8 @@ class TileShape(Block):
         "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
         "shape__output_last0_mod16__share": "output bound of the last dimension modulo 16, over 16",
         "shape__input_last0_alignment__log": "largest power of two (up to 64) in the last input bound, log2",
-        "shape__input_last1_alignment__log": "largest power of two (up to 64) in the input bound before the last, log2",
+        "shape__input_last1_alignment__log": "largest power of two (up to 64) in the input bound before the "
+        "last, log2",
         "shape__output_last0_alignment__log": "largest power of two (up to 64) in the last output bound, log2",
         "shape__kernel_alignment__log": "largest power of two (up to 64) in the kernel tile's volume, log2",
         "shape__input_registers__log": "registers of 8 elements that the input (vector) tile fills, log2",
