@@ -56,12 +56,13 @@ class ConfigTable:
         return int(self.codes.shape[1])
 
     @cached_property
-    def counts(self) -> sparse.csr_array:
-        """Sparse ``(configs, R)`` float64: how often a configuration takes each row (0 or 1).
-
-        ``counts @ per_row`` sums a per-row quantity over the nodes of every configuration.
-        """
-        return code_counts(self.codes, len(self.rows))
+    def frequency(self) -> NDArray[np.int64]:
+        """``(R,)`` in how many configurations each row is taken."""
+        step = max(1, _PIECE // max(1, self.nodes))  # bincount widens what it counts
+        count = np.zeros(len(self.rows), np.int64)
+        for at in range(0, self.configs, step):
+            count += np.bincount(self.codes[at : at + step].reshape(-1), minlength=len(self.rows))
+        return count
 
     def select(self, configs: NDArray[np.intp]) -> ConfigTable:
         """The table of some configurations only; rows that none of them takes stay."""

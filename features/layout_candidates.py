@@ -33,7 +33,7 @@ class Frequency(LayoutBlock):
 
     def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
         table, nodes = context.table, context.configurable_nodes
-        count = np.bincount(table.codes.reshape(-1), minlength=len(table.rows))
+        count = table.frequency
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
         differing = (table.configs - count) / max(1, table.configs - 1)
         most = np.zeros(table.nodes, np.int64)

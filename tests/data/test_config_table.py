@@ -253,9 +253,21 @@ def test_missing_configurations_are_refused():
 def test_counts_sum_a_quantity_of_rows_over_the_nodes(full):
     table = build(full)
     quantity = np.arange(1.0, len(table.rows) + 1) ** 2
-    assert table.counts.shape == (table.configs, len(table.rows))
-    assert np.allclose(table.counts @ quantity, quantity[table.codes].sum(axis=1))
-    assert set(np.unique(table.counts.toarray())) <= {0.0, 1.0}
+    counts = code_counts(table.codes, len(table.rows))
+    assert counts.shape == (table.configs, len(table.rows))
+    assert np.allclose(counts @ quantity, quantity[table.codes].sum(axis=1))
+    assert set(np.unique(counts.toarray())) <= {0.0, 1.0}
+
+
+@given(full=full_arrays())
+def test_frequency_counts_the_configurations_that_take_a_row(full):
+    table = build(full)
+    with pytest.MonkeyPatch.context() as patch:
+        for piece in (config_table._PIECE, 1):
+            patch.setattr(config_table, "_PIECE", piece)
+            again = ConfigTable(table.codes, table.rows, table.node, table.start)
+            expected = code_counts(table.codes, len(table.rows)).sum(axis=0)
+            assert again.frequency.tolist() == np.asarray(expected).reshape(-1).tolist()
 
 
 @given(codes=hnp.arrays(np.int32, st.tuples(st.integers(0, 6), st.integers(0, 5)), elements=st.integers(0, 3)))
@@ -274,4 +286,4 @@ def test_select_keeps_rows_and_takes_configurations(full, data):
     assert (part.configs, part.nodes) == (len(chosen), table.nodes)
     assert np.array_equal(part.rows[part.codes], full[chosen])
     assert part.rows is table.rows
-    assert np.array_equal(part.counts.toarray(), table.counts.toarray()[chosen])
+    assert np.array_equal(part.frequency, np.bincount(table.codes[chosen].reshape(-1), minlength=len(table.rows)))

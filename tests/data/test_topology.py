@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import networkx as nx
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from data import topology
 from data.topology import has_cycle, node_levels
 
 
@@ -101,3 +103,16 @@ def test_the_short_cut_does_not_hide_a_cycle():
     """One edge against the order of ids is enough to look closely."""
     assert has_cycle(np.array([[1, 0], [2, 1], [0, 2]]), 3)
     assert has_cycle(np.array([[0, 0]]), 1)
+
+
+@given(graph=dags())
+def test_large_graphs_in_topological_order_have_the_same_levels(graph):
+    """They take the way through shortest paths; renumbered along an order, small ones do too."""
+    nodes, edges = graph
+    order = list(nx.topological_sort(nx.DiGraph([(int(b), int(a)) for a, b in edges])))
+    order += [node for node in range(nodes) if node not in set(order)]
+    place = np.argsort(order)
+    expected = node_levels(edges, nodes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(topology, "_LARGE", 0)
+        assert node_levels(place[edges].reshape(-1, 2), nodes)[place].tolist() == expected.tolist()
