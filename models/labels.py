@@ -15,6 +15,8 @@ Labels = Literal["rank", "log"]
 
 #: LightGBM's limit on a query group.
 MAX_GROUP: Final = 10_000
+#: Tolerances worth trying, shares of a cost: none, the repeats of a configuration on a TPU, those on a busy CPU.
+TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
 #: With labels "log", a configuration this much slower than the best gets the lowest label.
 _LOG_RANGE: Final = 2.0
 _LOG_STEPS: Final = 300

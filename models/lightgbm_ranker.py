@@ -103,7 +103,8 @@ class LightGBMRanker(Ranker):
             rows, label = rows[np.ix_(order, self._used)], label[order]
         elif len(self._used) < len(data.columns):
             rows = rows[:, self._used]
-        train = lgb.Dataset(rows, label, group=sizes, weight=weight, params={"max_bin": 63, "verbose": -1})
+        binning = {"max_bin": 63, "min_data_in_leaf": own["min_data_in_leaf"], "verbose": -1}
+        train = lgb.Dataset(rows, label, group=sizes, weight=weight, params=binning)
         params = {
             **objective,
             "metric": "None",
@@ -122,6 +123,10 @@ class LightGBMRanker(Ranker):
         }
         if callable(custom := params["objective"]):
             params["objective"] = lambda relevance, _: custom(relevance)
+            # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.
+            train.construct()
+            if not any(train.feature_num_bin(i) for i in range(rows.shape[1])):
+                params |= {"objective": "regression", "boost_from_average": False}
         self._booster = lgb.train(params, train, rounds)
         return self
 

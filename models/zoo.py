@@ -7,8 +7,10 @@ from typing import Final
 from data.errors import ModelError
 from models.contract import Ranker
 from models.lambdarank import LambdaRank
+from models.ranknet import RankNet
+from models.rankreg import RankRegression
 
-RANKERS: Final[dict[str, type[Ranker]]] = {LambdaRank.name: LambdaRank}
+RANKERS: Final[dict[str, type[Ranker]]] = {ranker.name: ranker for ranker in (LambdaRank, RankNet, RankRegression)}
 DEFAULT: Final = LambdaRank.name
 
 
