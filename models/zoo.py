@@ -6,11 +6,10 @@ from typing import Final
 
 from data.errors import ModelError
 from models.contract import Ranker
+from models.ensemble import MEMBERS, Ensemble
 from models.lambdarank import LambdaRank
-from models.ranknet import RankNet
-from models.rankreg import RankRegression
 
-RANKERS: Final[dict[str, type[Ranker]]] = {ranker.name: ranker for ranker in (LambdaRank, RankNet, RankRegression)}
+RANKERS: Final[dict[str, type[Ranker]]] = {**MEMBERS, Ensemble.name: Ensemble}
 DEFAULT: Final = LambdaRank.name
 
 
