@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 from data.graph import Kind
+from models.columns import default_columns, suggest_columns
 from models.contract import Params
-from models.labels import MAX_GROUP, relevance, split_group
+from models.labels import MAX_GROUP, TIE_TOLERANCES, merge_ties, relevance, split_group
 from models.lightgbm_ranker import LightGBMRanker
 from models.ranking_data import RankingData
 
@@ -33,7 +34,9 @@ class LambdaRank(LightGBMRanker):
             **cls.tree_defaults(kind),
             "lambdarank_norm": True,
             "labels": "rank",
+            "columns": default_columns(kind),
             "max_group": 1000,
+            "tie_tolerance": 0.0,
         }
 
     @classmethod
@@ -43,12 +46,13 @@ class LambdaRank(LightGBMRanker):
             **cls.suggest_trees(trial),
             "lambdarank_norm": trial.suggest_categorical("lambdarank_norm", [True, False]),
             "labels": trial.suggest_categorical("labels", ["rank", "log"]),
-            **cls.suggest_columns(trial),
+            "columns": suggest_columns(trial),
+            "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
         }
 
     def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
         own = {**self.default_params(), **params}
-        labels = data.per_group(lambda cost: relevance(cost, own["labels"]))
+        labels = data.per_group(lambda cost: relevance(merge_ties(cost, own["tie_tolerance"]), own["labels"]))
         order, sizes = self._query_groups(data, int(own["max_group"]), seed)
         dealt = order if len(sizes) > data.groups else None  # else the rows stay as they are, without a copy
         objective = {

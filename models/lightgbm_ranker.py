@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 from data.graph import Kind
-from models.columns import CHOICES, chosen_columns
+from models.columns import chosen_columns
 from models.contract import Params, Ranker
 from models.ranking_data import RankingData
 
@@ -42,10 +42,9 @@ class LightGBMRanker(Ranker):
 
     @staticmethod
     def tree_defaults(kind: Kind) -> Params:
-        """Parameters of the trees and the choice of columns."""
-        # Chosen by leave-family-out folds of the embedded sample's train split. The tile files hold too few
-        # kernels for a place among candidates to carry over to other families, and the five best of a kernel
-        # vary from seed to seed, which stronger sampling averages out.
+        """Parameters of the trees, chosen for lambdarank; other objectives change what suits them better."""
+        # Chosen by leave-family-out folds of the embedded sample's train split. The five best of a kernel vary
+        # from seed to seed, which stronger sampling averages out.
         tile = kind == "tile"
         return {
             "learning_rate": 0.1 if tile else 0.05,
@@ -54,7 +53,6 @@ class LightGBMRanker(Ranker):
             "feature_fraction": 0.3 if tile else 0.5,
             "bagging_fraction": 0.6 if tile else 0.8,
             "lambda_l2": 1.0,
-            "columns": "no_candidates" if tile else "all",
         }
 
     @staticmethod
@@ -68,11 +66,6 @@ class LightGBMRanker(Ranker):
             "bagging_fraction": trial.suggest_float("bagging_fraction", 0.5, 1.0),
             "lambda_l2": trial.suggest_float("lambda_l2", 0.1, 100.0, log=True),
         }
-
-    @staticmethod
-    def suggest_columns(trial: optuna.trial.BaseTrial) -> Params:
-        """The choice of columns from the search space."""
-        return {"columns": trial.suggest_categorical("columns", list(CHOICES))}
 
     def _train(
         self,
@@ -92,7 +85,7 @@ class LightGBMRanker(Ranker):
 
         Args:
             label, weight: ``(rows,)`` in the order of ``data``.
-            own: `tree_defaults`, changed or not.
+            own: `tree_defaults`, changed or not, and ``columns``.
             objective: LightGBM's ``objective`` (a name or an `Objective`) and its own parameters.
             order, sizes: query groups, where the objective has them: rows in their order, rows of each.
         """

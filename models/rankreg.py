@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 from data.graph import Kind
+from models.columns import default_columns, suggest_columns
 from models.contract import Params
 from models.graph_weights import GRAPH_WEIGHTS, row_weights
 from models.labels import TIE_TOLERANCES, mean_rank, merge_ties, normal_score
@@ -29,7 +30,13 @@ class RankRegression(LightGBMRanker):
 
     @classmethod
     def default_params(cls, kind: Kind = "layout") -> Params:
-        return {**cls.tree_defaults(kind), "target": "rank", "tie_tolerance": 0.0, "graph_weight": "equal"}
+        return {
+            **cls.tree_defaults(kind),
+            "target": "normal" if kind == "tile" else "rank",  # of a kernel the five best count
+            "tie_tolerance": 0.0,
+            "graph_weight": "equal",
+            "columns": default_columns(kind),
+        }
 
     @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
@@ -39,7 +46,7 @@ class RankRegression(LightGBMRanker):
             "target": trial.suggest_categorical("target", list(TARGETS)),
             "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
             "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),
-            **cls.suggest_columns(trial),
+            "columns": suggest_columns(trial),
         }
 
     def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:

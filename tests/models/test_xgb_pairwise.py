@@ -35,6 +35,7 @@ def test_what_xgboost_is_asked_to_learn(monkeypatch: pytest.MonkeyPatch) -> None
     assert params["objective"] == "rank:pairwise"
     assert params["lambdarank_pair_method"] == "mean", "no pair is cut off"
     assert params["lambdarank_num_pair_per_sample"] == 5
+    assert params["lambdarank_score_normalization"] is False, "all pairs count the same"
     assert (params["tree_method"], params["seed"], params["nthread"]) == ("hist", 7, 1)
     assert "eval_metric" in params
     assert matrix.get_label() == pytest.approx([0, 5 / 6, 5 / 6, 1 / 3, 1, 0]), "higher is faster, near costs tie"
