@@ -40,8 +40,11 @@ Collections = Annotated[
     typer.Option("--collection", "-c", help="layout:<source>:<search> or tile:<source>; repeatable; default all."),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
-Threads = Annotated[int, typer.Option(help="Threads of LightGBM; 0 takes all cores.")]
-Model = Annotated[str, typer.Option(help="Ranker to train.")]
+Threads = Annotated[int, typer.Option(help="Threads of the booster; 0 takes all cores.")]
+Model = Annotated[
+    str,
+    typer.Option(help="Ranker: lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)."),
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
 WORK = Path("work")
 

@@ -25,6 +25,8 @@ from models.contract import Params, Ranker, require_columns
 from models.zoo import ranker_class
 
 CARD: Final = "model.json"
+#: XGBoost goes by either of two names.
+_LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
 
 
 @dataclass
@@ -69,7 +71,7 @@ class TrainedModel:
     rankers: list[Ranker]
 
     def predict(self, rows: NDArray[np.float32], columns: list[str]) -> NDArray[np.float64]:
-        """``(rows,)`` scores, lower is faster; raises `ModelError` for other columns."""
+        """``(rows,)`` scores of the rows of one graph, lower is faster; raises `ModelError` for other columns."""
         scores: NDArray[np.float64] = np.mean([ranker.predict(rows, columns) for ranker in self.rankers], axis=0)
         return scores
 
@@ -99,8 +101,7 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker]) -> None
             place.mkdir()
             ranker.save(place)
             card.seeds[f"{fresh.name}/{place.name}"] = _checksum(place)
-        libraries = ("lightgbm", "numpy", "scipy", "xlarank")
-        card.versions = {"python": platform.python_version(), **{name: _version(name) for name in libraries}}
+        card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
         write_json(folder / CARD, asdict(card))
     except BaseException as error:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -148,8 +149,8 @@ def load_model(folder: Path) -> TrainedModel:
 
 def _checksum(folder: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
 

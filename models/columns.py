@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from data.graph import Kind
 from features.block import Scope, registered
+
+if TYPE_CHECKING:
+    import optuna
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
 #: anything alone and tell graphs apart); ``no_candidates``: without the transductive ones; ``alone``: neither.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
+
+
+def default_columns(kind: Kind) -> str:
+    """The choice where nothing was tuned.
+
+    Tile collections hold few candidates a kernel: a place among them does not carry over to other families.
+    """
+    return "no_candidates" if kind == "tile" else "all"
+
+
+def suggest_columns(trial: optuna.trial.BaseTrial) -> str:
+    """A choice from the search space, as ``columns``."""
+    return str(trial.suggest_categorical("columns", list(CHOICES)))
 
 
 def chosen_columns(columns: list[str], choice: str) -> NDArray[np.intp]:

@@ -23,7 +23,8 @@ Params = dict[str, Any]
 class Ranker(ABC):
     """Learns from query groups, scores rows: the lower the score, the faster the configuration.
 
-    Scores are only comparable within a graph. The same data, parameters and seed give the same scores.
+    Scores are only comparable within a graph, so all rows of one call of `predict` or `staged` are of one graph:
+    a ranker may look at a row's place among them. The same data, parameters and seed give the same scores.
     """
 
     name: ClassVar[str]
@@ -51,7 +52,7 @@ class Ranker(ABC):
 
     @abstractmethod
     def staged(self, rows: NDArray[np.float32], every: int) -> Iterator[NDArray[np.float64]]:
-        """Scores after each ``every`` rounds, the last after all of them."""
+        """Scores of the rows of one graph after each ``every`` rounds, the last after all of them."""
 
     @abstractmethod
     def importance(self) -> dict[str, float]:
@@ -59,7 +60,7 @@ class Ranker(ABC):
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write the ranker into an empty folder: text and JSON, never pickles."""
+        """Write the ranker into an empty folder, or folders below it: text and JSON, never pickles."""
 
     @classmethod
     @abstractmethod
@@ -67,7 +68,7 @@ class Ranker(ABC):
         """Read back what `save` wrote; raises `ModelError`."""
 
     def predict(self, rows: NDArray[np.float32], columns: list[str]) -> NDArray[np.float64]:
-        """Scores of ``(rows, columns)``; raises `ModelError` when the columns are not those learned from."""
+        """``(rows,)`` scores of one graph's ``(rows, columns)``; raises `ModelError` for other columns."""
         if not self.columns:
             raise ModelError("the ranker was not trained", do="call fit or load first")
         require_columns(columns, self.columns)

@@ -77,11 +77,11 @@ def validate_fold(
     ranker = ranker_class(model)().fit(data.take(learned), params, rounds=rounds, seed=seed, threads=threads)
     stages = [*range(STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
-    test = data.take(held)
-    per_stage = [_judge_stage(kind, graphs, held, test, scores) for scores in ranker.staged(test.rows, STEP)]
-    per_stage += per_stage[-1:] * (len(stages) - len(per_stage))  # it ran out of splits: more rounds change nothing
-    for number, g in enumerate(held):
-        metrics[data.names[g]] = [stage[number] for stage in per_stage]
+    for g in held:
+        rows, graph = data.rows[data.indptr[g] : data.indptr[g + 1]], graphs[g]
+        found = [judge(kind, scores[graph.group], graph.cost, graph.group) for scores in ranker.staged(rows, STEP)]
+        found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
+        metrics[data.names[g]] = found
     return Curves(stages, metrics)
 
 
@@ -112,21 +112,6 @@ def validate_folds(
             yield future.result()
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
-
-
-def _judge_stage(
-    kind: Kind,
-    graphs: Sequence[GraphRows],
-    held: Sequence[int],
-    test: RankingData,
-    scores: NDArray[np.float64],
-) -> list[dict[str, float]]:
-    """Metrics of each held-out graph, from the scores of its distinct rows."""
-    found = []
-    for number, g in enumerate(held):
-        rows = scores[test.indptr[number] : test.indptr[number + 1]]
-        found.append(judge(kind, rows[graphs[g].group], graphs[g].cost, graphs[g].group))
-    return found
 
 
 def join_curves(parts: Sequence[Curves]) -> Curves:

@@ -6,9 +6,10 @@ from typing import Final
 
 from data.errors import ModelError
 from models.contract import Ranker
+from models.ensemble import MEMBERS, Ensemble
 from models.lambdarank import LambdaRank
 
-RANKERS: Final[dict[str, type[Ranker]]] = {LambdaRank.name: LambdaRank}
+RANKERS: Final[dict[str, type[Ranker]]] = {**MEMBERS, Ensemble.name: Ensemble}
 DEFAULT: Final = LambdaRank.name
 
 

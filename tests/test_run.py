@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 import run
+from models.zoo import RANKERS
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import graph_path, layout_graph
 
@@ -497,6 +498,12 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert not {name for name in imported if name.split(".")[0] in ("features", "models", "pipelines")}
     for verb in ("info", "build-features", "tune", "train", "evaluate", "submit", "rank", "demo"):
         assert verb in done.stdout
+
+
+@pytest.mark.parametrize("verb", ["tune", "train"])
+def test_help_names_every_ranker(tmp_path: Path, verb: str) -> None:
+    shown = shell(verb, "--help", cwd=tmp_path, home=tmp_path).out
+    assert [name for name in RANKERS if name not in shown] == []
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no resource module")

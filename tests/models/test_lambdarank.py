@@ -46,6 +46,13 @@ def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[
     assert call["rounds"] == 4
 
 
+def test_costs_within_the_tolerance_share_a_label(asked: list[dict[str, Any]]) -> None:
+    data = RankingData.from_graphs([graph_rows("a", [1000, 1004, 1011, 1300])])
+    for tolerance in (0.0, 0.01):
+        fitted("lambdarank", data, rounds=1, tie_tolerance=tolerance)
+    assert [call["label"].tolist() for call in asked] == [[3, 2, 1, 0], [2, 2, 1, 0]]
+
+
 @pytest.mark.parametrize("limit", [7, 50])
 def test_larger_graphs_are_dealt_into_query_groups(
     asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, limit: int

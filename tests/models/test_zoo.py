@@ -5,14 +5,23 @@ from __future__ import annotations
 import pytest
 
 from data.errors import ModelError
+from models.ensemble import MEMBERS
 from models.zoo import DEFAULT, RANKERS, ranker_class
-from tests.models.contract import RankerContract
+from tests.models.contract import RankerContract, fitted
+from tests.models.rows import COLUMNS, easy_data
 
 
 class TestEveryRanker(RankerContract):
     @pytest.fixture(params=sorted(RANKERS))
     def model(self, request: pytest.FixtureRequest) -> str:
         return str(request.param)
+
+
+@pytest.mark.parametrize("model", sorted(MEMBERS))
+def test_a_single_ranker_scores_each_row_by_itself(model: str) -> None:
+    data = easy_data()
+    ranker = fitted(model, data)
+    assert ranker.predict(data.rows[7:8], COLUMNS).tolist() == [ranker.predict(data.rows, COLUMNS)[7]]
 
 
 def test_lambdarank_is_the_default() -> None:

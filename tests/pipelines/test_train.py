@@ -21,6 +21,7 @@ from models.lambdarank import LambdaRank
 from models.metrics import METRICS, kendall_tau, summarise
 from models.ranking_data import RankingData
 from models.validation import Curves
+from models.zoo import DEFAULT, RANKERS
 from pipelines.train import TrainResult, train
 from tests.graphs import save_npz
 from tests.pipelines.trees import (
@@ -109,6 +110,15 @@ def test_a_model_ranks_families_it_never_saw(trained: Path) -> None:
     model = model_of(trained, LAYOUT)
     for graph in stored(trained, LAYOUT, "valid").values():
         assert kendall_tau(model.predict(graph.matrix(), graph.columns), graph.row_cost) > 0.6
+
+
+@pytest.mark.parametrize("model", sorted(set(RANKERS) - {DEFAULT}))
+def test_every_ranker_is_trained_saved_and_ranks_families_it_never_saw(built: Path, model: str) -> None:
+    for result in train(Workspace(built), model=model, seeds=1, rounds=30, threads=1):
+        assert (result.model, result.skipped) == (model, "")
+    for graph in stored(built, LAYOUT, "valid").values():
+        scores = model_of(built, LAYOUT).predict(graph.matrix(), graph.columns)
+        assert kendall_tau(scores, graph.row_cost) > 0.6
 
 
 def test_same_seed_same_boosters(built: Path) -> None:

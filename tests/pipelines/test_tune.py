@@ -29,6 +29,7 @@ from models.best_params import load_best, params_for
 from models.folds import family_folds
 from models.lambdarank import LambdaRank
 from models.validation import Curves, join_curves, validate_fold
+from models.zoo import DEFAULT, RANKERS, ranker_class
 from pipelines.training_sets import training_set
 from pipelines.tune import TuneResult, tune
 from tests.graphs import save_npz
@@ -444,6 +445,17 @@ def test_nothing_to_tune_at_all_is_an_error(tmp_path: Path) -> None:
     build(tmp_path / "tree", tmp_path / "work")
     with pytest.raises(CollectionError, match=rf"{LAYOUT} has no train split .*; {TILE} has one program family"):
         run(tmp_path / "work", collections=[])
+
+
+@pytest.mark.parametrize("model", sorted(set(RANKERS) - {DEFAULT}))
+def test_every_ranker_can_be_tuned(built: Path, model: str) -> None:
+    run(built, model=model)
+    best = load_best(study_folder(built))
+    assert best is not None
+    assert best.model == model
+    params, tuned = params_for(study_folder(built), model, "tile")
+    assert tuned
+    assert params.keys() == ranker_class(model).default_params("tile").keys()
 
 
 def test_bad_requests(built: Path, tmp_path: Path) -> None:

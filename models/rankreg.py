@@ -1,0 +1,67 @@
+"""LightGBM trees that regress the rank of a configuration within its graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.errors import ModelError
+from data.graph import Kind
+from models.columns import default_columns, suggest_columns
+from models.contract import Params
+from models.graph_weights import GRAPH_WEIGHTS, row_weights
+from models.labels import TIE_TOLERANCES, mean_rank, merge_ties, normal_score
+from models.lightgbm_ranker import LightGBMRanker
+from models.ranking_data import RankingData
+
+if TYPE_CHECKING:
+    import optuna
+
+#: ``rank``: 0 for the fastest to 1 for the slowest; ``normal``: the same as normal scores.
+TARGETS: Final = ("rank", "normal")
+
+
+class RankRegression(LightGBMRanker):
+    """Least squares on the within-graph rank; no pairs, no groups, any number of rows a graph."""
+
+    name = "rankreg"
+
+    @classmethod
+    def default_params(cls, kind: Kind = "layout") -> Params:
+        return {
+            **cls.tree_defaults(kind),
+            "target": "normal" if kind == "tile" else "rank",  # of a kernel the five best count
+            "tie_tolerance": 0.0,
+            "graph_weight": "equal",
+            "columns": default_columns(kind),
+        }
+
+    @classmethod
+    def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
+        return {
+            **cls.default_params(kind),
+            **cls.suggest_trees(trial),
+            "target": trial.suggest_categorical("target", list(TARGETS)),
+            "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
+            "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),
+            "columns": suggest_columns(trial),
+        }
+
+    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
+        own = {**self.default_params(), **params}
+        relevance = data.per_group(lambda cost: _target(merge_ties(cost, own["tie_tolerance"]), own["target"]))
+        weight = row_weights(data.indptr, own["graph_weight"])
+        # The targets of each graph have mean 0 already: an intercept would only blur what a stage is.
+        objective = {"objective": "regression", "boost_from_average": False}
+        return self._train(
+            data, relevance, own, objective, rounds=rounds, seed=seed, threads=threads, weight=weight
+        )
+
+
+def _target(cost: NDArray[np.float64], how: str) -> NDArray[np.float64]:
+    """``(rows,)`` of one group, higher is faster, mean 0."""
+    if how not in TARGETS:
+        raise ModelError(f"target is {how!r}", expected=", ".join(TARGETS))
+    return normal_score(-cost) if how == "normal" else 0.5 - mean_rank(cost)

@@ -1,0 +1,45 @@
+"""Which configurations of a large graph to learn from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.errors import ModelError
+
+SAMPLES: Final = ("thirds", "uniform")
+
+
+def sample_configs(
+    cost: NDArray[np.float64], most: int, rng: np.random.Generator, how: str = "thirds"
+) -> NDArray[np.intp]:
+    """Sorted indices, ``(min(most, configs),)``, of the distinct configurations to keep.
+
+    ``thirds``: the most // 3 fastest, as many slowest, the rest drawn at random from all others; both ends
+    decide what a ranking is used for and are rare in a random draw. ``uniform``: at even steps of rank, from
+    the fastest to the slowest. Equal costs are taken in random order. All are kept where there are no more
+    than ``most``.
+
+    Args:
+        cost: ``(configs,)`` lower is faster.
+
+    Raises `ModelError` for another ``how`` and for ``most`` below 1.
+
+    >>> sample_configs(np.array([5.0, 1.0, 4.0, 2.0, 3.0]), 3, np.random.default_rng(0), "uniform").tolist()
+    [0, 1, 4]
+    """
+    if how not in SAMPLES:
+        raise ModelError(f"{how!r} is not a way to sample", expected=", ".join(SAMPLES))
+    if most < 1:
+        raise ModelError(f"a sample of {most} configurations", expected="1 or more")
+    if most >= len(cost):
+        return np.arange(len(cost))
+    shuffled = rng.permutation(len(cost))
+    order = shuffled[np.argsort(cost[shuffled], kind="stable")]
+    if how == "uniform":
+        return np.sort(order[np.rint(np.linspace(0, len(order) - 1, most)).astype(np.intp)])
+    third = most // 3
+    middle = rng.choice(order[third : len(order) - third], most - 2 * third, replace=False)
+    return np.sort(np.concatenate([order[:third], order[len(order) - third :], middle]))

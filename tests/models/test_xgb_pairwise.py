@@ -1,0 +1,106 @@
+"""What is particular to XGBoost's pairwise ranker; the contract is tested in test_zoo."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xgboost as xgb
+
+from data.errors import ModelError
+from models.ranking_data import RankingData
+from models.xgb_pairwise import XGBPairwise
+from tests.models.contract import fitted
+from tests.models.rows import COLUMNS, easy_data, graph_rows
+
+
+def test_what_xgboost_is_asked_to_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[dict[str, Any], xgb.DMatrix, int]] = []
+    train = xgb.train
+
+    def spy(params: dict[str, Any], data: xgb.DMatrix, rounds: int) -> xgb.Booster:
+        calls.append((params, data, rounds))
+        return train(params, data, rounds)
+
+    monkeypatch.setattr(xgb, "train", spy)
+    data = RankingData.from_graphs([graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])])
+    fitted("xgb-pairwise", data, rounds=4, seed=7, pairs=5, tie_tolerance=0.05)
+    ((params, matrix, rounds),) = calls
+    assert rounds == 4
+    assert params["objective"] == "rank:pairwise"
+    assert params["lambdarank_pair_method"] == "mean", "no pair is cut off"
+    assert params["lambdarank_num_pair_per_sample"] == 5
+    assert params["lambdarank_score_normalization"] is False, "all pairs count the same"
+    assert (params["tree_method"], params["seed"], params["nthread"]) == ("hist", 7, 1)
+    assert "eval_metric" in params
+    assert matrix.get_label() == pytest.approx([0, 5 / 6, 5 / 6, 1 / 3, 1, 0]), "higher is faster, near costs tie"
+    assert matrix.get_uint_info("group_ptr").tolist() == [0, 4, 6]
+    assert matrix.get_weight() == pytest.approx([0.75, 1.5]), "a weight a graph: 3 in all for each"
+
+
+def test_the_booster_is_json_that_others_can_read(tmp_path: Path) -> None:
+    data = easy_data(graphs=2)
+    ranker = fitted("xgb-pairwise", data)
+    ranker.save(tmp_path)
+    booster = xgb.Booster(model_file=tmp_path / "booster.json")
+    assert -booster.predict(xgb.DMatrix(data.rows)) == pytest.approx(ranker.predict(data.rows, COLUMNS))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        pytest.param("ranker.json", "{", id="state is not JSON"),
+        pytest.param("ranker.json", "[]", id="state is a list"),
+        pytest.param("ranker.json", '{"columns": ["size"]}', id="state lacks a key"),
+        pytest.param("booster.json", "", id="booster is empty"),
+        pytest.param("booster.json", "{}", id="booster has no learner"),
+        pytest.param("booster.json", '{"learner": {}}', id="booster has an empty learner"),
+        pytest.param("booster.json", "[1]", id="booster is a list"),
+        pytest.param("booster.json", "cut", id="booster is cut short"),
+        pytest.param("booster.json", None, id="booster is missing"),
+        pytest.param("ranker.json", None, id="state is missing"),
+    ],
+)
+def test_a_damaged_model_is_an_error_not_a_crash(tmp_path: Path, name: str, content: str | None) -> None:
+    fitted("xgb-pairwise", easy_data(graphs=2), rounds=2).save(tmp_path)
+    if content is None:
+        (tmp_path / name).unlink()
+    elif content == "cut":
+        (tmp_path / name).write_text((tmp_path / name).read_text()[:500])
+    else:
+        (tmp_path / name).write_text(content)
+    with pytest.raises(ModelError, match="cannot be read"):
+        XGBPairwise.load(tmp_path)
+
+
+def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **named: Any) -> Any:
+        if name.partition(".")[0] == "xgboost":
+            raise ModuleNotFoundError("No module named 'xgboost'")
+        return real(name, *rest, **named)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for call in (lambda: fitted("xgb-pairwise", easy_data(graphs=2)), lambda: XGBPairwise.load(tmp_path)):
+        with pytest.raises(ModelError, match=r"needs the module xgboost .*pip install xgboost-cpu"):
+            call()
+    fitted("lambdarank", easy_data(graphs=2), rounds=1)
+
+
+def test_other_rankers_do_not_pay_for_the_import() -> None:
+    code = "import sys, models.zoo; print('xgboost' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_xgboost_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    data = easy_data(graphs=2, configs=3)
+    ranker = fitted("xgb-pairwise", data, rounds=3)
+    assert np.isfinite(ranker.predict(data.rows, COLUMNS)).all()
+    assert capfd.readouterr() == ("", "")
