@@ -104,7 +104,10 @@ def operand_starts(context: LayoutContext) -> tuple[Ints, Ints, Ints]:
 
 
 def connected_pairs(context: LayoutContext) -> list[Pairs]:
-    """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart."""
+    """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart.
+
+    The shortest way counts where there are several.
+    """
     consumer, slot, tensor = operand_starts(context)
     walk = _Walk(context)
     start = np.arange(len(tensor))
@@ -129,7 +132,10 @@ def connected_pairs(context: LayoutContext) -> list[Pairs]:
 
 
 def sibling_pairs(context: LayoutContext) -> Pairs:
-    """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot."""
+    """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot.
+
+    Nodes stand as in ``node_config_ids``, which real files sort.
+    """
     consumer, slot, tensor = operand_starts(context)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
@@ -156,9 +162,11 @@ class _Walk:
         given = context.graph.node_feat[transposes, at : at + MAX_RANK].astype(np.int64).clip(0, MAX_RANK - 1)
         inside = np.arange(MAX_RANK) < context.rank[transposes][:, None]
         self._turn[transposes] = np.where(inside, given, np.arange(MAX_RANK))
+        proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a permutation is given
         node, operand = edges[:, 0], edges[:, 1]
         turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
-        passes = (keeps | transposes)[node] & (turned == dims[node]).all(axis=1) & (context.rank[node] > 0)
+        passes = ((keeps | transposes) & proper & (context.rank > 0))[node] & (turned == dims[node]).all(axis=1)
+        passes &= context.rank[node] == context.rank[operand]  # unlike only where sizes are 0
         order = np.lexsort((operand[passes], node[passes]))
         self._operand = operand[passes][order]
         self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))
@@ -167,7 +175,10 @@ class _Walk:
     def down(
         self, states: tuple[Ints, Ints, Ints], seen: NDArray[np.int64]
     ) -> tuple[tuple[Ints, Ints, Ints], NDArray[np.int64]]:
-        """One edge further from states (start, node, place); leaves out what was ``seen``, and adds to it."""
+        """One edge further from states (start, node, place); leaves out what was ``seen``, and adds to it.
+
+        Of several ways to one node, the least place (dimension by dimension) is taken.
+        """
         start, node, place = states
         count = self._first[node + 1] - self._first[node]
         ends = np.cumsum(count)
@@ -176,7 +187,9 @@ class _Walk:
         place = np.take_along_axis(
             np.repeat(self._turn[node], count, axis=0), np.repeat(place, count, axis=0), axis=1
         )
-        key, first = np.unique(np.repeat(start, count) * self._nodes + operand, return_index=True)
+        state = np.repeat(start, count) * self._nodes + operand
+        order = np.argsort(place @ MAX_RANK ** np.arange(MAX_RANK - 1, -1, -1), kind="stable")
+        key, first = np.unique(state[order], return_index=True)
         fresh = ~np.isin(key, seen)
-        first = first[fresh]
+        first = order[first[fresh]]
         return (np.repeat(start, count)[first], operand[first], place[first]), np.concatenate([seen, key[fresh]])
