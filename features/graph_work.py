@@ -33,8 +33,8 @@ class Work(Block):
 
     def compute(self, context: ProgramContext) -> Floats:
         flops, total = context.flops, max(1.0, context.flops.sum())
-        parts = [flops[context.opcode_class == OPCODE_CLASSES.index(part)].sum() for part in _PARTS]
-        parts.append(max(0.0, flops.sum() - sum(parts)))
+        mine = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _PARTS]
+        parts = [flops[chosen].sum() for chosen in (*mine, ~np.any(mine, axis=0))]
         intensity = flops.sum() / max(1.0, context.bytes.sum())
         logs = np.log2(1 + np.array([flops.sum(), *parts]))
         return np.array([*logs, *(part / total for part in parts), flops.max() / total, np.log2(1 + intensity)])

@@ -20,10 +20,12 @@ _ROUNDS: Final = 3
 class Propagation(LayoutBlock):
     """Copies left after set layouts have spread to unset neighbours.
 
-    As XLA's layout assignment does, an unset output takes the layout that a consumer set wishes, an unset
-    elementwise node takes its operand's, and both hand it on; three rounds over the connected pairs
-    (those through transposes left out). Where several consumers wish differently, the layout with the largest
-    key wins. A copy is left wherever a settled wish meets a settled output of another layout.
+    As XLA's layout assignment does, an unset output takes the layout that a consumer wishes, then an unset
+    elementwise node takes its operand's (of several producers the first in the file's order), and both hand it
+    on; three rounds over the connected pairs (those through transposes left out). A consumer wishes what its
+    operand's slot sets, and an elementwise one with an unset slot what its own output has settled on. Where
+    several consumers wish differently, the layout with the largest key wins. A copy is left wherever a settled
+    wish meets a settled output of another layout.
     """
 
     tier = Tier.FULL

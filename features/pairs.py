@@ -104,7 +104,10 @@ def operand_starts(context: LayoutContext) -> tuple[Ints, Ints, Ints]:
 
 
 def connected_pairs(context: LayoutContext) -> list[Pairs]:
-    """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart."""
+    """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart.
+
+    The shortest way counts where there are several.
+    """
     consumer, slot, tensor = operand_starts(context)
     walk = _Walk(context)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
@@ -127,7 +130,10 @@ def connected_pairs(context: LayoutContext) -> list[Pairs]:
 
 
 def sibling_pairs(context: LayoutContext) -> Pairs:
-    """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot."""
+    """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot.
+
+    Nodes stand as in ``node_config_ids``, which real files sort.
+    """
     consumer, slot, tensor = operand_starts(context)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
@@ -154,22 +160,30 @@ class _Walk:
         given = context.graph.node_feat[transposes, at : at + MAX_RANK].astype(np.int64).clip(0, MAX_RANK - 1)
         inside = np.arange(MAX_RANK) < context.rank[transposes][:, None]
         self._turn[transposes] = np.where(inside, given, np.arange(MAX_RANK))
+        proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a permutation is given
         node, operand = edges[:, 0], edges[:, 1]
         turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
-        passes = (keeps | transposes)[node] & (turned == dims[node]).all(axis=1) & (context.rank[node] > 0)
+        passes = ((keeps | transposes) & proper & (context.rank > 0))[node] & (turned == dims[node]).all(axis=1)
+        passes &= context.rank[node] == context.rank[operand]  # unlike only where sizes are 0
         order = np.lexsort((operand[passes], node[passes]))
         self._operand = operand[passes][order]
         self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))
         self._nodes = len(dims)
 
     def down(self, start: Ints, node: Ints, place: Ints) -> tuple[Ints, Ints, Ints]:
-        """One edge further from every state; of states at one node from one start the first is kept."""
+        """One edge further from every state (start, node, place).
+
+        Of several ways from one start to one node, the least place (dimension by dimension) is taken.
+        """
         count = self._first[node + 1] - self._first[node]
         ends = np.cumsum(count)
         offset = np.arange(int(ends[-1]) if len(ends) else 0) - np.repeat(ends - count, count)
         operand = self._operand[np.repeat(self._first[node], count) + offset]
-        state = np.repeat(np.arange(len(node)), count)
-        first = np.unique(start[state] * self._nodes + operand, return_index=True)[1]
-        state = state[first]
-        turned = np.take_along_axis(self._turn[node[state]], place[state], axis=1)
-        return start[state], operand[first], turned
+        start = np.repeat(start, count)
+        turned = np.take_along_axis(
+            np.repeat(self._turn[node], count, axis=0), np.repeat(place, count, axis=0), axis=1
+        )
+        end = start * self._nodes + operand
+        order = np.lexsort((turned @ MAX_RANK ** np.arange(MAX_RANK - 1, -1, -1), end))
+        first = order[np.append(True, end[order][1:] != end[order][:-1])] if len(end) else order
+        return start[first], operand[first], turned[first]

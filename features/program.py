@@ -117,10 +117,11 @@ class ProgramContext:
 
         A convolution or dot multiplies and adds once for every output element and element summed over:
         2 |out| (kernel elements / output features), or 2 |out| K. A reduction touches every element of its
-        largest operand, any other operation every element of its output; parameters, constants and what has
-        no shape cost nothing.
+        largest operand (or of its output, where that is larger), any other operation every element of its
+        output. What has no elements of its own (tuples, tokens) and what only names or bundles what is there
+        (parameters, constants, bitcasts, ...) costs nothing.
         """
-        work = np.where(self.rank > 0, self.volume, 0.0)
+        work = np.where(self.element_bytes > 0, self.volume, 0.0)
         work[np.isin(self.graph.opcode, _FREE)] = 0.0
         reduces = self.opcode_class == OPCODE_CLASSES.index("reduce")
         mine = reduces[self.graph.edges[:, 0]]

@@ -72,7 +72,7 @@ def dot_split(context: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Float
     Three arrays ``(dots,)``. With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c, and
     the volumes |left| = B M K and |right| = B N K, where B, M and N are the products of the output's first b,
     next l - b - c and last sizes. The largest b that agrees with both and whose sizes stand in both operands
-    is taken; where none does, b = 0 and K = sqrt(|left| |right| / |output|).
+    is taken; where none does, b = 0, c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
     """
     dims, ranks, volumes = [], [], []
     for slot in range(3):
@@ -141,7 +141,8 @@ def _find(
 def _reshape(context: ProgramContext, tensors: Ints) -> Ints:
     """Sizes between two common products of leading sizes form a group: one of one is kept, else split or merged.
 
-    A group with more dimensions in the output is split, otherwise merged. Sizes of 1 are kept.
+    A group with more dimensions in the output is split, otherwise merged. Sizes of 1 are kept, and so is all
+    of a tensor without elements.
     """
     roles = np.full((len(tensors), 3, MAX_RANK), RESHAPE_ROLES.index("kept"))
     sizes, products = [], []
@@ -150,8 +151,8 @@ def _reshape(context: ProgramContext, tensors: Ints) -> Ints:
         inside = (np.arange(MAX_RANK) < context.rank[tensor][:, None]) & (tensor >= 0)[:, None]
         sizes.append(np.where(inside, context.dims[tensor], 1))
         products.append(np.cumprod(sizes[-1].astype(np.float64), axis=1))
-    real = [size > 1 for size in sizes]
-    # the ends of groups: products that both shapes reach (0-sized tensors have none)
+    real = [(size > 1) & (product[:, -1:] > 0) for size, product in zip(sizes, products, strict=True)]
+    # the ends of groups: products that both shapes reach
     ends = products[0][:, :, None] == products[1][:, None, :]
     closes = (ends & real[1][:, None, :]).any(axis=2) & real[0]
     bounds = np.where(closes, products[0], np.inf)

@@ -80,7 +80,7 @@ def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
     """Padded over true size, minus one: ``(tensors,)``, no unit.
 
     The minor-most dimension is rounded up to the lanes and the second to the sublanes; a tensor of
-    rank 1 lies along the lanes only, and a scalar is not padded.
+    rank 1 lies along the lanes only. Neither a scalar nor a dimension of size 0 is padded.
 
     >>> dims = np.array([[100, 8, 0, 0, 0, 0], [8, 100, 0, 0, 0, 0]])
     >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2)
@@ -116,7 +116,7 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     tile = np.where(vector & (rows <= 1), 1.0 / packing, tile)
     height = _rounded(rows, tile * packing)
     width = _rounded(minor, tiling.lanes)
-    folded = np.maximum(rows, 1) * height * tiling.lanes / np.maximum(minor, 1)
+    folded = np.where(minor > 0, rows * height * tiling.lanes / np.maximum(minor, 1), 1.0)
     waste: Floats = np.where(vector, folded, width * height)
     waste[layout[:, 0] < 0] = 1.0
     return np.maximum(waste - 1.0, 0.0)

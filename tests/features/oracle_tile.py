@@ -13,7 +13,10 @@ from math import ceil, gcd, log2, prod, sqrt
 import numpy as np
 
 from data.schema import NODE_COLUMN
-from tests.features.oracle_layout import LANES, SUBLANES, Columns, Program, Tensor, ranks
+from tests.features.oracle_configs import Columns
+from tests.features.oracle_layout import ranks
+from tests.features.oracle_program import Program
+from tests.features.oracle_tensor import LANES, SUBLANES, Tensor
 
 SLOTS = ("kernel", "output", "input")
 WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
@@ -24,7 +27,6 @@ class TileOracle(Program):
 
     def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
         super().__init__(arrays)
-        self.feat = arrays["node_feat"]
         rows = [tuple(float(entry) for entry in row) for row in arrays["config_feat"]]
         #: Distinct configurations in order of first appearance: slot -> six bounds.
         self.bounds = [
@@ -133,7 +135,7 @@ class TileOracle(Program):
         """The tensor whose extents admit all bounds and meet most of them; roots (last first), the main node,
         larger tensors, in this order, where that is no decision."""
         tensors = [node for node in self.nodes if self.tensors[node].rank > 0]
-        roots = [node for node in tensors if self.roots[node]]
+        roots = [node for node in tensors if self.entry(node, "is_root") > 0]
         by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
         used = max((i + 1 for i in range(6) if self.most[i] > 0), default=0)
         best, best_score = self.main, -1

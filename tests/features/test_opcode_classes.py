@@ -7,7 +7,7 @@ import pytest
 
 from data.schema import OPCODE, OPCODES
 from features.opcode_classes import OPCODE_CLASSES, opcode_class
-from tests.features.oracle_layout import CLASS_OF, CLASSES
+from tests.features.oracle_program import CLASS_OF, CLASSES
 
 
 def class_of(opcode: str) -> str:
