@@ -158,7 +158,8 @@ class LayoutContext(ProgramContext):
         about = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
         slots = np.where((tensor >= 0)[:, :, None], np.concatenate(about, axis=2), -2)
         opcode = self.graph.opcode[self.graph.configurable]
-        table = np.concatenate([opcode[:, None], slots.reshape(len(tensor), -1)], axis=1)
+        width = slots.shape[1] * slots.shape[2]  # not -1: there may be no nodes
+        table = np.concatenate([opcode[:, None], slots.reshape(len(tensor), width)], axis=1)
         return group_codes(table).group
 
     @cached_property
