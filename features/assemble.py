@@ -92,8 +92,10 @@ def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphFeatures:
     summed = [block for block in blocks if isinstance(block, LayoutBlock)]
     rest = [block for block in blocks if block.scope is Scope.CONFIG and not isinstance(block, LayoutBlock)]
     names = [name for block in (*summed, *rest) for name in block.columns]
-    # in column order sums come first: blocks that place a configuration among others are registered last
-    assert names == settings.config_columns("layout")
+    # in column order sums come first: others place a configuration among the candidates by them
+    if names != settings.config_columns("layout"):
+        strange = [type(block).__name__ for block in rest if not block.transductive]
+        raise TypeError(f"{', '.join(strange)}: layout columns that are not transductive come from a LayoutBlock")
     rows = np.zeros((len(names), context.table.configs), np.float32).T
     found = compute_together(context, summed, rows)
     context.columns |= {name: rows[:, number] for number, name in enumerate(names[:found])}

@@ -29,6 +29,7 @@ class LayoutBlock(Block, abstract=True):
     """
 
     kinds = ("layout",)
+    summed = True
 
     @abstractmethod
     def prepare(self, context: LayoutContext, sums: Sums) -> Asked | Finish:
@@ -47,15 +48,24 @@ def compute_together(context: LayoutContext, blocks: Sequence[LayoutBlock], foun
     answer = sums.answer()
     codes = context.table.codes
     places = np.cumsum([0, *(len(block.columns) for block in blocks)])
-    direct = [(f, int(at)) for f, at in zip(finishes, places[:-1], strict=True) if isinstance(f, Asked)]
-    later = [(f, int(at)) for f, at in zip(finishes, places[:-1], strict=True) if not isinstance(f, Asked)]
+    direct: list[tuple[Asked, int]] = []
+    later: list[tuple[Finish, int, LayoutBlock]] = []
+    for block, finish, at in zip(blocks, finishes, places[:-1].tolist(), strict=True):
+        if not isinstance(finish, Asked):
+            later.append((finish, at, block))
+        elif finish.count == len(block.columns):
+            direct.append((finish, at))
+        else:
+            raise AssertionError(f"{type(block).__name__} asked for {finish.count} columns")
     low, high = _CONFIGS
     step = min(high, max(low, _CODES // context.configurable_nodes))
     for start in range(0, len(codes), step):
         piece = answer(codes[start : start + step])
         mine = found[start : start + step]
         piece.write(direct, mine)
-        for finish, at in later:
+        for finish, at, block in later:
             values = finish(piece)
-            mine[:, at : at + values.shape[1]] = values
+            if values.shape != (len(piece), len(block.columns)):
+                raise AssertionError(f"{type(block).__name__} gave {values.shape}")
+            mine[:, at : at + len(block.columns)] = values
     return int(places[-1])
