@@ -123,7 +123,7 @@ def test_a_layout_block_that_is_no_layout_block_is_refused(blocks):
 @pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
 def test_a_block_that_computes_another_shape_is_caught(blocks, shape):
     declare({"tested__one__sum": "one"}, compute=lambda self, context: np.zeros(shape), transductive=True)
-    with pytest.raises(AssertionError, match="^Tested gave"):
+    with pytest.raises(AssertionError, match=r"^Tested gave"):
         assemble(graph_of_kind("layout"))
 
 
@@ -131,7 +131,7 @@ def test_a_block_that_computes_another_shape_is_caught(blocks, shape):
 def test_a_layout_block_that_finishes_with_another_shape_is_caught(blocks, shape):
     finish = {"prepare": lambda self, context, sums: lambda piece: np.zeros(shape)}
     declare({"tested__one__sum": "one"}, base=LayoutBlock, **finish)
-    with pytest.raises(AssertionError, match="^Tested gave"):
+    with pytest.raises(AssertionError, match=r"^Tested gave"):
         assemble(graph_of_kind("layout"))
 
 
@@ -140,7 +140,7 @@ def test_a_layout_block_that_asks_for_too_much_is_caught(blocks):
         return sums.rows([context.type_changed] * 2)
 
     declare({"tested__one__sum": "one"}, base=LayoutBlock, prepare=prepare)
-    with pytest.raises(AssertionError, match="^Tested asked for 2 columns$"):
+    with pytest.raises(AssertionError, match=r"^Tested asked for 2 columns$"):
         assemble(graph_of_kind("layout"))
 
 
