@@ -36,19 +36,20 @@ class LayoutBlock(Block, abstract=True):
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
         found = np.zeros((len(self.columns), context.table.configs), np.float32).T
-        compute_together(context, [self], found)
+        compute_together(context, [(self, 0)], found)
         return found
 
 
-def compute_together(context: LayoutContext, blocks: Sequence[LayoutBlock], found: NDArray[np.float32]) -> int:
-    """Fill the first columns of zeros in ``found`` ``(configs, ...)`` with those of the blocks; says how many."""
+def compute_together(
+    context: LayoutContext, blocks: Sequence[tuple[LayoutBlock, int]], found: NDArray[np.float32]
+) -> None:
+    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given place on."""
     sums = Sums(context)
-    finishes = [block.prepare(context, sums) for block in blocks]
+    finishes = [(block.prepare(context, sums), at) for block, at in blocks]
+    direct = [(finish, at) for finish, at in finishes if isinstance(finish, Asked)]
+    later = [(finish, at) for finish, at in finishes if not isinstance(finish, Asked)]
     answer = sums.answer()
     codes = context.table.codes
-    places = np.cumsum([0, *(len(block.columns) for block in blocks)])
-    direct = [(f, int(at)) for f, at in zip(finishes, places[:-1], strict=True) if isinstance(f, Asked)]
-    later = [(f, int(at)) for f, at in zip(finishes, places[:-1], strict=True) if not isinstance(f, Asked)]
     low, high = _CONFIGS
     step = min(high, max(low, _CODES // context.configurable_nodes))
     for start in range(0, len(codes), step):
@@ -58,4 +59,3 @@ def compute_together(context: LayoutContext, blocks: Sequence[LayoutBlock], foun
         for finish, at in later:
             values = finish(piece)
             mine[:, at : at + values.shape[1]] = values
-    return int(places[-1])
