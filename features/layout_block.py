@@ -45,9 +45,16 @@ def compute_together(
 ) -> None:
     """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given place on."""
     sums = Sums(context)
-    finishes = [(block.prepare(context, sums), at) for block, at in blocks]
-    direct = [(finish, at) for finish, at in finishes if isinstance(finish, Asked)]
-    later = [(finish, at) for finish, at in finishes if not isinstance(finish, Asked)]
+    direct: list[tuple[Asked, int]] = []
+    later: list[tuple[Finish, int, LayoutBlock]] = []
+    for block, at in blocks:
+        finish = block.prepare(context, sums)
+        if not isinstance(finish, Asked):
+            later.append((finish, at, block))
+        elif finish.count == len(block.columns):
+            direct.append((finish, at))
+        else:
+            raise AssertionError(f"{type(block).__name__} asked for {finish.count} columns")
     answer = sums.answer()
     codes = context.table.codes
     low, high = _CONFIGS
@@ -56,6 +63,8 @@ def compute_together(
         piece = answer(codes[start : start + step])
         mine = found[start : start + step]
         piece.write(direct, mine)
-        for finish, at in later:
+        for finish, at, block in later:
             values = finish(piece)
-            mine[:, at : at + values.shape[1]] = values
+            if values.shape != (len(piece), len(block.columns)):
+                raise AssertionError(f"{type(block).__name__} gave {values.shape}")
+            mine[:, at : at + len(block.columns)] = values

@@ -14,7 +14,7 @@ import numpy as np
 
 from data.schema import NODE_COLUMN
 from tests.features.oracle_configs import Columns
-from tests.features.oracle_layout import ranks
+from tests.features.oracle_layout import ranks, scores
 from tests.features.oracle_program import Program
 from tests.features.oracle_tensor import LANES, SUBLANES, Tensor
 
@@ -178,6 +178,7 @@ class TileOracle(Program):
         for ranked in RANKED:
             block, what, how = ranked.split("__")
             columns[f"rank__{block}_{what}__{how}"] = ranks(columns[ranked])
+            columns[f"zscore__{block}_{what}__{how}"] = scores(columns[ranked])
         return columns
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
@@ -194,6 +195,9 @@ class TileOracle(Program):
             divides = sum(count[i] * tile[i] == extents[i] for i in there)
             for i in range(6):
                 values[f"tiles__{slot}_{i}__log"] = log2(count[i])
+            for i in range(3):
+                begun = (count[i] - 1) * tile[i]  # where the last tile starts
+                values[f"tiles__{slot}_rest_{i}__share"] = (extents[i] - begun) / tile[i] if i in there else 1
             values[f"tiles__{slot}_all__log"] = log2(prod(count))
             values[f"tiles__{slot}_edge_waste__ratio"] = covered - 1
             values[f"tiles__{slot}_divides__share"] = divides / max(1, len(there))
@@ -213,13 +217,16 @@ class TileOracle(Program):
             values[f"shape__output_last{i}__log"] = log2(1 + out)
             values[f"shape__output_last{i}__ratio"] = out / extent
             values[f"shape__input_last{i}__log"] = log2(1 + vector)
+            values[f"shape__input_last{i}__ratio"] = vector / extent
             values[f"shape__output_over_input_last{i}__log"] = log2(out / vector)
         last = max(0, self._rank - 1)
         before_out, before_in = (output[last - 1], input_[last - 1]) if self._rank > 1 else (1, 1)
-        kernel = self.tile(row, "kernel")
+        kernel, inner = self.tile(row, "kernel"), [max(1, extent) for extent in self.extents["kernel"]]
         registers = prod(input_[:last]) * prod(input_[last + 1 :]) * ceil(input_[last] / 8)
         return {
             **values,
+            **{f"shape__kernel_{i}__ratio": kernel[i] / inner[i] for i in range(3)},
+            "shape__kernel_volume__ratio": prod(kernel) / prod(inner),
             "shape__output_over_input__log": log2(prod(output) / prod(input_)),
             "shape__skew__log": log2(output[last] / before_out),
             "shape__input_last0_mod16__share": input_[last] % 16 / 16,
@@ -254,6 +261,10 @@ class TileOracle(Program):
         moved = (written + left + right) * size
         least = sum(self._moved([extent or 1 for extent in extents])) * size
         count = prod(ceil(extents[i] / tile[i]) for i in range(6) if extents[i] > 0)
+        second = 1.0 if self._rank < 2 else tile[self._rank - 2] * (SUBLANES if self.physical else 1)
+        _, columns = self._panels(tile)
+        padding = ceil(columns / LANES) * LANES / columns
+        padding *= ceil(second / SUBLANES) * SUBLANES / second if self._rank > 1 else 1
         work = written * max(1, self.depth)  # a program that makes no sense may contract less than an element
         vector = self.tile(row, "input")
         last = max(1, self._rank) - 1
@@ -263,6 +274,9 @@ class TileOracle(Program):
             "traffic__tile_bytes__log": log2(1 + written * size),
             "traffic__working_set__log": log2(1 + moved),
             "traffic__vmem__ratio": min(4.0, 2 * moved / 2**24),
+            "traffic__padded_tile__log": log2(1 + written * padding * size),
+            "traffic__padded_tile__ratio": padding - 1,
+            "traffic__padded_vmem__ratio": min(4.0, 2 * written * padding * size / 2**24),
             "traffic__total__log": log2(1 + count * moved),
             "traffic__total__ratio": log2(count * moved / least),
             "traffic__intensity__log": log2(1 + work / moved),
@@ -281,6 +295,7 @@ class TileOracle(Program):
         extents, parameters = self.extents["output"], self._parameters
         work = self.tensors[self.main].elements * (self.depth or 1)
         read = sum(self.tensors[node].bytes for node in parameters)
+        operands = [self.tensors[node].bytes for node in self.main_operands]
         columns = super().graph_columns()
         for name in (*WORK_ORDER, "broadcast", "elementwise", "other"):
             columns[f"kernel__is_{name}__flag"] = self.classes[self.main] == name
@@ -296,6 +311,9 @@ class TileOracle(Program):
             "kernel__read_bytes__log": log2(1 + read),
             "kernel__intensity__log": log2(1 + work / max(1, read + self.tensors[self.main].bytes)),
             "kernel__parameters__log": log2(1 + len(parameters)),
+            "kernel__fan_in__log": log2(1 + len(operands)),
+            "kernel__largest_operand__log": log2(1 + max(operands, default=0)),
+            "kernel__smallest_operand__log": log2(1 + min(operands, default=0)),
             "kernel__reduces_minor__flag": self.reduces_minor,
             "kernel__physical__flag": self.physical,
         }

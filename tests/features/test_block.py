@@ -18,6 +18,7 @@ from data.graph import Graph, Kind
 from features import block as registry
 from features.assemble import FeatureSettings, assemble
 from features.block import Block, Scope, Tier, registered
+from features.layout_block import LayoutBlock
 from features.tensors import Tiling
 from tests.features.helpers import by_name, layout_of, tile_of
 from tests.graphs import layout_arrays, tile_arrays
@@ -35,12 +36,16 @@ def blocks():
     registry._BLOCKS[:] = before
 
 
-def declare(columns, *, doc="A block of the tests.", kinds=("layout",), value=1.0, **attributes):
+def declare(columns, *, doc="A block of the tests.", kinds=("layout",), value=1.0, base=Block, **attributes):
     def compute(self, context):
         return np.full((context.table.configs, len(columns)), value)
 
-    namespace = {"__doc__": doc, "columns": columns, "kinds": kinds, "compute": compute, **attributes}
-    return ABCMeta("Tested", (Block,), namespace)
+    def prepare(self, context, sums):
+        return lambda piece: np.full((len(piece), len(columns)), value)
+
+    method = {"prepare": prepare} if base is LayoutBlock else {"compute": compute}
+    namespace = {"__doc__": doc, "columns": columns, "kinds": kinds, **method, **attributes}
+    return ABCMeta("Tested", (base,), namespace)
 
 
 def names(chosen):
@@ -54,12 +59,13 @@ def graph_of_kind(kind):
 # Declaring ------------------------------------------------------------------------------------------------
 
 
-def test_a_declared_block_is_registered_and_computed(blocks):
-    declare({"tested__one__sum": "one", "tested__two__sum": "two"}, value=7.0)
-    assert names(registered("layout"))[-2:] != ["tested__one__sum", "tested__two__sum"], (
-        "transductive ones are last"
-    )
-    assert {"tested__one__sum", "tested__two__sum"} <= set(names(registered("layout")))
+@pytest.mark.parametrize(("base", "transductive"), [(LayoutBlock, False), (LayoutBlock, True), (Block, True)])
+def test_a_declared_block_is_registered_and_computed(blocks, base, transductive):
+    columns = {"tested__one__sum": "one", "tested__two__sum": "two"}
+    declare(columns, value=7.0, base=base, transductive=transductive)
+    last = base is Block
+    assert (names(registered("layout"))[-2:] == list(columns)) == last, "those that build on others are last"
+    assert set(columns) <= set(names(registered("layout")))
     assert "tested__one__sum" not in names(registered("tile"))
     assert by_name(assemble(graph_of_kind("layout")))["tested__two__sum"].tolist() == [7.0] * 5
 
@@ -107,10 +113,34 @@ def test_one_name_may_serve_both_kinds_of_graphs(blocks):
     assert "bounds__kernel_0__log" in names(registered("layout"))
 
 
+def test_a_layout_block_that_is_no_layout_block_is_refused(blocks):
+    """The one pass over the configurations would leave it out."""
+    declare({"tested__one__sum": "one"})
+    with pytest.raises(TypeError, match=r"^Tested: layout columns .* come from a LayoutBlock$"):
+        assemble(graph_of_kind("layout"))
+
+
 @pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
 def test_a_block_that_computes_another_shape_is_caught(blocks, shape):
-    declare({"tested__one__sum": "one"}, compute=lambda self, context: np.zeros(shape))
-    with pytest.raises((AssertionError, ValueError)):
+    declare({"tested__one__sum": "one"}, compute=lambda self, context: np.zeros(shape), transductive=True)
+    with pytest.raises(AssertionError, match="^Tested gave"):
+        assemble(graph_of_kind("layout"))
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
+def test_a_layout_block_that_finishes_with_another_shape_is_caught(blocks, shape):
+    finish = {"prepare": lambda self, context, sums: lambda piece: np.zeros(shape)}
+    declare({"tested__one__sum": "one"}, base=LayoutBlock, **finish)
+    with pytest.raises(AssertionError, match="^Tested gave"):
+        assemble(graph_of_kind("layout"))
+
+
+def test_a_layout_block_that_asks_for_too_much_is_caught(blocks):
+    def prepare(self, context, sums):
+        return sums.rows([context.type_changed] * 2)
+
+    declare({"tested__one__sum": "one"}, base=LayoutBlock, prepare=prepare)
+    with pytest.raises(AssertionError, match="^Tested asked for 2 columns$"):
         assemble(graph_of_kind("layout"))
 
 
@@ -203,7 +233,8 @@ def test_without_candidates_exactly_the_transductive_blocks_are_gone(kind, tier)
     assert inductive == [block for block in everything if not block.transductive]
     assert len(inductive) < len(everything)
     assert all(
-        name.startswith(("candidates__", "rank__")) for name in set(names(everything)) - set(names(inductive))
+        name.startswith(("candidates__", "rank__", "zscore__"))
+        for name in set(names(everything)) - set(names(inductive))
     )
 
 
@@ -234,7 +265,7 @@ def test_the_hash_changes_with_every_setting(kind):
     tilings = [Tiling(), Tiling(sublanes=16), Tiling(lanes=256)]
     chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
     by_columns = {tuple(names(settings.blocks(kind))) for settings in SETTINGS}
-    assert len(by_columns) == (4 if kind == "layout" else 2), "no tile block is in the full tier only"
+    assert len(by_columns) == len(SETTINGS)
     hashes = {settings.code_hash(kind) for settings in chosen}
     assert len(hashes) == len(by_columns) * len(tilings)
     assert all(len(text) == 16 and int(text, 16) >= 0 for text in hashes)
