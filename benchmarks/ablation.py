@@ -4,8 +4,8 @@
 
 Every graph of the train split is scored by models that saw none of its family. The number of rounds is the
 best of all columns together, once a collection, and then the same for every variant. Prints a table a collection,
-in Markdown: the mean over seeds of the mean score over graphs (Kendall's tau for layouts, 1 - slowdown of the best of
-the top 5 for tiles), its standard deviation over seeds, and the difference from all columns. A difference below
+in Markdown: the mean over seeds of the mean score over graphs (Kendall's tau for layouts, 1 - slowdown of the best
+of the top 5 for tiles), its standard deviation over seeds, and the difference from all columns. A difference below
 two standard deviations is noise.
 """
 
