@@ -63,6 +63,10 @@ LOG_B = (log(3 / 4) + log(1 / 4) + 2 * log(1 / 2)) / 4
 LOG_C = log(1 / 4)
 LOG_D = (log(3 / 4) + log(1 / 2) + 2 * log(1 / 4)) / 4
 
+# log2(1 + bytes) of x, dot, add and reshape, and of w; the first summed over the operands of all.
+SMALL, LARGE = log2(1 + 6144), log2(1 + 65536)
+DOWN = (SMALL + LARGE) / 2 + 2 * SMALL
+
 #: Column -> values of A, B, C, D.
 CONFIG = {
     # Slots set: B sets all three of node 2; C sets the outputs of 0, 2, 3, the inputs of 2, 3, 4, the kernel
@@ -82,13 +86,17 @@ CONFIG = {
     "change__output_distance__mean": (0, 1 / 4, 3 / 4, 0),
     "change__input_distance__mean": (0, 0, 3 / 4, 1 / 4),
     "change__kernel_distance__mean": (0, 1 / 4, 0, 0),
+    # All these changes also change the minor-most dimension, and a copy would move single elements.
+    "change__output_minor_changed__share": (0, 1 / 4, 3 / 4, 0),
+    "change__input_minor_changed_bytes__share": (0, 0, 1, 1 / 3),
+    "change__kernel_scattered_bytes__share": (0, 64 / 70, 0, 0),
     "change__nodes_set__share": (0, 1 / 4, 1, 2 / 4),
     "change__nodes_changed__share": (0, 1 / 4, 1, 1 / 4),
     "change__nodes_changed__log": (0, log2(1 + 1), log2(1 + 4), log2(1 + 1)),
     # B: output and kernel of 2; C: three outputs and three inputs; D: the input of 4.
     "change__slots_changed__log": (0, log2(1 + 2), log2(1 + 6), log2(1 + 1)),
     "change__all_bytes__log": (0, log2(1 + 6144 + 65536), log2(1 + 6 * 6144), log2(1 + 6144)),
-    "change__all_bytes__share": (0, 70 / 88, 36 / 88, 6 / 88),  # KiB
+    "change__all_bytes__ratio": (0, 70 / 88, 36 / 88, 6 / 88),  # KiB
     "change__dot_output_bytes__share": (0, 1 / 4, 1 / 4, 0),
     "change__dot_input_bytes__share": (0, 0, 1 / 3, 0),
     "change__dot_kernel_bytes__share": (0, 64 / 70, 0, 0),
@@ -104,6 +112,9 @@ CONFIG = {
     "change__output_unlike_input_bytes__share": (0, 1 / 4, 0, 0),
     "change__output_unlike_kernel__share": (0, 0, 1 / 4, 0),
     "change__input_unlike_kernel__share": (0, 0, 1 / 4, 0),
+    # Both set, to one layout: C: out and in 0,1 of the dot and of the add; B: in and kernel 1,0 of the dot.
+    "change__output_set_like_input__share": (0, 0, 2 / 4, 0),
+    "change__input_set_like_kernel__share": (0, 1 / 4, 0, 0),
     # Pairs one edge apart (consumer's slot <- producer), all wide, 6144 bytes each:
     #   dot's input <- 0, add's input <- dot, add's kernel <- dot, reshape's input <- add
     #   B: the add's slots are unset ({1,0}), the dot makes 0,1: two mismatches, no clash.
@@ -115,18 +126,16 @@ CONFIG = {
     "disagreement__mismatch_1hop__share": (0, 2 / 4, 1 / 4, 1 / 4),
     "disagreement__mismatch_1hop_bytes__share": (0, 2 / 4, 1 / 4, 1 / 4),
     "disagreement__agree_1hop__share": (0, 0, 3 / 4, 0),
-    # Two edges apart: add's input <- 0, add's kernel <- 0, reshape's input <- dot. (w has another shape.)
-    #   B: reshape's {1,0} against the dot's 0,1. C: add's kernel 1,0 against 0's 0,1, the others agree.
-    #   D: reshape's 0,1 against the dot's {1,0}; the add's input 1 is {1,0} like 0's default.
-    "disagreement__clash_2hop__share": (0, 0, 1 / 3, 0),
-    "disagreement__mismatch_2hop__share": (0, 1 / 3, 1 / 3, 1 / 3),
-    "disagreement__mismatch_2hop_bytes__share": (0, 1 / 3, 1 / 3, 1 / 3),
-    "disagreement__agree_2hop__share": (0, 0, 2 / 3, 0),
-    # Three edges apart: reshape's input <- 0. B: both {1,0}. C: both set to 0,1. D: 0,1 against {1,0}.
-    "disagreement__clash_3hop__share": (0, 0, 0, 0),
-    "disagreement__mismatch_3hop__share": (0, 0, 0, 1),
-    "disagreement__mismatch_3hop_bytes__share": (0, 0, 0, 1),
-    "disagreement__agree_3hop__share": (0, 0, 1, 0),
+    # A half has a layout on one side only. B: the add's two slots under the dot's 0,1; D: reshape's input.
+    "disagreement__half_1hop__share": (0, 2 / 4, 0, 1 / 4),
+    "disagreement__half_1hop_bytes__share": (0, 2 / 4, 0, 1 / 4),
+    # Every operand is configurable itself or a parameter, so nothing lies farther apart.
+    "disagreement__mismatch_2hop__share": (0, 0, 0, 0),
+    "disagreement__mismatch_3hop__share": (0, 0, 0, 0),
+    # The add's two slots both read the dot. C: input 0,1 and kernel 1,0; D: input {1,0} as the unset kernel.
+    "siblings__clash__share": (0, 0, 1, 0),
+    "siblings__mismatch_bytes__share": (0, 0, 1, 0),
+    "siblings__agree__share": (0, 0, 0, 0),
     # The mismatches one edge apart again, by the two sides.
     "disagreement__consumer_elementwise_bytes__share": (0, 2 / 4, 1 / 4, 0),
     "disagreement__producer_dot_bytes__share": (0, 2 / 4, 1 / 4, 0),
@@ -134,20 +143,41 @@ CONFIG = {
     "disagreement__producer_elementwise_bytes__share": (0, 0, 0, 1 / 4),
     "disagreement__consumer_dot_bytes__share": (0, 0, 0, 0),
     "disagreement__producer_other_bytes__share": (0, 0, 0, 0),
-    # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. KiB one edge around 0: 6 (dot); 2: 6 + 64 + 6; 3: 6 + 6;
-    # 4: 6; 100 in all. Dots one edge around: 0 has one, 3 has one.
-    "neighbourhood__bytes_1hop__share": (0, 76 / 100, 1, 6 / 100),
-    "neighbourhood__dot_1hop__share": (0, 0, 1, 0),
-    "neighbourhood__convolution_1hop__share": (0, 0, 0, 0),
-    # KiB two edges around 0: 64 + 6 (w, add); 2: 6 (reshape); 3: 6 + 64 (0, w); 4: 6 (dot); 152 in all.
-    # The only dot at two edges is that of 4.
-    "neighbourhood__bytes_2hop__share": (0, 6 / 152, 1, 6 / 152),
-    "neighbourhood__dot_2hop__share": (0, 0, 1, 1),
+    # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. Of their operands the mean of log2(1 + bytes) is 0 for 0,
+    # the mean of SMALL and LARGE for 2, SMALL for 3 and for 4.
+    "neighbourhood__down_bytes_1hop__share": (0, (SMALL + LARGE) / 2 / DOWN, 1, SMALL / DOWN),
+    # Two edges down: 2 has only parameters below; 3 the mean over the dot, 4 that over the add.
+    "neighbourhood__down_bytes_2hop__share": (0, 0, 1, SMALL / ((SMALL + LARGE) / 2 + SMALL)),
+    # Consumers: the dot of 0, the add of 2, the reshape of 3; two edges up only 0 and 2 have any.
+    "neighbourhood__up_bytes_1hop__share": (0, 1 / 3, 1, 0),
+    "neighbourhood__up_bytes_2hop__share": (0, 1 / 2, 1, 0),
+    "neighbourhood__up_dot_1hop__share": (0, 0, 1, 0),
+    # Dots among the neighbours: 1 of 1 around 0 (and w), 0 around 2, 1 of 2 around 3, 0 around 4. The mean of
+    # these over neighbours: 0 for 0; (1 + 1 + 1/2) / 3 for 2; 0 for 3; 1/2 for 4; 5/6 + 1/2 = 8/6 in all.
+    "neighbourhood__around_dot_1hop__share": (0, 0, 1, 0),
+    "neighbourhood__around_dot_2hop__share": (0, 5 / 8, 1, 3 / 8),
+    "neighbourhood__around_convolution_2hop__share": (0, 0, 0, 0),
     # Configurable pairs one edge apart: 0-2, 2-3, 3-4; two edges: 0-3, 2-4.
     "neighbourhood__cut_1hop__share": (0, 2 / 3, 0, 1 / 3),
     "neighbourhood__inside_1hop__share": (0, 0, 1, 0),
     "neighbourhood__cut_2hop__share": (0, 1 / 2, 0, 1 / 2),
     "neighbourhood__inside_2hop__share": (0, 0, 1, 0),
+    # Each of three wide outputs has 28/3 more waste as {0,1}, 28/3/4 of all bytes. In C the changed nodes next
+    # to 0, 2, 3 are 1, 2, 2, two edges away 1, 1, 1; in B there are none next to 2.
+    "neighbourhood__waste_1hop__ratio": (0, 0, 7 / 3 * (1 + 2 + 2), 0),
+    "neighbourhood__waste_2hop__ratio": (0, 0, 7 / 3 * 3, 0),
+    # B: half of the bytes handed on are mismatched at 3, which has the changed 2 next to it; C: a quarter at 3,
+    # next to 2 and 4, two edges from 0; D: a quarter at 4, next to 3, which is as it was.
+    "neighbourhood__mismatch_1hop__ratio": (0, 1 / 2 * 1, 1 / 4 * 2, 0),
+    "neighbourhood__mismatch_2hop__ratio": (0, 0, 1 / 4 * 1, 0),
+    # Once layouts have spread: B: 0 takes the 1,0 that the dot sets, the unset add goes with the dot's 0,1 and
+    # wishes so of it: both mismatches are gone, 2 and 3 are unlike the default. C: the add's kernel 1,0 still
+    # meets the dot's 0,1. D: the add takes the 0,1 that the reshape wishes, the dot the {1,0} of the add's
+    # input; then the add's unset kernel wishes 0,1 of the dot, which is a copy.
+    "propagation__copies__share": (0, 0, 1 / 4, 1 / 4),
+    "propagation__copies_bytes__share": (0, 0, 1 / 4, 1 / 4),
+    "propagation__unlike_default__share": (0, 2 / 4, 3 / 4, 1 / 4),
+    "propagation__unlike_default_bytes__share": (0, 2 / 4, 3 / 4, 1 / 4),
     # Waste of the outputs: 1/3 for each of three wide ones as {1,0}, 29/3 as {0,1}, 0 for the reshape.
     "padding__output_waste__mean": (1 / 4, (1 / 3 + 29 / 3 + 1 / 3) / 4, 29 / 4, 1 / 4),
     "padding__output_waste__max": (1 / 3, 29 / 3, 29 / 3, 1 / 3),
@@ -162,6 +192,41 @@ CONFIG = {
     "padding__kernel_waste__max": (1 / 3,) * 4,
     "padding__kernel_waste_bytes__ratio": (2 / 70,) * 4,  # a third of 6 KiB over 70 KiB
     "padding__kernel_waste_change__mean": (0, 0, 0, 0),
+    # By kind: the sum of the waste of the outputs of 0 and 3, which are neither convolution, dot nor reshape.
+    "padding__other_output_waste__log": (log2(5 / 3), log2(5 / 3), log2(1 + 58 / 3), log2(5 / 3)),
+    "padding__dot_output_waste__mean": (1 / 3, 29 / 3, 29 / 3, 1 / 3),
+    "padding__dot_kernel_waste__max": (0, 0, 0, 0),  # w
+    "padding__reshape_input_waste_change_bytes__ratio": (0, 0, 28 / 3, 28 / 3),
+    "padding__convolution_output_waste__log": (0, 0, 0, 0),
+    # f32 is not packed, but 1536 elements fold into 12 rows of 128, which become 16.
+    "packed__output_waste__mean": (1 / 3, (3 / 3 + 29 / 3) / 4, (1 / 3 + 3 * 29 / 3) / 4, 1 / 3),
+    "packed__reshape_output_waste_bytes__ratio": (1 / 3,) * 4,
+    # The dot is [12 rows] x [128]: of its output dimension 0 is rows and 1 the right operand's, of x dimension 0
+    # rows and 1 contracted, of w [128,128] the last is its own. Defaults {1,0}, {1,0} and {0,1}.
+    "roles__dot_output_rows_minor__share": (0, 1, 1, 0),
+    "roles__dot_output_contracted_minor__share": (1, 0, 0, 1),
+    "roles__dot_input_contracted_minor_bytes__share": (1, 1, 0, 1),
+    "roles__dot_input_rows_second__share": (1, 1, 0, 1),
+    "roles__dot_kernel_contracted_minor__share": (1, 0, 1, 1),
+    "roles__dot_kernel_rows_minor__share": (0, 1, 0, 0),
+    "roles__dot_kernel_batch_minor__share": (0, 0, 0, 0),
+    # [12,128] -> [1536] merges both.
+    "roles__reshape_input_merged_minor__share": (1,) * 4,
+    "roles__reshape_input_kept_minor__share": (0,) * 4,
+    "roles__reshape_input_merged_second__share": (1,) * 4,
+    "roles__reshape_output_merged_second__share": (0,) * 4,  # rank 1 has no second
+    # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2, C 0, 2, 3.
+    "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
+    "types__dot_rank2_minor1__share": (1 / 4, 0, 0, 1 / 4),
+    "types__other_rank2_minor0__share": (0, 0, 2 / 4, 0),
+    "types__other_rank2_minor1__share": (2 / 4, 2 / 4, 0, 2 / 4),
+    "types__reshape_rank2_minor0__share": (0, 0, 0, 0),
+    # Minor-most sizes: 12 as 0,1, else 128; 1536 of the reshape.
+    "types__output_minor_from8__share": (0, 1 / 4, 3 / 4, 0),
+    "types__output_minor_from128__share": (3 / 4, 2 / 4, 0, 3 / 4),
+    "types__output_minor_from512__share": (1 / 4,) * 4,
+    "types__input_minor_from8_bytes__share": (0, 0, 1, 1 / 3),
+    "types__kernel_minor_from128_bytes__share": (1,) * 4,  # w, and the dot as the add's kernel 1,0
     # Violations: a wide tensor as {0,1}; the default violates nothing.
     "violation__output_largest__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_largest_bytes__share": (0, 1 / 4, 3 / 4, 0),
@@ -177,19 +242,25 @@ CONFIG = {
     # Candidates: see LOG_A ... above. Another candidate differs at a node of frequency n/4 with
     # probability (4 - n) / 3: A (1 + 2 + 2 + 2) / 3, B (1 + 3 + 2 + 2) / 3, C 4, D (1 + 2 + 3 + 3) / 3.
     "candidates__log_frequency__mean": (LOG_A, LOG_B, LOG_C, LOG_D),
+    "candidates__log_frequency__sum": (4 * LOG_A, 4 * LOG_B, 4 * LOG_C, 4 * LOG_D),
+    # Rows less common than another of their node: those taken once.
+    "candidates__minority__share": (0, 1 / 4, 1, 2 / 4),
     "candidates__log_frequency__min": (log(1 / 2), log(1 / 4), log(1 / 4), log(1 / 4)),
     "candidates__hamming__mean": (7 / 12, 8 / 12, 1, 9 / 12),
-    "candidates__log_frequency__rank": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
+    "rank__candidates_log_frequency__mean": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
     # Ranks 0, 1, 2, 3 over 3; ties get the mean of their places.
     "rank__change_nodes_set__share": (0, 1 / 3, 1, 2 / 3),  # 0, 1/4, 1, 2/4
     "rank__change_nodes_changed__share": (0, 0.5, 1, 0.5),  # 0, 1/4, 1, 1/4: places 1 and 2 are shared
-    "rank__change_all_bytes__share": (0, 1, 2 / 3, 1 / 3),  # 0, 70, 36, 6
+    "rank__change_all_bytes__ratio": (0, 1, 2 / 3, 1 / 3),  # 0, 70, 36, 6
     "rank__change_output_changed_bytes__share": (1 / 6, 2 / 3, 1, 1 / 6),  # 0, 1/4, 3/4, 0
     "rank__disagreement_mismatch_1hop_bytes__share": (0, 1, 0.5, 0.5),  # 0, 2/4, 1/4, 1/4
     "rank__disagreement_clash_1hop_bytes__share": (1 / 3, 1 / 3, 1, 1 / 3),  # 0, 0, 1/4, 0: places 0, 1, 2
     "rank__padding_output_waste_bytes__ratio": (1 / 6, 2 / 3, 1, 1 / 6),  # 1/4, 31/12, 29/4, 1/4
     "rank__padding_input_waste_bytes__ratio": (1 / 6, 1 / 6, 1, 2 / 3),  # 1/3, 1/3, 29/3, 31/9
     "rank__violation_output_largest_bytes__share": (1 / 6, 2 / 3, 1, 1 / 6),  # 0, 1/4, 3/4, 0
+    # 0, 1/4, 1, 2/4 in sixteenths: 0, 4, 16, 8 with mean 7; the mean of squares is 84, less 49 is 35.
+    "zscore__change_nodes_set__share": (-7 / sqrt(35), -3 / sqrt(35), 9 / sqrt(35), 1 / sqrt(35)),
+    "zscore__disagreement_clash_1hop_bytes__share": (-1 / sqrt(3), -1 / sqrt(3), sqrt(3), -1 / sqrt(3)),
 }
 
 #: Column -> value of the graph.
@@ -231,6 +302,23 @@ GRAPH = {
     "opcodes__add__share": 1 / 5,
     "opcodes__reshape__share": 1 / 5,
     "opcodes__convolution__share": 0,
+    "opcodes__parameter__log": log2(1 + 2),
+    "opcodes__reduce__log": 0,
+    "opcodes__parameter_bytes__share": 70 / 88,
+    "elements__f32__share": 1,
+    "elements__bf16_bytes__share": 0,
+    # The dot multiplies and adds 12 * 128 * 128 times; add and reshape touch 1536 elements each.
+    "work__flops__log": log2(1 + 2 * 12 * 128 * 128 + 2 * 1536),
+    "work__dot_flops__log": log2(1 + 2 * 12 * 128 * 128),
+    "work__dot_flops__share": 128 / 129,  # 256 and 2 times 1536
+    "work__other_flops__share": 1 / 129,
+    "work__convolution_flops__share": 0,
+    "work__largest_flops__share": 128 / 129,
+    "work__intensity__log": log2(1 + 258 * 1536 / (88 * 1024)),
+    "computations__all__log": log2(1 + 1),
+    "computations__largest__share": 1,
+    "computations__size__log": log2(1 + 5),
+    "computations__size__std": 0,
     "configurable__nodes__log": log2(1 + 4),
     "configurable__nodes__share": 4 / 5,
     "configurable__dot__share": 1 / 4,
@@ -239,6 +327,7 @@ GRAPH = {
     "configurable__other__share": 1 / 4,  # the parameter
     "configurable__convolution__share": 0,
     "configurable__within_1hop__share": 1,  # w is one edge from the dot
+    "configurable__within_5hop__share": 1,
 }
 
 

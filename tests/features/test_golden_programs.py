@@ -1,0 +1,239 @@
+"""Two more small programs worked out by hand: copies through transposes, and what heavy operations put where."""
+
+from __future__ import annotations
+
+from math import log2
+
+import numpy as np
+import pytest
+
+from features.assemble import assemble
+from tests.features.helpers import by_name, layout_file, layout_of
+from tests.graphs import Node, layout_row
+
+NONE = layout_row()
+
+# Chains -------------------------------------------------------------------------------------------------------
+#
+#     0 parameter    f32[4,8,16]             configurable: P
+#     1 tanh(0)      f32[4,8,16]
+#     2 transpose(1) f32[16,4,8]             dimensions 2, 0, 1
+#     3 reshape(2)   f32[16,32]              configurable: R, keeps 16 and merges 4 x 8
+#     4 copy(0)      f32[4,8,16]
+#     5 reshape(4)   f32[4,8,4,4]            configurable: S, keeps 4 and 8 and splits 16
+#     6 reshape(0)   f32[512]                configurable: T, merges all
+#
+# Every tensor has 512 elements, 2048 bytes, and is row major by default. T takes what P makes (one edge), S over
+# a copy (two), R over a tanh and a transpose (three). Dimensions 0, 1, 2 of R's input are 2, 0, 1 of P.
+#
+#     configuration   P         R (input)   S (input)   T (input)
+#     A               -         -           -           -
+#     B               0,1,2     1,2,0       -           -
+#     C               -         0,2,1       0,1,2       2,0,1
+#     D               0,1,2     2,1,0       0,2,1       0,1,2
+
+CHAINS = (
+    Node("parameter", (4, 8, 16)),
+    Node("tanh", (4, 8, 16), (0,)),
+    Node("transpose", (16, 4, 8), (1,), columns={"dimensions_0": 2, "dimensions_1": 0, "dimensions_2": 1}),
+    Node("reshape", (16, 32), (2,)),
+    Node("copy", (4, 8, 16), (0,)),
+    Node("reshape", (4, 8, 4, 4), (4,)),
+    Node("reshape", (512,), (0,)),
+)
+CHOICES = (
+    (NONE, NONE, NONE, NONE),
+    (layout_row((0, 1, 2)), layout_row((), (1, 2, 0)), NONE, NONE),
+    (NONE, layout_row((), (0, 2, 1)), layout_row((), (0, 1, 2)), layout_row((), (2, 0, 1))),
+    (layout_row((0, 1, 2)), layout_row((), (2, 1, 0)), layout_row((), (0, 2, 1)), layout_row((), (0, 1, 2))),
+)
+
+#: Column -> values of A, B, C, D.
+CHAINED = {
+    # T and P. B: only P is set; C: only T; D: both, alike.
+    "disagreement__mismatch_1hop__share": (0, 1, 1, 0),
+    "disagreement__half_1hop__share": (0, 1, 1, 0),
+    "disagreement__agree_1hop__share": (0, 0, 0, 1),
+    # S and P. D: 0,2,1 against 0,1,2.
+    "disagreement__mismatch_2hop__share": (0, 1, 1, 1),
+    "disagreement__half_2hop_bytes__share": (0, 1, 1, 0),
+    "disagreement__clash_2hop_bytes__share": (0, 0, 0, 1),
+    # R and P. P's 0,1,2 are R's 1,2,0: B agrees. P's default 2,1,0 are R's 0,2,1: no mismatch in C, but one in
+    # A, where R is 2,1,0 by default. D: 2,1,0 against 1,2,0.
+    "disagreement__agree_3hop__share": (0, 1, 0, 0),
+    "disagreement__mismatch_3hop__share": (1, 0, 0, 1),
+    "disagreement__half_3hop__share": (0, 0, 0, 0),
+    "disagreement__clash_3hop__share": (0, 0, 0, 1),
+    # The mismatches at any distance over 3 times 2048 bytes.
+    "disagreement__consumer_reshape_bytes__share": (1 / 3, 2 / 3, 2 / 3, 2 / 3),
+    "disagreement__producer_other_bytes__share": (1 / 3, 2 / 3, 2 / 3, 2 / 3),
+    # R does not spread through its transpose. B: T and S wish nothing, P is as set. C: P takes the larger key of
+    # S's 0,1,2 (1 + 2 * 7 + 3 * 49 = 162) and T's 2,0,1 (3 + 1 * 7 + 2 * 49 = 108), T is left with a copy.
+    # D: S's copy of two.
+    "propagation__copies__share": (0, 0, 1 / 2, 1 / 2),
+    "propagation__unlike_default__share": (0, 1 / 4, 1 / 4, 1 / 4),
+    # Where a copy from 2,1,0 keeps runs of dimension 2 together: 16 of 512 elements, log 4 / 9. C: T; nothing
+    # stays in R's 0,2,1 and S's 0,1,2. B: R's 1,2,0. D: S and T, while R is set to its default.
+    "change__input_scattered_bytes__share": (0, 1 / 3, (1 + 1 + 5 / 9) / 3, 2 / 3),
+    "change__input_minor_changed__share": (0, 1 / 4, 2 / 4, 2 / 4),  # T's 2 is minor-most by default too
+    # By default minor-most: R's 8 is merged, S's 16 split, T's merged.
+    "roles__reshape_input_merged_minor__share": (2 / 3, 2 / 3, 1 / 3, 2 / 3),
+    "roles__reshape_input_split_minor__share": (1 / 3, 1 / 3, 0, 0),
+    "roles__reshape_input_kept_minor__share": (0, 0, 2 / 3, 1 / 3),  # R's 16 and S's 4 in C, S's 4 in D
+    "roles__reshape_output_split_minor_bytes__share": (1 / 3,) * 4,  # S's last 4
+    # P is [4,8] x 16 lanes of 128: waste 7 as 2,1,0; as 0,1,2 lanes 4 of 128: 31. Nothing near P is changed in
+    # B but R, three edges away.
+    "neighbourhood__waste_1hop__ratio": (0, 0, 0, (31 - 7) / 4 * 1),  # T
+    "neighbourhood__waste_2hop__ratio": (0, 0, 0, (31 - 7) / 4 * 1),  # S
+    # Without R, half of the bytes handed on go to S and to T. T is next to P, which changes in B and D.
+    "neighbourhood__mismatch_1hop__ratio": (0, 1 / 2 * 1, 0, 0),
+    # S is two edges from P, and mismatched in both.
+    "neighbourhood__mismatch_2hop__ratio": (0, 1 / 2 * 1, 0, 1 / 2 * 1),
+}
+
+CHAIN_GRAPH = {
+    # node_splits 0, 4, 7: computations of 4 and 3 nodes.
+    "computations__all__log": log2(1 + 2),
+    "computations__largest__share": 4 / 7,
+    "computations__size__log": log2(1 + 3.5),
+    "computations__size__std": 0.5 / 7,
+    "configurable__within_1hop__share": 1,
+    "work__flops__log": log2(1 + 6 * 512),  # the parameter is free
+}
+
+
+@pytest.fixture(scope="module")
+def chains():
+    arrays = layout_file(CHAINS, (0, 3, 5, 6), CHOICES)
+    return assemble(layout_of({**arrays, "node_splits": np.array([[0, 4, 7]])}))
+
+
+@pytest.mark.parametrize("column", CHAINED)
+def test_column_of_the_chains(chains, column):
+    np.testing.assert_allclose(by_name(chains)[column], CHAINED[column], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("column", CHAIN_GRAPH)
+def test_column_of_the_graph_of_chains(chains, column):
+    assert chains.graph_columns[column] == pytest.approx(CHAIN_GRAPH[column], rel=1e-6, abs=1e-7)
+
+
+# Convolution and attention ------------------------------------------------------------------------------------
+#
+#     0 parameter   bf16[2,16,16,8]       image: batch, height, width, features      4096 elements
+#     1 parameter   bf16[3,3,8,32]        kernel: height, width, features in, out    2304 elements
+#     2 convolution bf16[2,16,16,32]      configurable                              16384 elements
+#     3 parameter   s8[8,128,12,64]       queries: batch, place, head, depth       786432 elements
+#     4 parameter   s8[8,128,12,64]       keys                                     786432 elements
+#     5 dot         s8[8,12,128,128]      configurable: batch, head, place, place 1572864 elements
+#
+# All row major. Configuration A leaves both unset.
+#
+#     configuration   convolution                   dot
+#     B               out 3,0  in 3,0  ker 3,2      out 1,0  in 1,3  ker 2,0
+#     C               out 0,3  in 1,0               out 2,1
+
+STEM = "convolution_dim_numbers"
+HEAVY = (
+    Node("parameter", (2, 16, 16, 8), element="bf16"),
+    Node("parameter", (3, 3, 8, 32), element="bf16"),
+    Node(
+        "convolution",
+        (2, 16, 16, 32),
+        (0, 1),
+        element="bf16",
+        window=(3, 3),
+        columns={
+            **{f"{STEM}_input_feature_dim": 3, f"{STEM}_output_feature_dim": 3},
+            **{f"{STEM}_kernel_input_feature_dim": 2, f"{STEM}_kernel_output_feature_dim": 3},
+            **{f"{STEM}_{what}_spatial_dims_0": dim for what, dim in (("input", 1), ("kernel", 0))},
+            **{f"{STEM}_{what}_spatial_dims_1": dim for what, dim in (("input", 2), ("kernel", 1))},
+        },
+    ),
+    Node("parameter", (8, 128, 12, 64), element="s8"),
+    Node("parameter", (8, 128, 12, 64), element="s8"),
+    Node("dot", (8, 12, 128, 128), (3, 4), element="s8"),
+)
+HEAVY_CHOICES = (
+    (NONE, NONE),
+    (layout_row((3, 0), (3, 0), (3, 2)), layout_row((1, 0), (1, 3), (2, 0))),
+    (layout_row((0, 3), (1, 0)), layout_row((2, 1))),
+)
+
+#: Column -> values of A, B, C.
+HEAVY_COLUMNS = {
+    # By default width and features: minor-most feature, then spatial. "batch" of a kernel is features in.
+    "roles__convolution_output_feature_minor__share": (1, 1, 0),
+    "roles__convolution_output_batch_minor__share": (0, 0, 1),
+    "roles__convolution_output_spatial_second__share": (1, 0, 0),
+    "roles__convolution_output_batch_second__share": (0, 1, 0),
+    "roles__convolution_output_feature_second_bytes__share": (0, 0, 1),
+    "roles__convolution_input_spatial_minor__share": (0, 0, 1),
+    "roles__convolution_kernel_feature_minor__share": (1, 1, 1),
+    "roles__convolution_kernel_batch_second__share": (1, 1, 1),
+    # Heads and batch stand in all three; queries give their places (128) to rows, keys to the columns.
+    "roles__dot_output_contracted_minor__share": (1, 0, 0),  # the keys' places
+    "roles__dot_output_batch_minor__share": (0, 1, 0),
+    "roles__dot_output_rows_minor__share": (0, 0, 1),
+    "roles__dot_output_rows_second__share": (1, 0, 0),
+    "roles__dot_output_batch_second__share": (0, 1, 1),
+    "roles__dot_input_contracted_minor__share": (1, 0, 1),  # depth
+    "roles__dot_input_rows_minor__share": (0, 1, 0),
+    "roles__dot_input_contracted_second__share": (0, 1, 0),
+    "roles__dot_kernel_batch_minor__share": (0, 1, 0),  # heads
+    "roles__dot_kernel_batch_second__share": (1, 1, 1),  # heads, then batch
+    # Convolution's output. A: 32 of 128 lanes (x 4), 16 of 8-row tiles (x 1) or of tiles of two packed rows of
+    # 8, that is 16 (x 1). B: lanes x 4, 2 rows in a tile of 8 (x 4), or of 2 x 2 (x 2). C: 2 of 128 lanes
+    # (x 64), 32 rows fill tiles of either.
+    "padding__convolution_output_waste__mean": (4 - 1, 16 - 1, 64 - 1),
+    "packed__convolution_output_waste__mean": (4 - 1, 8 - 1, 64 - 1),
+    "packed__convolution_output_waste__log": (log2(4), log2(8), log2(64)),
+    "packed__convolution_output_waste_change__mean": (0, 4, 60),
+    # Kernel of A and C: 32 of 128 lanes, 8 rows: a tile of 4 x 2. B names the same two dimensions.
+    "packed__convolution_kernel_waste__max": (3, 3, 3),
+    # The dot's output of s8, four to a word. A: full. B: 12 of 128 lanes, 8 rows in a tile of 2 x 4.
+    # C: 128 lanes, 12 rows in a tile of 4 x 4.
+    "packed__dot_output_waste_bytes__ratio": (0, 128 / 12 - 1, 16 / 12 - 1),
+    # Queries: 64 of 128 lanes (x 2) and 12 rows in 16 (x 4/3); B: 128 lanes, 64 rows.
+    "packed__dot_input_waste__mean": (8 / 3 - 1, 0, 8 / 3 - 1),
+    "types__convolution_rank4_minor3__share": (1 / 2, 1 / 2, 0),
+    "types__convolution_rank4_minor0__share": (0, 0, 1 / 2),
+    "types__dot_rank4_minor1__share": (0, 1 / 2, 0),
+    "types__dot_rank4_minor2__share": (0, 0, 1 / 2),
+    "types__output_minor_from2__share": (0, 0, 1 / 2),  # the 2 images
+    "types__output_minor_from8__share": (0, 1 / 2, 0),  # the 12 heads
+    "types__output_minor_from32__share": (1 / 2, 1 / 2, 0),  # 32 features
+    "types__output_minor_from128__share": (1 / 2, 0, 1 / 2),  # 128 places
+    "types__output_minor_from32_bytes__share": (32 / 1568, 32 / 1568, 0),  # KiB
+}
+
+CONVOLUTION = 2 * 16384 * (3 * 3 * 8)
+DOT = 2 * 1572864 * 64
+BYTES = 2 * (4096 + 2304 + 16384) + 2 * 786432 + 1572864
+HEAVY_GRAPH = {
+    "work__convolution_flops__log": log2(1 + CONVOLUTION),
+    "work__dot_flops__log": log2(1 + DOT),
+    "work__other_flops__log": 0,
+    "work__convolution_flops__share": CONVOLUTION / (CONVOLUTION + DOT),
+    "work__largest_flops__share": DOT / (CONVOLUTION + DOT),
+    "work__intensity__log": log2(1 + (CONVOLUTION + DOT) / BYTES),
+    "elements__bf16__share": 3 / 6,
+    "elements__bf16_bytes__share": 2 * (4096 + 2304 + 16384) / BYTES,
+    "elements__s8_bytes__share": (2 * 786432 + 1572864) / BYTES,
+    "opcodes__dot_bytes__share": 1572864 / BYTES,
+}
+
+
+@pytest.fixture(scope="module")
+def heavy():
+    return assemble(layout_of(layout_file(HEAVY, (2, 5), HEAVY_CHOICES)))
+
+
+@pytest.mark.parametrize("column", HEAVY_COLUMNS)
+def test_column_of_convolution_and_attention(heavy, column):
+    np.testing.assert_allclose(by_name(heavy)[column], HEAVY_COLUMNS[column], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("column", HEAVY_GRAPH)
+def test_column_of_the_graph_of_convolution_and_attention(heavy, column):
+    assert heavy.graph_columns[column] == pytest.approx(HEAVY_GRAPH[column], rel=1e-6, abs=1e-7)
