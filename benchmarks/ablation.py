@@ -1,11 +1,11 @@
 """What each feature block is worth: leave-family-out scores with it left out, and with it alone.
 
-    python -m benchmarks.ablation [--data-root D] [--collection C]... [--model NAME] [--seeds N] [--out FILE]
+    python -m benchmarks.ablation [--collection C]... [--model NAME] [--seeds N] [--out FILE]
 
-Every graph of the train split is scored by models that saw none of its family. The number of rounds is the best one of
-all columns together, once a collection, and then the same for every variant. Prints one table a collection, in
-Markdown: the mean over seeds of the mean score over graphs (Kendall's tau for layouts, 1 - slowdown of the best of
-the top 5 for tiles), its standard deviation over seeds, and the difference from all columns. A difference below
+Every graph of the train split is scored by models that saw none of its family. The number of rounds is the
+best of all columns together, once a collection, and then the same for every variant. Prints a table a collection,
+in Markdown: the mean over seeds of the mean score over graphs (Kendall's tau for layouts, 1 - slowdown of the best
+of the top 5 for tiles), its standard deviation over seeds, and the difference from all columns. A difference below
 two standard deviations is noise.
 """
 
@@ -130,7 +130,7 @@ def main() -> None:
         rounds = min(_ROUNDS, 25 * (ablation.stage + 1))
         text += ["", f"## {collection}", ""]
         text += [
-            f"{metric}, mean over {ablation.data.groups} graphs in {len(ablation.folds)} folds of whole families; mean ± "
+            f"{metric}: mean over {ablation.data.groups} graphs, {len(ablation.folds)} folds of whole families; ± "
             f"standard deviation over {asked.seeds} seeds; `{asked.model}`, {rounds} rounds.",
             "",
         ]

@@ -77,30 +77,37 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphFeat
     if isinstance(graph, LayoutGraph):
         return _layout(LayoutContext(graph, settings.tiling), settings)
     if isinstance(graph, TileGraph):
-        context = TileContext(graph, settings.tiling)
-        blocks = settings.blocks("tile")
-        constants = _constants(blocks, context)
-        names = settings.config_columns("tile")
-        rows = np.empty((len(names), context.configs), np.float32).T
-        _block_by_block([block for block in blocks if block.scope is Scope.CONFIG], context, rows)
-        return GraphFeatures(constants, names, rows)
+        return _tile(TileContext(graph, settings.tiling), settings)
     raise TypeError(f"no features for {type(graph).__name__}")
 
 
 def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphFeatures:
-    blocks = settings.blocks("layout")
-    summed = [block for block in blocks if isinstance(block, LayoutBlock)]
-    rest = [block for block in blocks if block.scope is Scope.CONFIG and not isinstance(block, LayoutBlock)]
-    names = [name for block in (*summed, *rest) for name in block.columns]
-    # in column order sums come first: others place a configuration among the candidates by them
-    if names != settings.config_columns("layout"):
-        strange = [type(block).__name__ for block in rest if not block.transductive]
-        raise TypeError(f"{', '.join(strange)}: layout columns that are not transductive come from a LayoutBlock")
+    placed, names = _placed(settings.blocks("layout"))
     rows = np.zeros((len(names), context.table.configs), np.float32).T
-    found = compute_together(context, summed, rows)
-    context.columns |= {name: rows[:, number] for number, name in enumerate(names[:found])}
-    _block_by_block(rest, context, rows[:, found:])
-    return GraphFeatures(_constants(blocks, context), names, rows)
+    summed = [(block, at) for block, at in placed if isinstance(block, LayoutBlock)]
+    compute_together(context, summed, rows)
+    for block, at in summed:
+        context.columns |= {name: rows[:, at + number] for number, name in enumerate(block.columns)}
+    _one_by_one([(block, at) for block, at in placed if not isinstance(block, LayoutBlock)], context, rows)
+    return GraphFeatures(_constants(settings.blocks("layout"), context), names, rows)
+
+
+def _tile(context: TileContext, settings: FeatureSettings) -> GraphFeatures:
+    placed, names = _placed(settings.blocks("tile"))
+    rows = np.zeros((len(names), context.configs), np.float32).T
+    _one_by_one(placed, context, rows)
+    return GraphFeatures(_constants(settings.blocks("tile"), context), names, rows)
+
+
+def _placed(blocks: Sequence[Block]) -> tuple[list[tuple[Block, int]], list[str]]:
+    """Blocks of configurations with the place of their first column, and the names of all columns."""
+    placed: list[tuple[Block, int]] = []
+    names: list[str] = []
+    for block in blocks:
+        if block.scope is Scope.CONFIG:
+            placed.append((block, len(names)))
+            names += block.columns
+    return placed, names
 
 
 def _constants(blocks: Sequence[Block], context: LayoutContext | TileContext) -> dict[str, float]:
@@ -112,18 +119,16 @@ def _constants(blocks: Sequence[Block], context: LayoutContext | TileContext) ->
     return constants
 
 
-def _block_by_block(
-    blocks: Sequence[Block], context: LayoutContext | TileContext, rows: NDArray[np.float32]
+def _one_by_one(
+    placed: Sequence[tuple[Block, int]], context: LayoutContext | TileContext, rows: NDArray[np.float32]
 ) -> None:
-    at = 0
-    for block in blocks:
+    for block, at in placed:
         values = block.compute(context)
         if values.shape != (len(rows), len(block.columns)):
             raise AssertionError(f"{type(block).__name__} gave {values.shape}")
         mine = rows[:, at : at + len(block.columns)]
         mine[...] = values
         context.columns |= {name: mine[:, number] for number, name in enumerate(block.columns)}
-        at += len(block.columns)
 
 
 @cache

@@ -40,7 +40,6 @@ class Block(ABC):
         scope: one number per graph, or one per configuration.
         tier: its cost.
         transductive: it looks at the unlabelled candidate set of the graph, not at one configuration.
-        summed: the one pass of `features.layout_block` computes it, before others that build on its columns.
         columns: name (``block__what__how``) -> meaning with its unit; the order is the column order.
     """
 
@@ -48,7 +47,6 @@ class Block(ABC):
     scope: ClassVar[Scope] = Scope.CONFIG
     tier: ClassVar[Tier] = Tier.FAST
     transductive: ClassVar[bool] = False
-    summed: ClassVar[bool] = False
     columns: ClassVar[dict[str, str]]
 
     @abstractmethod
@@ -92,8 +90,7 @@ def registered(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -
     ]
     place = {name: number for number, name in enumerate(MODULES)}  # not the order of import, which may differ
 
-    def order(block: Block) -> tuple[bool, bool, bool, int]:
-        module = place.get(type(block).__module__, len(place))
-        return block.scope is not Scope.GRAPH, block.transductive, not block.summed, module
+    def order(block: Block) -> tuple[bool, bool, int]:
+        return block.scope is not Scope.GRAPH, block.transductive, place.get(type(block).__module__, len(place))
 
     return sorted(chosen, key=order)

@@ -158,14 +158,13 @@ class LayoutContext(ProgramContext):
         about = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
         slots = np.where((tensor >= 0)[:, :, None], np.concatenate(about, axis=2), -2)
         opcode = self.graph.opcode[self.graph.configurable]
-        width = slots.shape[1] * slots.shape[2]  # not -1: there may be no nodes
-        table = np.concatenate([opcode[:, None], slots.reshape(len(tensor), width)], axis=1)
+        table = np.concatenate([opcode[:, None], *slots.transpose(1, 0, 2)], axis=1)
         return group_codes(table).group
 
     @cached_property
     def _types(self) -> tuple[Ints, Ints]:
         """An example row of each type, and the type of each row."""
-        slots = self.table.rows.reshape(-1, len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
+        slots = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
         key = layout_key(slots) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
         choice = np.unique(key, return_inverse=True)[1]
         like = self.likeness[self.table.node] * max(1, len(key)) + choice

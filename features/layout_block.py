@@ -29,7 +29,6 @@ class LayoutBlock(Block, abstract=True):
     """
 
     kinds = ("layout",)
-    summed = True
 
     @abstractmethod
     def prepare(self, context: LayoutContext, sums: Sums) -> Asked | Finish:
@@ -37,26 +36,27 @@ class LayoutBlock(Block, abstract=True):
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
         found = np.zeros((len(self.columns), context.table.configs), np.float32).T
-        compute_together(context, [self], found)
+        compute_together(context, [(self, 0)], found)
         return found
 
 
-def compute_together(context: LayoutContext, blocks: Sequence[LayoutBlock], found: NDArray[np.float32]) -> int:
-    """Fill the first columns of zeros in ``found`` ``(configs, ...)`` with those of the blocks; says how many."""
+def compute_together(
+    context: LayoutContext, blocks: Sequence[tuple[LayoutBlock, int]], found: NDArray[np.float32]
+) -> None:
+    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given place on."""
     sums = Sums(context)
-    finishes = [block.prepare(context, sums) for block in blocks]
-    answer = sums.answer()
-    codes = context.table.codes
-    places = np.cumsum([0, *(len(block.columns) for block in blocks)])
     direct: list[tuple[Asked, int]] = []
     later: list[tuple[Finish, int, LayoutBlock]] = []
-    for block, finish, at in zip(blocks, finishes, places[:-1].tolist(), strict=True):
+    for block, at in blocks:
+        finish = block.prepare(context, sums)
         if not isinstance(finish, Asked):
             later.append((finish, at, block))
         elif finish.count == len(block.columns):
             direct.append((finish, at))
         else:
             raise AssertionError(f"{type(block).__name__} asked for {finish.count} columns")
+    answer = sums.answer()
+    codes = context.table.codes
     low, high = _CONFIGS
     step = min(high, max(low, _CODES // context.configurable_nodes))
     for start in range(0, len(codes), step):
@@ -68,4 +68,3 @@ def compute_together(context: LayoutContext, blocks: Sequence[LayoutBlock], foun
             if values.shape != (len(piece), len(block.columns)):
                 raise AssertionError(f"{type(block).__name__} gave {values.shape}")
             mine[:, at : at + len(block.columns)] = values
-    return int(places[-1])
