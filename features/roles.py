@@ -8,17 +8,22 @@ sizes of both shapes meet.
 
 from __future__ import annotations
 
+from collections import Counter
+from math import prod, sqrt
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from data.schema import MAX_RANK, OPCODE
+from data.duplicates import group_codes
+from data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from features.opcode_classes import OPCODE_CLASSES
 from features.tensors import Floats, Ints
 
 if TYPE_CHECKING:
     from features.program import ProgramContext
+
+Sizes = tuple[int, ...]
 
 #: Roles by operation, in column order.
 CONVOLUTION_ROLES: Final = ("batch", "feature", "spatial")
@@ -69,39 +74,51 @@ def _convolution(context: ProgramContext, tensors: Ints) -> Ints:
 def dot_split(context: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]:
     """How many of the output's dimensions are batch and come from the left operand, and the size summed over.
 
-    Three arrays ``(dots,)``. With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c, and
-    the volumes |left| = B M K and |right| = B N K, where B, M and N are the products of the output's first b,
-    next l - b - c and last sizes. The largest b that agrees with both and whose sizes stand in both operands
-    is taken; where none does, b = 0, c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
+    Three arrays ``(dots,)``; see `split_sizes`.
     """
-    dims, ranks, volumes = [], [], []
-    for slot in range(3):
-        present = tensors[:, slot] >= 0
-        dims.append(np.where(present[:, None], context.dims[tensors[:, slot]], 0))
-        ranks.append(np.where(present, context.rank[tensors[:, slot]], 0))
-        volumes.append(np.where(present, context.volume[tensors[:, slot]], 1.0))
-    spare = ranks[1] + ranks[2] - ranks[0]  # b + 2 c
-    rows = np.clip(ranks[1] - np.maximum(spare // 2, 0), 0, ranks[0])
-    batch = np.zeros(len(tensors), np.int64)
-    size: Floats = np.sqrt(volumes[1] * volumes[2] / np.maximum(volumes[0], 1.0))
-    products = np.cumprod(np.where(np.arange(MAX_RANK) < ranks[0][:, None], dims[0], 1).astype(np.float64), axis=1)
-    products = np.concatenate([np.ones((len(tensors), 1)), products], axis=1)  # of the first 0, 1, ... sizes
-    number = np.arange(len(tensors))
-    shared = np.ones(len(tensors), bool)
-    for count in range(MAX_RANK):
-        contracted = (spare - count) // 2
-        mine, yours = ranks[1] - count - contracted, ranks[2] - count - contracted
-        possible = ((spare - count) % 2 == 0) & (contracted >= 0) & (mine >= 0) & (yours >= 0)
-        split = np.clip(count + mine, 0, MAX_RANK)
-        inner = volumes[1] / np.maximum(products[number, split], 1.0)
-        outer = volumes[2] * products[number, split] / np.maximum(volumes[0] * products[:, count], 1.0)
-        agrees = possible & shared & (inner == outer) & (inner >= 1) & (count <= ranks[0])
-        batch = np.where(agrees, count, batch)
-        rows = np.where(agrees, mine, rows)
-        size = np.where(agrees, inner, size)
-        wanted = dims[0][:, count][:, None]
-        shared &= (dims[1] == wanted).any(axis=1) & (dims[2] == wanted).any(axis=1) & (wanted[:, 0] > 0)
-    return batch, rows, size
+    present = (tensors >= 0)[:, :, None]
+    rank = np.where(present, context.rank[tensors][:, :, None], 0)
+    about = np.concatenate([np.where(present, context.dims[tensors], 0), rank], axis=2).reshape(len(tensors), -1)
+    alike = group_codes(about)
+    found = []
+    for dot in about[alike.first].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK + 1).tolist():
+        out, left, right = (tuple(sizes[: sizes[-1]]) for sizes in dot)
+        found.append(split_sizes(out, left, right))
+    table = np.array(found, np.float64).reshape(-1, 3)[alike.group]
+    return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
+
+
+def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
+    """One dot: number of batch dimensions, of those from the left operand, and the size K summed over.
+
+    With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c, the output's first b sizes and
+    the next l - b - c stand in the left operand, the first b and the others in the right one, and what is left
+    of both is the same: the contracted sizes. Of several such b, one that contracts anything is taken; then
+    one whose batch leads both operands, the largest; else b = 0; else the largest. Where none fits, b = 0,
+    c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
+
+    >>> split_sizes((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64))  # attention
+    (2, 1, 64.0)
+    >>> split_sizes((64, 64), (8, 128, 64), (8, 128, 64))  # a weight's gradient
+    (0, 1, 1024.0)
+    """
+    spare = len(left) + len(right) - len(out)  # b + 2 c
+    found: list[tuple[bool, bool, bool, int, int, float]] = []
+    for batch in range(min(len(out), len(left), len(right)) + 1):
+        contracted, odd = divmod(spare - batch, 2)
+        rows, columns = len(left) - batch - contracted, len(right) - batch - contracted
+        if odd or min(contracted, rows, columns) < 0:
+            continue
+        mine, yours = Counter(left), Counter(right)
+        mine.subtract(out[: batch + rows])
+        yours.subtract(out[:batch] + out[batch + rows :])
+        if mine == yours and min(mine.values(), default=0) >= 0:
+            leads = batch > 0 and left[0] == right[0] == out[0]
+            found.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(mine.elements()))))
+    if found:
+        return max(found)[3:]
+    rows = len(left) - max(spare, 0) // 2
+    return 0, min(max(rows, 0), len(out)), sqrt(float(prod(left)) * prod(right) / max(1, prod(out)))
 
 
 def _dot(context: ProgramContext, tensors: Ints) -> Ints:

@@ -1,7 +1,7 @@
 """One pass over the configurations for all blocks.
 
 Blocks say beforehand what they want added up (or the largest of) over the nodes and pairs of every
-configuration; it is then computed together, piece by piece and on several threads: one sparse product
+configuration; it is then computed together, piece by piece: one product
 ``counts (configs, T) @ quantities (T, n)`` a piece instead of one a column, and no intermediate result
 as long as the graph has configurations.
 """

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from math import prod, sqrt
 
 Sizes = Sequence[int]
 
 
 def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
-    """Batch dimensions and dimensions from the left operand in the output, and the size summed over."""
-    for batch in range(5, -1, -1):
-        summed = len(left) + len(right) - len(out) - batch  # twice the contracted dimensions
-        rows, columns = len(left) - batch - summed // 2, len(right) - batch - summed // 2
-        if batch > len(out) or summed < 0 or summed % 2 or rows < 0 or columns < 0:
+    """Batch dimensions and dimensions from the left operand in the output, and the size summed over.
+
+    Every choice of contracted dimensions of the left operand is tried.
+    """
+    splits = []
+    for count in range(len(left) + 1):
+        batch = len(left) + len(right) - len(out) - 2 * count
+        rows = len(left) - batch - count
+        if not 0 <= batch <= len(out) or rows < 0 or len(right) < batch + count:
             continue
-        if not all(size in left and size in right and size > 0 for size in out[:batch]):
-            continue
-        b, m, n = prod(out[:batch]), prod(out[batch : batch + rows]), prod(out[batch + rows :])
-        if b * m * n == 0:
-            continue
-        inner = prod(left) / (b * m)
-        if inner >= 1 and prod(left) * n == prod(right) * m:
-            return batch, rows, inner
+        for contracted in combinations(range(len(left)), count):
+            summed = [left[dimension] for dimension in contracted]
+            own = [size for dimension, size in enumerate(left) if dimension not in contracted]
+            others = [*out[:batch], *out[batch + rows :], *summed]
+            if sorted(own) == sorted(out[: batch + rows]) and sorted(others) == sorted(right):
+                splits.append((batch, rows, float(prod(summed)), count))
+                break
+    for wanted in (
+        [split for split in splits if split[3] and split[0] and left[0] == right[0] == out[0]],
+        [split for split in splits if split[3] and not split[0]],
+        [split for split in splits if split[3]],
+        [split for split in splits if split[0] and left[0] == right[0] == out[0]],
+        [split for split in splits if not split[0]],
+        splits,
+    ):
+        if wanted:
+            return max(wanted)[:3]
     rows = len(left) - max(0, len(left) + len(right) - len(out)) // 2
     return 0, min(max(rows, 0), len(out)), sqrt(prod(left) * prod(right) / max(1, prod(out)))
 
