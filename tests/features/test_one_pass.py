@@ -1,0 +1,123 @@
+"""The one pass over the configurations: how it is cut and by which way it adds up must not show in any column."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+
+import numpy as np
+import pytest
+
+from data.graph import LayoutGraph
+from data.schema import OPCODE
+from features import layout_block, sums
+from features.assemble import FeatureSettings, assemble
+from features.block import registered
+from features.layout import LayoutContext
+from features.layout_block import LayoutBlock
+from tests.features.helpers import SAMPLE, by_name, layout_file, layout_of, load
+from tests.features.programs import fitting_graph
+from tests.graphs import Node, layout_arrays, layout_row
+
+SEEDS = range(200, 225)
+NAMES = FeatureSettings().config_columns("layout")
+BLOCKS = [block for block in registered("layout") if isinstance(block, LayoutBlock)]
+
+
+@pytest.fixture(scope="module")
+def whole() -> list[tuple[LayoutGraph, np.ndarray]]:
+    """Graphs and their columns of configurations."""
+    sample = load(SAMPLE / "layout" / "cpu" / "default" / "train" / "dlrm__a.npz")
+    graphs = [layout_of(arrays) for arrays in (sample, *map(fitting_graph, SEEDS))]
+    return [(graph, assemble(graph).rows) for graph in graphs]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {(layout_block, "_CODES"): 1, (layout_block, "_CONFIGS"): (1, 1)},
+        {(layout_block, "_CODES"): 20, (layout_block, "_CONFIGS"): (2, 3)},
+        {(sums, "_COMBINATIONS"): 0},
+        {(sums, "_COMBINATIONS"): 0, (layout_block, "_CODES"): 1, (layout_block, "_CONFIGS"): (1, 1)},
+        {(sums, "_SPARSE_NS"): 0.0},
+        {(sums, "_SPARSE_NS"): 1e9},
+    ],
+    ids=["pieces of 1", "pieces of 2 or 3", "taken pairs only", "taken pairs, pieces of 1", "sparse", "dense"],
+)
+def test_the_way_does_not_show(whole, monkeypatch, settings):
+    for (module, name), value in settings.items():
+        monkeypatch.setattr(module, name, value)
+    for graph, rows in whole:
+        np.testing.assert_allclose(assemble(graph).rows, rows, rtol=1e-5, atol=1e-6)
+
+
+def test_pieces_are_as_large_as_they_are_said_to_be(monkeypatch):
+    monkeypatch.setattr(layout_block, "_CODES", 12)
+    monkeypatch.setattr(layout_block, "_CONFIGS", (2, 4))
+    context, seen = LayoutContext(layout_of(layout_arrays())), []  # 5 distinct configurations of 2 nodes
+    answer = sums.Sums.answer
+
+    def noted(self):
+        answered = answer(self)
+        return lambda codes: seen.append(len(codes)) or answered(codes)
+
+    monkeypatch.setattr(sums.Sums, "answer", noted)
+    BLOCKS[0].compute(context)
+    monkeypatch.setattr(layout_block, "_CODES", 2)
+    BLOCKS[0].compute(context)
+    assert seen == [4, 1, 2, 2, 1]
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: type(block).__name__)
+def test_a_block_alone_gives_what_it_gives_among_others(whole, block):
+    at = NAMES.index(next(iter(block.columns)))
+    for graph, rows in whole:
+        alone = block.compute(LayoutContext(graph))
+        assert (alone.dtype, alone.shape) == (np.float32, (len(rows), len(block.columns)))
+        np.testing.assert_allclose(alone, rows[:, at : at + len(block.columns)], rtol=1e-5, atol=1e-6)
+
+
+# Zeros ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["convolution", "dot", "reshape"])
+def test_columns_of_what_a_graph_does_not_have_are_exactly_0(whole, kind):
+    seen = 0
+    about = [number for number, name in enumerate(NAMES) if f"__{kind}_" in name]
+    assert len(about) > 20
+    opcodes = [OPCODE[name] for name in ((kind, "bitcast") if kind == "reshape" else (kind,))]
+    for graph, rows in whole:
+        if not np.isin(graph.opcode[graph.configurable], opcodes).any():
+            assert not rows[:, about].any()
+            seen += 1
+    assert seen > 3
+
+
+#: What says how a tensor lies, whoever chose it.
+STATE = (
+    *("padding__*", "packed__*", "types__*", "roles__*", "violation__*", "candidates__*", "rank__*", "zscore__*"),
+    *("disagreement__mismatch_*", "disagreement__consumer_*", "disagreement__producer_*", "siblings__mismatch_*"),
+    "change__*_unlike_*",
+)
+
+
+def test_without_any_layout_set_nothing_is_changed():
+    for seed in SEEDS:
+        arrays = fitting_graph(seed)
+        unset = {**arrays, "node_config_feat": np.full_like(arrays["node_config_feat"], -1)}
+        for name, values in by_name(assemble(layout_of(unset))).items():
+            if not any(fnmatch(name, pattern) for pattern in STATE) or "_waste_change_" in name:
+                assert values.tolist() == [0.0], name
+
+
+def test_a_node_type_more_does_not_touch_the_others():
+    """Nodes of one kind that are alike share their types of rows; one of another element type does not."""
+    alike = (
+        Node("parameter", (8, 16)),
+        Node("tanh", (8, 16), (0,)),
+        Node("tanh", (8, 16), (0,)),
+        Node("tanh", (8, 16), (0,), element="bf16"),
+    )
+    rows = [[layout_row(output=(0, 1))] * 3, [layout_row()] * 3]
+    context = LayoutContext(layout_of(layout_file(alike, (1, 2, 3), rows)))
+    assert context.likeness[0] == context.likeness[1] != context.likeness[2]
+    assert len(context.table.rows) == 6 and len(context.type_node) == 4

@@ -1,0 +1,210 @@
+"""What each dimension of a convolution, dot or reshape is to it, case by case."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from features.program import ProgramContext
+from features.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES, dot_split, slot_roles
+from features.slots import slot_tensors
+from tests.features import oracle_roles
+from tests.features.helpers import layout_file, layout_of
+from tests.graphs import Node, layout_row
+
+#: As roles are written below: a letter for each dimension.
+LETTERS = {"dot": "brc", "reshape": "ksm", "bitcast": "ksm", "convolution": "bfs"}
+
+
+def roles_of(*nodes: Node) -> list[str]:
+    """Letters of the output's, input's and kernel's dimensions of the last node; past the rank they must be -1."""
+    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    tensors = slot_tensors(context, np.array([len(nodes) - 1]))
+    found = []
+    for tensor, roles in zip(tensors[0], slot_roles(context, tensors)[0].tolist(), strict=True):
+        rank = context.rank[tensor] if tensor >= 0 else 0
+        assert roles[rank:] == [-1] * (6 - rank)
+        found.append("".join(LETTERS.get(nodes[-1].opcode, "")[role] for role in roles[:rank]))
+    return found
+
+
+def dot(out, left, right) -> tuple[Node, Node, Node]:
+    return Node("parameter", left), Node("parameter", right), Node("dot", out, (0, 1))
+
+
+def split_of(*nodes: Node) -> tuple[int, int, float]:
+    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    batch, rows, size = dot_split(context, slot_tensors(context, np.array([len(nodes) - 1])))
+    return int(batch[0]), int(rows[0]), float(size[0])
+
+
+def test_the_letters_stand_for_the_roles():
+    roles = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
+    assert {kind: "".join(role[0] for role in names) for kind, names in roles.items()} == {
+        kind: LETTERS[kind] for kind in roles
+    }
+
+
+# Dots -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("out", "left", "right", "split", "roles"),
+    [
+        ((16, 64), (16, 32), (32, 64), (0, 1, 32), "rc rc cr"),
+        ((16, 64), (32, 16), (64, 32), (0, 1, 32), "rc cr rc"),  # both transposed
+        ((16,), (16, 32), (32,), (0, 1, 32), "r rc c"),  # a matrix and a vector
+        ((64,), (32,), (32, 64), (0, 0, 32), "c c cr"),
+        ((), (32,), (32,), (0, 0, 32), " c c"),
+        ((16, 64), (16,), (64,), (0, 1, 1), "rc r r"),  # an outer product: nothing is summed over
+        ((4, 16, 64), (4, 16, 32), (4, 32, 64), (1, 1, 32), "brc brc bcr"),
+        ((4, 16, 64), (4, 16, 32), (32, 64), (0, 2, 32), "rrc rrc cr"),  # a batch of the left one only is rows
+        # attention: queries and keys [batch, place, head, depth], then weights and values
+        ((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64), (2, 1, 64), "bbrc brbc brbc"),
+        ((8, 12, 128, 64), (8, 12, 128, 128), (8, 128, 12, 64), (2, 1, 128), "bbrc bbrc bcbr"),
+        ((8, 16, 512, 128), (8, 16, 512, 64), (8, 16, 64, 128), (2, 1, 64), "bbrc bbrc bbcr"),
+        # projections [batch, place, features] x [features, heads, depth], and back over two dimensions
+        ((8, 128, 12, 64), (8, 128, 768), (768, 12, 64), (0, 2, 768), "rrcc rrc crr"),
+        ((8, 128, 768), (8, 128, 12, 64), (12, 64, 768), (0, 2, 768), "rrc rrcc ccr"),
+        # weight gradients: summed over batch and place
+        ((512, 2048), (8, 128, 512), (8, 128, 2048), (0, 1, 1024), "rc ccr ccr"),
+        ((768, 12, 64), (8, 128, 768), (8, 128, 12, 64), (0, 1, 1024), "rcc ccr ccrr"),
+        ((16, 16), (32, 16, 128, 128), (32, 16, 128, 128), (0, 1, 524288), "rc crcc crcc"),  # each has one 16
+        ((512, 512), (8, 512, 512), (8, 512, 512), (0, 1, 4096), "rc crc ccr"),  # as long as it is wide
+        ((512, 27, 27), (512, 27, 128), (512, 27, 128), (1, 1, 128), "brc brc brc"),
+        ((12, 64, 768), (8, 128, 12, 64), (8, 128, 768), (0, 2, 1024), "rrc ccrr ccr"),
+    ],
+)
+def test_a_dot(out, left, right, split, roles):
+    nodes = dot(out, left, right)
+    assert split_of(*nodes) == split
+    assert " ".join(roles_of(*nodes)) == roles
+
+
+def test_square_sizes_are_searched_from_the_left_and_from_the_right():
+    """[128,128] x [128,128]: rows lead on the left, columns trail on the right."""
+    assert roles_of(*dot((128, 128), (128, 128), (128, 128))) == ["rc", "rc", "cr"]
+
+
+def test_the_largest_batch_that_fits_is_taken():
+    """[4,4,8] x [4,4,8] -> [4,4,8,8]: 4 x 4 heads; one batch dimension would need the other 4 twice."""
+    assert split_of(*dot((4, 4, 8, 8), (4, 4, 8, 16), (4, 4, 16, 8))) == (2, 1, 16)
+    assert split_of(*dot((4, 4), (4, 16), (16, 4))) == (0, 1, 16)
+
+
+def test_a_matrix_times_itself_has_one_edge():
+    assert roles_of(Node("parameter", (32, 32)), Node("dot", (32, 32), (0,))) == ["rc", "rc", "cr"]
+
+
+def test_without_a_split_that_fits_the_ranks_decide():
+    """[7,9] from [5,6] x [10,3]: no sizes agree; 2 + 2 - 2 = 2 dimensions go in one contraction."""
+    assert split_of(*dot((7, 9), (5, 6), (10, 3))) == (0, 1, sqrt(30 * 30 / 63))
+    assert roles_of(*dot((7, 9), (5, 6), (10, 3))) == ["rc", "cc", "cc"]
+
+
+_SIZES = st.sampled_from((1, 2, 3, 4, 6, 8, 64))
+_SHAPES = st.lists(_SIZES, max_size=4).map(tuple)
+
+
+@given(
+    batch=st.lists(_SIZES, max_size=2),
+    rows=_SHAPES,
+    columns=_SHAPES,
+    summed=st.lists(_SIZES, min_size=1, max_size=2),
+)
+def test_what_is_summed_over_follows_from_the_sizes(batch, rows, columns, summed):
+    """Whatever the split: |left| |right| = |out| B K^2 holds for the real one and for the one found."""
+    rows, columns = rows[:2], columns[:2]
+    nodes = dot((*batch, *rows, *columns), (*batch, *rows, *summed), (*batch, *summed, *columns))
+    found, _, size = split_of(*nodes)
+    out, left, right = (float(np.prod(node.dims)) for node in (nodes[2], nodes[0], nodes[1]))
+    assert size * size * out * np.prod(nodes[2].dims[:found]) == pytest.approx(left * right)
+
+
+@given(out=_SHAPES, left=_SHAPES, right=_SHAPES)
+def test_any_shapes_agree_with_the_slow_reference(out, left, right):
+    nodes = dot(out, left, right)
+    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    tensors = np.array([[2, 0, 1]])
+    expected = oracle_roles.dot_roles(out, left, right)
+    for roles, names in zip(slot_roles(context, tensors)[0].tolist(), expected, strict=True):
+        assert [DOT_ROLES[role] for role in roles if role >= 0] == names
+
+
+# Reshapes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_", "out", "roles"),
+    [
+        ((4, 8, 16), (4, 8, 16), "kkk kkk"),
+        ((4, 128), (4, 2, 64), "kss ks"),  # 128 = 2 x 64
+        ((4, 2, 64), (4, 128), "km kmm"),
+        ((4, 8, 16), (32, 16), "mk mmk"),
+        ((4, 8, 16), (4, 128), "km kmm"),
+        ((8, 128, 768), (1024, 12, 64), "mss mms"),  # two groups: 8 x 128 merged, 768 split
+        ((6, 4), (4, 6), "mm mm"),  # two of two: no product meets before the end
+        ((12, 10), (4, 30), "mm mm"),
+        ((30,), (2, 3, 5), "sss s"),
+        ((2, 3, 5), (30,), "m mmm"),
+        ((2, 12), (4, 3, 2), "sss ss"),  # three of two
+        ((1, 4, 1, 8), (4, 8), "kk kkkk"),  # sizes of 1 come and go
+        ((4, 8), (1, 4, 1, 8, 1), "kkkkk kk"),
+        ((1, 32), (2, 1, 16), "sks ks"),
+        ((), (1, 1), "kk "),
+        ((1,), (), " k"),
+        ((4, 0, 8), (0, 32), "kk kkk"),  # nothing is in it
+    ],
+)
+@pytest.mark.parametrize("opcode", ["reshape", "bitcast"])
+def test_a_reshape(given_, out, roles, opcode):
+    found = roles_of(Node("parameter", given_), Node(opcode, out, (0,)))
+    assert " ".join(found[:2]) == roles and found[2] == ""
+
+
+@given(out=_SHAPES, given_=_SHAPES)
+def test_shapes_of_unlike_volume_agree_with_the_slow_reference(out, given_):
+    context = ProgramContext(
+        layout_of(layout_file((Node("parameter", given_), Node("reshape", out, (0,))), [0], [[layout_row()]]))
+    )
+    found = slot_roles(context, np.array([[1, 0, -1]]))[0].tolist()
+    for roles, names in zip(found, oracle_roles.reshape_roles(out, given_), strict=False):
+        assert [RESHAPE_ROLES[role] for role in roles if role >= 0] == names
+    assert found[2] == [-1] * 6
+
+
+# Convolutions and others ------------------------------------------------------------------------------------
+
+STEM = "convolution_dim_numbers"
+
+
+def test_a_convolution_has_its_dimension_numbers():
+    """Output [features, batch, height], image [height, features, batch], kernel [features out, width, in]."""
+    columns = {
+        **{f"{STEM}_output_batch_dim": 1, f"{STEM}_output_feature_dim": 0},
+        **{f"{STEM}_input_batch_dim": 2, f"{STEM}_input_feature_dim": 1},
+        **{f"{STEM}_kernel_input_feature_dim": 2, f"{STEM}_kernel_output_feature_dim": 0},
+        f"{STEM}_kernel_spatial_dims_0": 1,
+    }
+    nodes = (
+        Node("parameter", (32, 16, 8)),
+        Node("parameter", (64, 3, 16)),
+        Node("convolution", (64, 8, 32), (0, 1), window=(3,), columns=columns),
+    )
+    assert roles_of(*nodes) == ["fbs", "sfb", "fsb"]
+    assert (
+        roles_of(nodes[0], nodes[2].__class__("convolution", (64, 8, 32), (0,), window=(3,), columns=columns))[2]
+        == ""
+    )
+
+
+def test_other_operations_give_no_roles():
+    context = ProgramContext(
+        layout_of(layout_file((Node("parameter", (4, 8)), Node("tanh", (4, 8), (0,))), [0], [[layout_row()]]))
+    )
+    assert (slot_roles(context, np.array([[1, 0, -1], [0, -1, -1]])) == -1).all()
+    assert slot_roles(context, np.zeros((0, 3), np.int64)).shape == (0, 3, 6)
