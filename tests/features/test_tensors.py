@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from math import ceil, prod
+from math import ceil, log, prod
 
 import numpy as np
 import pytest
@@ -15,8 +15,11 @@ from features.tensors import (
     TPU,
     Tiling,
     complete_layout,
+    contiguity,
     largest_not_minor,
+    layout_key,
     minor_sizes,
+    packed_waste,
     padding_waste,
     permutation_distance,
     volume,
@@ -111,6 +114,82 @@ def test_waste_is_memory_taken_over_memory_needed(found, tiling):
 def test_waste_under_the_tile_of_a_tpu(dims, layout, waste):
     assert (TPU.sublanes, TPU.lanes) == (8, 128)
     assert padding_waste(padded([dims], 0), padded([layout], -1)).tolist() == pytest.approx([waste])
+
+
+@given(
+    found=tensors(),
+    element=st.sampled_from((0.0, 1.0, 2.0, 4.0, 8.0, 16.0)),
+    tiling=st.builds(Tiling, sublanes=st.sampled_from((2, 8, 16)), lanes=st.sampled_from((4, 128))),
+)
+def test_packed_waste_is_that_of_the_smallest_tile_that_holds_all_rows(found, element, tiling):
+    """Tiles of 2, 4, ... sublanes up to the full tile, each sublane as many rows as elements fit a word."""
+    dims, layout, _ = arrays(found)
+    waste = packed_waste(dims, layout, np.full(len(found), element), tiling)
+    words = {0.0: 4, 1.0: 4, 2.0: 2}.get(element, 1)
+    heights = [words * 2**power for power in range(1, 10) if 2**power <= tiling.sublanes]
+    for row, (sizes, order, _) in enumerate(found):
+        if not order:
+            expected = 1.0
+        elif len(order) == 1:
+            rows = ceil(sizes[0] / tiling.lanes)
+            height = min([tall for tall in [1, *heights] if tall >= rows], default=heights[-1])
+            expected = ceil(rows / height) * height * tiling.lanes / sizes[0]
+        else:
+            lanes, rows = (sizes[dimension] for dimension in order[:2])
+            height = min([tall for tall in heights if tall >= rows], default=heights[-1])
+            expected = ceil(lanes / tiling.lanes) * tiling.lanes * ceil(rows / height) * height / (lanes * rows)
+        assert waste[row] == pytest.approx(expected - 1, rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("dims", "layout", "element", "waste"),
+    [
+        ((1, 128), (1, 0), 4, 2 / 1 - 1),  # one row in a tile of 2
+        ((3, 128), (1, 0), 4, 4 / 3 - 1),
+        ((5, 128), (1, 0), 4, 8 / 5 - 1),
+        ((9, 128), (1, 0), 4, 16 / 9 - 1),  # two full tiles
+        ((5, 128), (1, 0), 2, 8 / 5 - 1),  # 4 sublanes of 2
+        ((9, 128), (1, 0), 2, 16 / 9 - 1),
+        ((9, 128), (1, 0), 1, 16 / 9 - 1),  # 4 sublanes of 4
+        ((17, 128), (1, 0), 1, 32 / 17 - 1),
+        ((33, 128), (1, 0), 1, 64 / 33 - 1),
+        ((3, 128), (1, 0), 8, 4 / 3 - 1),  # wide elements as words
+        ((2, 100, 64), (1, 2, 0), 4, 128 / 100 - 1),  # 64 rows
+        ((100,), (0,), 1, 128 / 100 - 1),  # one row
+        ((129,), (0,), 4, 256 / 129 - 1),  # two rows
+        ((1025,), (0,), 4, 2048 / 1025 - 1),  # nine rows: two tiles
+        ((1025,), (0,), 1, 2048 / 1025 - 1),  # a tile of 16
+        ((), (), 4, 0),
+        ((0,), (0,), 4, 0),
+        ((0, 128), (1, 0), 4, 0),
+    ],
+)
+def test_packed_waste_under_the_tiles_of_a_tpu(dims, layout, element, waste):
+    found = packed_waste(padded([dims], 0), padded([layout], -1), np.array([float(element)]))
+    assert found.tolist() == pytest.approx([waste])
+
+
+@given(found=tensors())
+def test_contiguity_is_the_part_of_a_copy_that_stays_together(found):
+    dims, layout, default = arrays(found)
+    together = contiguity(dims, layout, default)
+    for row, (sizes, order, other) in enumerate(found):
+        run = list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(order, other, strict=True)))
+        if order == other or prod(sizes) == 1:
+            assert together[row] == 1
+        else:
+            expected = log(prod(sizes[dimension] for dimension, _ in run)) / log(prod(sizes))
+            assert together[row] == pytest.approx(expected, abs=1e-12)
+
+
+@given(found=tensors())
+def test_layouts_have_one_key_if_they_are_the_same(found):
+    _, one, other = arrays(found)
+    both = np.concatenate([one, other])
+    same = (both[:, None] == both[None]).all(axis=2)
+    key = layout_key(both)
+    assert ((key[:, None] == key[None]) == same).all()
+    assert ((key == 0) == (both < 0).all(axis=1)).all(), "0 is no layout"
 
 
 @given(found=tensors())
