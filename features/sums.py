@@ -273,7 +273,8 @@ class _PairSums:
             for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
         )
         # like pairs of like nodes take the same combinations
-        about = np.column_stack([left, right, pairs.bytes.astype(np.int64), pairs.place])
+        size = np.unique(pairs.bytes, return_inverse=True)[1]
+        about = np.column_stack([left, right, size, pairs.place])
         alike = group_codes(about)
         self._example = alike.first
         self._left, self._right = left[alike.first], right[alike.first]

@@ -118,7 +118,7 @@ class TileShape(Block):
         **{
             f"shape__kernel_{i}__ratio": f"kernel bound over extent of the kernel's dimension {i}" for i in range(3)
         },
-        "shape__kernel_volume__ratio": "kernel tile over the kernel's extents, volumes",
+        "shape__kernel_volume__ratio": "kernel tile over the kernel's extents, volumes, at most 2^24",
         "shape__output_over_input__log": "output tile over input (vector) tile, log2 of volumes",
         "shape__skew__log": "last output bound over the one before, log2",
         "shape__input_last0_mod16__share": "input bound of the last dimension modulo 16, over 16",
@@ -155,7 +155,7 @@ class TileShape(Block):
             [
                 *(column for group in parts for column in group),
                 *cut[:, :3].T,
-                cut.prod(axis=1),
+                np.minimum(cut.prod(axis=1), 2.0**24),
                 volumes,
                 np.log2(last / before),
                 (inner_last % 16) / 16,

@@ -226,7 +226,7 @@ class TileOracle(Program):
         return {
             **values,
             **{f"shape__kernel_{i}__ratio": kernel[i] / inner[i] for i in range(3)},
-            "shape__kernel_volume__ratio": prod(kernel) / prod(inner),
+            "shape__kernel_volume__ratio": min(2**24, prod(kernel) / prod(inner)),
             "shape__output_over_input__log": log2(prod(output) / prod(input_)),
             "shape__skew__log": log2(output[last] / before_out),
             "shape__input_last0_mod16__share": input_[last] % 16 / 16,
