@@ -63,6 +63,7 @@ class ConvolutionRoles(_Roles):
     Of a kernel, ``batch`` is the input feature and ``feature`` the output feature.
     """
 
+    tier = Tier.FULL
     kind, slots, roles, place = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, 0
     columns = _columns(kind, slots, roles, "minor")
 
@@ -81,6 +82,7 @@ class DotRoles(_Roles):
     Of the output, ``rows`` come from the left operand and ``contracted`` stands for those of the right one.
     """
 
+    tier = Tier.FULL
     kind, slots, roles, place = "dot", LAYOUT_SLOTS, DOT_ROLES, 0
     columns = _columns(kind, slots, roles, "minor")
 
@@ -96,6 +98,7 @@ class SecondDotRoles(_Roles):
 class ReshapeRoles(_Roles):
     """Whether a reshape's minor-most dimensions are kept, split or merged by it."""
 
+    tier = Tier.FULL
     kind, slots, roles, place = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, 0
     columns = _columns(kind, slots, roles, "minor")
 

@@ -64,6 +64,7 @@ def _bins() -> dict[str, str]:
 class MinorSizes(LayoutBlock):
     """Minor-most sizes in bins, by nodes and by bytes: what runs along the 128 lanes."""
 
+    tier = Tier.FULL
     columns = _bins()
 
     def prepare(self, context: LayoutContext, sums: Sums) -> Asked:

@@ -37,6 +37,8 @@ from pipelines.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
+#: What the libraries behind numpy's matrix product read when they are loaded.
+_MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 @dataclass
@@ -161,7 +163,7 @@ def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dic
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(processes, context, initializer=_start_worker)
     try:
-        with _interrupts_held_back():
+        with _interrupts_held_back(), _one_thread_each():
             futures = {pool.submit(_build_one, job): job.file for job in work}
         for future in as_completed(futures):
             yield futures[future], future.result()
@@ -185,6 +187,21 @@ def _interrupts_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes that start now multiply matrices on one thread: there is one of them for each core already."""
+    before = {name: os.environ.get(name) for name in _MATRIX_THREADS}
+    os.environ.update(dict.fromkeys(_MATRIX_THREADS, "1"))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _start_worker() -> None:
