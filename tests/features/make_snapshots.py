@@ -23,6 +23,8 @@ FOLDER = Path(__file__).parent / "snapshots"
 PLACES = {
     "layout_train": "layout/xla/random/train/openai_v0_rnn_optimized",
     "layout_valid": "layout/xla/random/valid/unet_3d.4x4.bf16",
+    "layout_alexnet": "layout/xla/default/train/alexnet_train_batch_32",
+    "layout_attention": "layout/nlp/random/test/23559853d9702baaaacbb0c83fd32266",
     "tile_train": "tile/xla/train/alexnet_train_batch_32_4ae805e53b8d2b8a",
     "tile_test": "tile/xla/test/0abaea94d7b0a1c1f1b0bd23b73ce38c",
 }
