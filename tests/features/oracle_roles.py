@@ -49,16 +49,12 @@ def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> tuple[list[str], list[st
     """Roles of the output's, left and right dimensions."""
     batch, rows, _ = dot_split(out, left, right)
     of_output = ["batch"] * batch + ["rows"] * rows + ["contracted"] * (len(out) - batch - rows)
-    found = []
-    for operand, own in ((left, out[batch : batch + rows]), (right, out[batch + rows :])):
-        roles = ["contracted"] * len(operand)
-        _give("batch", out[:batch], operand, roles, range(len(operand)))
-        if operand is left:
-            _give("rows", own, operand, roles, range(len(operand)))
-        else:
-            _give("rows", own[::-1], operand, roles, range(len(operand) - 1, -1, -1))
-        found.append(roles)
-    return of_output, found[0], found[1]
+    of_left, of_right = ["contracted"] * len(left), ["contracted"] * len(right)
+    _give("batch", out[:batch], left, of_left, range(len(left)))
+    _give("rows", out[batch : batch + rows], left, of_left, range(len(left)))
+    _give("batch", out[:batch], right, of_right, range(len(right)))
+    _give("rows", out[batch + rows :][::-1], right, of_right, range(len(right) - 1, -1, -1))
+    return of_output, of_left, of_right
 
 
 def _give(role: str, sizes: Sizes, operand: Sizes, roles: list[str], order: range) -> None:

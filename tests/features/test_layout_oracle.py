@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from features.assemble import assemble
+from features.assemble import GraphFeatures, assemble
 from features.layout import LayoutContext
 from tests.features.helpers import SAMPLE, by_name, layout_of, load, shared_shape_graphs
 from tests.features.oracle_copies import Copies
@@ -30,11 +31,19 @@ def assert_columns(found: dict[str, object], expected: dict[str, object]) -> Non
         np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def compare(arrays: Arrays) -> None:
-    """All columns of one graph."""
+def both(arrays: Arrays) -> tuple[LayoutOracle, GraphFeatures]:
+    """The slow reference of a graph, and its columns."""
     graph = layout_of(arrays)
-    oracle = LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist())
-    features = assemble(graph)
+    return LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist()), assemble(graph)
+
+
+@cache
+def program(seed: int) -> tuple[LayoutOracle, GraphFeatures]:
+    return both(fitting_graph(seed))
+
+
+def compare(oracle: LayoutOracle, features: GraphFeatures) -> None:
+    """All columns of one graph."""
     assert features.rows.shape[0] == len(oracle.distinct)
     assert_columns(by_name(features), oracle.config_columns())
     assert_columns(features.graph_columns, oracle.graph_columns())
@@ -43,31 +52,29 @@ def compare(arrays: Arrays) -> None:
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))
 def test_programs_that_make_sense(first):
     for seed in range(first, first + 20):
-        compare(fitting_graph(seed))
+        compare(*program(seed))
 
 
 @given(arrays=shared_shape_graphs())
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_graphs_that_hand_shapes_on(arrays):
-    compare(arrays)
+    compare(*both(arrays))
 
 
 @given(arrays=shared_shape_graphs(min_configurable=5, max_nodes=12))
-@settings(max_examples=25)
+@settings(max_examples=20)
 def test_graphs_with_many_configurable_nodes(arrays):
-    compare(arrays)
+    compare(*both(arrays))
 
 
 @given(arrays=layout_graphs(relabel=True))
-@settings(max_examples=25)
+@settings(max_examples=20)
 def test_graphs_of_unrelated_shapes(arrays):
-    compare(arrays)
+    compare(*both(arrays))
 
 
-def cases(arrays: Arrays) -> Iterator[str]:
+def cases(oracle: LayoutOracle) -> Iterator[str]:
     """What a graph has in it that a column could get wrong."""
-    graph = layout_of(arrays)
-    oracle = LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist())
     copies = Copies(oracle)
     for pair in copies.pairs:
         yield f"pair {min(3, pair.distance)} apart" + ("" if pair.straight else ", turned")
@@ -128,7 +135,7 @@ STILL = (
 
 def test_the_programs_move_nearly_every_column():
     """Else the references would agree on zeros."""
-    found = [assemble(layout_of(fitting_graph(seed))) for seed in range(SEEDS)]
+    found = [program(seed)[1] for seed in range(SEEDS)]
     moves = np.any([(features.rows != 0).any(axis=0) for features in found], axis=0)
     still = [name for name, some in zip(found[0].config_columns, moves, strict=True) if not some]
     assert [name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)] == []
@@ -136,7 +143,7 @@ def test_the_programs_move_nearly_every_column():
 
 
 def test_the_programs_reach_what_they_are_for():
-    seen = Counter(case for seed in range(SEEDS) for case in set(cases(fitting_graph(seed))))
+    seen = Counter(case for seed in range(SEEDS) for case in set(cases(program(seed)[0])))
     wanted = {
         *(f"pair {far} apart" for far in (1, 2, 3)),
         *(f"pair {far} apart, turned" for far in (2, 3)),
@@ -155,15 +162,12 @@ def test_the_programs_reach_what_they_are_for():
 
 @pytest.mark.parametrize("place", FILES)
 def test_files_of_the_sample(place):
-    compare(load(SAMPLE / "layout" / "cpu" / f"{place}.npz"))
+    compare(*both(load(SAMPLE / "layout" / "cpu" / f"{place}.npz")))
 
 
 def test_every_column_has_an_oracle():
     """A column without an independent reference is a column nobody checked."""
-    arrays = layout_arrays()
-    graph = layout_of(arrays)
-    features = assemble(graph)
-    oracle = LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist())
+    oracle, features = both(layout_arrays())
     assert set(oracle.config_columns()) == set(features.config_columns)
     assert set(oracle.graph_columns()) == set(features.graph_columns)
 

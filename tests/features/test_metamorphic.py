@@ -93,7 +93,7 @@ def assert_same(found: GraphFeatures, expected: GraphFeatures) -> None:
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_numbering_of_nodes_does_not_matter(arrays, data):
     priority = data.draw(st.permutations(range(len(arrays["node_feat"]))))
     renamed = relabelled(arrays, numbering(arrays, priority))
@@ -101,7 +101,7 @@ def test_numbering_of_nodes_does_not_matter(arrays, data):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_nodes_need_not_be_in_topological_order(arrays, data):
     renamed = relabelled(arrays, data.draw(st.permutations(range(len(arrays["node_feat"])))))
     assert_same(assemble(layout_of(renamed)), assemble(layout_of(arrays)))
@@ -153,7 +153,7 @@ def assert_close(found: GraphFeatures, expected: GraphFeatures, *but: str) -> No
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=2), fitting_graphs()), data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_order_of_configurable_nodes_does_not_matter(arrays, data):
     order = data.draw(st.permutations(range(len(arrays["node_config_ids"]))))
     assume(len(order))
@@ -161,7 +161,7 @@ def test_order_of_configurable_nodes_does_not_matter(arrays, data):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_order_of_edges_matters_among_the_operands_of_one_node_only(arrays, data):
     edges = arrays["edge_index"]
     assume(len(edges) > 1)
@@ -174,7 +174,7 @@ def test_order_of_edges_matters_among_the_operands_of_one_node_only(arrays, data
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=1), fitting_graphs(), kernel_graphs()), data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=60)
 def test_permuted_configurations_give_permuted_rows(arrays, data):
     order = np.array(data.draw(st.permutations(range(len(arrays["config_runtime"])))))
     moved = of_configs(arrays, order)
@@ -186,7 +186,7 @@ def test_permuted_configurations_give_permuted_rows(arrays, data):
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=1), fitting_graphs(), kernel_graphs()), data=st.data())
-@settings(max_examples=50)
+@settings(max_examples=40)
 def test_a_configuration_measured_again_changes_nothing(arrays, data):
     """Not even the columns about the candidates: those are the distinct configurations."""
     configs = len(arrays["config_runtime"])
@@ -198,7 +198,7 @@ def test_a_configuration_measured_again_changes_nothing(arrays, data):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_only_transductive_columns_of_a_layout_know_the_other_candidates(arrays, data):
     """As long as the other candidates tell nothing new about which operand a layout speaks of."""
     first, _ = distinct(arrays)
@@ -272,7 +272,7 @@ ABOUT_SET = (
 def test_what_a_layout_leaves_out_is_the_default(unset_too):
     """Written in full, a layout gives the same numbers; written where it was unset, it counts as set."""
     but, compared = ABOUT_SET if unset_too else (), 0
-    for seed in range(60):
+    for seed in range(50):
         arrays = fitting_graph(seed)
         full = completed(arrays, unset_too=unset_too)
         if not same_slots(arrays, full) or np.array_equal(arrays["node_config_feat"], full["node_config_feat"]):
@@ -377,7 +377,7 @@ def undeclared(moved: set[str], declared: tuple[str, ...]) -> list[str]:
     arrays=st.one_of(shared_shape_graphs(min_configurable=1), fitting_graphs()),
     dims=st.sampled_from(((), (7,), (8, 128), (3, 5, 2))),
 )
-@settings(max_examples=40)
+@settings(max_examples=30)
 def test_a_parameter_that_nothing_uses_moves_few_columns_of_a_layout_graph(arrays, dims):
     moved = moved_columns(arrays, Node("parameter", dims))
     assert undeclared(moved, MOVED_IN_A_LAYOUT_GRAPH + ROUNDED) == []
@@ -418,7 +418,7 @@ def assert_numbers(features: GraphFeatures) -> None:
 
 
 @given(arrays=st.one_of(shared_shape_graphs(), layout_graphs(), kernel_graphs(), tile_graphs()))
-@settings(max_examples=80)
+@settings(max_examples=60)
 def test_all_numbers_are_finite(arrays):
     assert_numbers(assemble(graph_of(arrays)))
 

@@ -109,15 +109,31 @@ def test_without_any_layout_set_nothing_is_changed():
                 assert values.tolist() == [0.0], name
 
 
-def test_a_node_type_more_does_not_touch_the_others():
-    """Nodes of one kind that are alike share their types of rows; one of another element type does not."""
-    alike = (
+# Nodes that are alike ---------------------------------------------------------------------------------------
+
+
+def test_nodes_of_one_shape_and_element_type_share_their_types_of_rows():
+    nodes = (
         Node("parameter", (8, 16)),
         Node("tanh", (8, 16), (0,)),
         Node("tanh", (8, 16), (0,)),
         Node("tanh", (8, 16), (0,), element="bf16"),
+        Node("exponential", (8, 16), (0,)),
     )
-    rows = [[layout_row(output=(0, 1))] * 3, [layout_row()] * 3]
-    context = LayoutContext(layout_of(layout_file(alike, (1, 2, 3), rows)))
-    assert context.likeness[0] == context.likeness[1] != context.likeness[2]
-    assert len(context.table.rows) == 6 and len(context.type_node) == 4
+    rows = [[layout_row(output=(0, 1))] * 4, [layout_row()] * 4]
+    context = LayoutContext(layout_of(layout_file(nodes, (1, 2, 3, 4), rows)))
+    assert context.likeness[0] == context.likeness[1] and len(set(context.likeness.tolist())) == 3
+    assert len(context.table.rows) == 8 and len(context.type_node) == 6
+
+
+def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
+    """[4,4,4] with the features last or first: the same layout puts features or a batch along the lanes."""
+    stem = "convolution_dim_numbers"
+    nodes = [Node("parameter", (4, 4, 4)), Node("parameter", (3, 4, 4))]
+    for batch, feature in ((0, 2), (2, 0)):
+        numbers = {f"{stem}_output_batch_dim": batch, f"{stem}_output_feature_dim": feature}
+        nodes.append(Node("convolution", (4, 4, 4), (0, 1), window=(3,), columns=numbers))
+    rows = [[layout_row(output=(2, 1, 0))] * 2]
+    found = by_name(assemble(layout_of(layout_file(nodes, (2, 3), rows))))
+    assert found["roles__convolution_output_feature_minor__share"].tolist() == [0.5]
+    assert found["roles__convolution_output_batch_minor__share"].tolist() == [0.5]

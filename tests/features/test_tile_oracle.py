@@ -30,12 +30,13 @@ def compare(arrays: Arrays) -> TileOracle:
 
 
 @given(arrays=kernel_graphs())
-@settings(max_examples=120)
+@settings(max_examples=80)
 def test_bounds_within_the_extents_of_a_tensor(arrays):
     compare(arrays)
 
 
 @given(arrays=tile_graphs())
+@settings(max_examples=40)
 def test_bounds_of_nothing_in_the_graph(arrays):
     compare(arrays)
 
