@@ -194,7 +194,7 @@ def evaluate(
     json_file: Json = None,
     graphs: Annotated[bool, typer.Option(help="List every graph.")] = True,
 ) -> None:
-    """Score trained models on labelled graphs: per graph, mean and spread."""
+    """Score trained models on labelled graphs: per graph, mean, spread and a bootstrap interval over graphs."""
     from pipelines.evaluate import evaluate as run
 
     place = _built(data_root, workspace)
@@ -439,6 +439,8 @@ def _score_table(collection: str, split: str, metrics: dict[str, Any], graphs: b
         table.add_section()
     table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), style="bold")
     table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
+    for end in ("low", "high"):
+        table.add_row(f"95 % {end}", *(f"{metric[end]:.3f}" for metric in metrics.values()))
     return table
 
 

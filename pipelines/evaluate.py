@@ -27,7 +27,8 @@ class Evaluation:
     """Scores by collection.
 
     Attributes:
-        report: ``{collection: {metric: {mean, std, graphs: {name: value}}}}``.
+        report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
+            `models.metrics.summarise`.
         left_out: collection (or ``collection graph``) -> why it has no score.
         notes: what a reader must know to trust a number.
     """

@@ -160,10 +160,11 @@ def test_scores_are_written_as_promised(job: Job) -> None:
     for collection, metrics in report.items():
         assert set(metrics) >= {"tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score"}
         for values in metrics.values():
-            assert set(values) == {"mean", "std", "graphs"}
+            assert set(values) == {"mean", "std", "low", "high", "graphs"}
             assert list(values["graphs"]) == list(FILES[collection]["valid"])
-    shown = f"{report[LAYOUT]['tau']['mean']:.3f}"
-    assert shown in job.outcomes["evaluate"].out
+    shown = job.outcomes["evaluate"].out
+    assert f"{report[LAYOUT]['tau']['mean']:.3f}" in shown
+    assert re.search(rf"95 % low\s*│\s*{report[LAYOUT]['tau']['low']:.3f}", shown)
 
 
 def test_the_submission_has_every_test_graph(job: Job) -> None:

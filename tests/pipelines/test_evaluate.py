@@ -49,7 +49,7 @@ def test_the_report_has_every_metric_of_every_graph(shared_trained: Path, split:
         assert tuple(metrics) == METRICS
         assert metrics == summarise(by_hand(shared_trained, collection, split))
         for values in metrics.values():
-            assert set(values) == {"mean", "std", "graphs"}
+            assert set(values) == {"mean", "std", "low", "high", "graphs"}
             assert list(values["graphs"]) == list(TREE[collection][split])
     assert (found.split, found.left_out, found.notes) == (split, {}, [])
     assert json.loads(json.dumps(found.report)) == found.report
