@@ -191,6 +191,9 @@ def evaluate(
     official_indices: Annotated[
         Path | None, typer.Option(help="Folder of <source>_<search>.json: judge only the official configurations.")
     ] = None,
+    model_from: Annotated[
+        str | None, typer.Option(help="Score with the model of this collection instead of each one's own.")
+    ] = None,
     json_file: Json = None,
     graphs: Annotated[bool, typer.Option(help="List every graph.")] = True,
 ) -> None:
@@ -200,7 +203,7 @@ def evaluate(
     place = _built(data_root, workspace)
     with _progress() as progress:
         found = run(place, split=split, collections=collection or (), official_indices=official_indices,
-                    progress=progress)  # fmt: skip
+                    model_from=model_from, progress=progress)  # fmt: skip
     for name, metrics in found.report.items():
         _show(_score_table(name, found.split, metrics, graphs))
     _list("left out", [f"{name}: {why}" for name, why in found.left_out.items()])

@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.collection import SPLITS, Collection
+from data.collection import SPLITS, Collection, choose
 from data.errors import CollectionError, ModelError, XlarankError
+from data.family import program_family
 from data.workspace import Workspace
-from features.store import GraphRows, load_split, read_manifest
+from features.store import GraphRows, Manifest, load_split, read_manifest
 from models.bundle import CARD, TrainedModel, load_model
 from models.metrics import judge, summarise
 from pipelines.progress import Progress, Silent
-from pipelines.training_sets import chosen_collections
+from pipelines.training_sets import chosen_collections, trained_collections
 
 FOLDS: Final = "folds"
 
@@ -45,6 +46,7 @@ def evaluate(
     split: str = "valid",
     collections: Sequence[str] = (),
     official_indices: Path | None = None,
+    model_from: str | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score the models of the chosen collections on a split, every configuration of every graph.
@@ -52,18 +54,28 @@ def evaluate(
     ``split`` "folds" reports the out-of-fold scores that `train` kept: families never seen.
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
     graphs are judged on those configurations alone.
+    ``model_from`` names the collection whose model scores all that are chosen, in place of their own.
 
-    Raises `CollectionError` when nothing could be judged; `XlarankError` for an unknown split.
+    Raises `CollectionError` when nothing could be judged; `ModelError` where ``model_from`` has no model, and for
+    a collection asked for by name that the model cannot score (another kind, other columns); `XlarankError` for
+    an unknown split.
     """
     if split not in (*SPLITS, FOLDS):
         raise XlarankError(f"{split!r} is not a split", expected=", ".join((*SPLITS, FOLDS)))
+    if model_from is not None and split == FOLDS:
+        raise XlarankError(
+            "folds are part of a model's own training, so --model-from has none for another collection",
+            expected=f"one of {', '.join(SPLITS)}",
+            do="pass another --split, or leave --model-from out",
+        )
+    borrowed = _borrowed(workspace, model_from) if model_from is not None else None
     progress = progress or Silent()
     found = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     progress.begin(f"evaluating on {split}", len(chosen))
     for collection in chosen:
         try:
-            scores = _evaluate_one(workspace, collection, split, official_indices, found)
+            scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, found)
             if scores:
                 found.report[str(collection)] = summarise(scores)
         except (CollectionError, ModelError) as error:
@@ -81,12 +93,48 @@ def evaluate(
     return found
 
 
-def _evaluate_one(
-    workspace: Workspace, collection: Collection, split: str, indices: Path | None, found: Evaluation
-) -> dict[str, dict[str, float]]:
+def _borrowed(workspace: Workspace, name: str) -> TrainedModel:
+    """The model of another collection."""
+    trained = trained_collections(workspace)
+    if not trained:
+        raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
+    (source,) = choose([name], trained, where=f"the models of {workspace.root}")
+    return load_model(workspace.model(source))
+
+
+def _own(workspace: Workspace, collection: Collection) -> TrainedModel:
     if not (workspace.model(collection) / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
-    model = load_model(workspace.model(collection))
+    return load_model(workspace.model(collection))
+
+
+def _require_fit(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
+    """Raise `ModelError` unless another collection's model can score these rows."""
+    source = model.card.collection
+    if model.card.kind != collection.kind:
+        raise ModelError(
+            f"the model of {source} ranks {model.card.kind} graphs, those of {collection} are "
+            f"{collection.kind} graphs",
+            expected=f"the model of a {collection.kind} collection",
+            do="pass another --model-from",
+        )
+    try:
+        model.require_rows_of(manifest)
+    except ModelError as error:
+        raise ModelError(
+            f"the model of {source} cannot score {collection}: {error.got}", expected=error.expected, do=error.do
+        ) from error
+
+
+def _evaluate_one(
+    workspace: Workspace,
+    collection: Collection,
+    split: str,
+    indices: Path | None,
+    borrowed: TrainedModel | None,
+    found: Evaluation,
+) -> dict[str, dict[str, float]]:
+    model = borrowed or _own(workspace, collection)
     if split == FOLDS:
         if not model.card.folds:
             raise CollectionError(f"{collection} was trained without folds (one program family)")
@@ -94,7 +142,11 @@ def _evaluate_one(
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    model.require_rows_of(manifest)
+    foreign = model.card.collection != str(collection)
+    if foreign:
+        _require_fit(model, collection, manifest)
+    else:
+        model.require_rows_of(manifest)
     learned = {name for names in model.card.trained_on.values() for name in names}
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
     scores: dict[str, dict[str, float]] = {}
@@ -109,7 +161,14 @@ def _evaluate_one(
         else:
             scores[graph.name] = _judge(model, graph, official[graph.name] if official else None)
     seen = sorted(learned & set(scores))
-    if seen and split != "train":
+    if foreign:
+        families = {program_family(name) for name in learned}
+        related = sum(program_family(name) in families for name in scores)
+        found.notes.append(
+            f"{collection}: scored by the model of {model.card.collection}, which learned from {len(seen)} of "
+            f"these {len(scores)} programs (by name) and from the families of {related}"
+        )
+    elif seen and split != "train":
         found.notes.append(
             f"{collection}: the model was trained on {len(seen)} of the {len(scores)} graphs scored here"
         )

@@ -308,6 +308,9 @@ def test_words_that_mean_nothing(job: Job, trained: Path, command: Callable[...,
     refused(command(*build, "--split", "validation"), "'validation' is not a split; expected train, valid, test")
     there = ["--workspace", trained]
     refused(command("evaluate", *there, "--split", "nonsense"), "'nonsense' is not a split")
+    refused(
+        command("evaluate", *there, "-c", LAYOUT, "--model-from", TILE), f"the model of {TILE} ranks tile graphs"
+    )
     refused(command("train", *there, "--model", "forest"), "'forest' is not a model; expected .*lambdarank")
     refused(command("tune", *there, "--model", "forest"), "'forest' is not a model")
     refused(command("tune", *there, "--storage", "nonsense://x"), "storage cannot be opened .*check --storage")

@@ -21,7 +21,18 @@ from models.metrics import METRICS, judge, summarise
 from pipelines.evaluate import Evaluation, evaluate
 from pipelines.train import train
 from tests.graphs import save_npz
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, layout_graph, stored, tile_graph
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    graph_path,
+    layout_graph,
+    stored,
+    tile_graph,
+    write_tree,
+)
 
 
 def run(workspace: Path, **options: Any) -> Evaluation:
@@ -98,6 +109,78 @@ def test_a_note_when_valid_was_learned_from(trained: Path) -> None:
     assert note == f"{LAYOUT}: the model was trained on 2 of the 2 graphs scored here"
     assert run(trained, split="folds").notes == []
     assert run(trained, collections=[TILE]).notes == []
+
+
+# Another collection's model ---------------------------------------------------------------------------------
+
+OTHER = "layout:cpu:default"
+
+
+@pytest.fixture(scope="module")
+def two_searches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Workspace with a second layout collection: one graph of a learned name, one of a learned family, one new."""
+    root, workspace = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("two_work")
+    valid = ("alpha__a", "beta__z", "kappa__a")
+    write_tree(root, {**TREE, OTHER: {"train": ("delta__x", "eta__x"), "valid": valid}})
+    build(root, workspace)
+    train(Workspace(workspace), seeds=1, rounds=20, threads=1)
+    return workspace
+
+
+def test_another_collections_model_scores_this_one(two_searches: Path) -> None:
+    found = run(two_searches, collections=[OTHER], model_from=LAYOUT)
+    model = load_model(Workspace(two_searches).model(Collection.parse(LAYOUT)))
+    expected = {
+        name: judge("layout", model.predict(graph.matrix(), graph.columns)[graph.group], graph.cost, graph.group)
+        for name, graph in stored(two_searches, OTHER, "valid").items()
+    }
+    assert found.report == {OTHER: summarise(expected)}
+    assert found.report != run(two_searches, collections=[OTHER]).report
+    assert found.notes == [
+        f"{OTHER}: scored by the model of {LAYOUT}, which learned from 1 of these 3 programs (by name) "
+        "and from the families of 2"
+    ]
+
+
+def test_it_scores_every_collection_of_its_kind_where_none_is_named(two_searches: Path) -> None:
+    found = run(two_searches, model_from=LAYOUT)
+    assert list(found.report) == [OTHER, LAYOUT]
+    assert found.report[LAYOUT] == run(two_searches, collections=[LAYOUT]).report[LAYOUT]
+    assert len(found.notes) == 1, "its own collection needs no note"
+    assert f"the model of {LAYOUT} ranks layout graphs, those of {TILE} are tile graphs" in found.left_out[TILE]
+
+
+def test_a_collection_without_a_model_of_its_own_can_be_scored(two_searches: Path, tmp_path: Path) -> None:
+    workspace = Path(shutil.copytree(two_searches, tmp_path / "work"))
+    shutil.rmtree(Workspace(workspace).model(Collection.parse(OTHER)))
+    found = run(workspace, collections=[OTHER], model_from=LAYOUT)
+    assert found.report == run(two_searches, collections=[OTHER], model_from=LAYOUT).report
+
+
+def test_a_model_of_another_kind_is_refused(two_searches: Path) -> None:
+    with pytest.raises(
+        ModelError, match=rf"{TILE} ranks tile graphs, those of {OTHER} are layout graphs; expected"
+    ):
+        run(two_searches, collections=[OTHER], model_from=TILE)
+
+
+def test_a_model_of_other_columns_is_refused_with_the_difference(tmp_path: Path, two_searches: Path) -> None:
+    workspace = Path(shutil.copytree(two_searches, tmp_path / "work"))
+    write_tree(tmp_path / "tree", {OTHER: {"valid": ("delta__a",)}})
+    build(tmp_path / "tree", workspace, settings=FeatureSettings(Tier.FAST, candidates=False))
+    with pytest.raises(ModelError, match=rf"the model of {LAYOUT} cannot score {OTHER}: the rows lack \d+ \("):
+        run(workspace, collections=[OTHER], model_from=LAYOUT)
+
+
+def test_model_from_where_it_makes_no_sense(two_searches: Path, built: Path) -> None:
+    with pytest.raises(XlarankError, match="--model-from has none for another collection; expected one of train"):
+        run(two_searches, model_from=LAYOUT, split="folds")
+    with pytest.raises(
+        CollectionError, match=rf"'layout:cpu:randm' is not in the models of .*did you mean {LAYOUT}"
+    ):
+        run(two_searches, model_from="layout:cpu:randm")
+    with pytest.raises(ModelError, match=r"there is no trained model in .*run train first"):
+        run(built, model_from=LAYOUT)
 
 
 # Official configurations ----------------------------------------------------------------------------------
