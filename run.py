@@ -194,6 +194,14 @@ def evaluate(
     model_from: Annotated[
         str | None, typer.Option(help="Score with the model of this collection instead of each one's own.")
     ] = None,
+    folds: Annotated[
+        str,
+        typer.Option(
+            help="With --split folds, what is held out: family (kept by train: how new programs rank) or graph "
+            "(fitted anew while other graphs of its family stay: how variants of known programs rank, higher)."
+        ),
+    ] = "family",
+    threads: Threads = 0,
     json_file: Json = None,
     graphs: Annotated[bool, typer.Option(help="List every graph.")] = True,
 ) -> None:
@@ -203,9 +211,9 @@ def evaluate(
     place = _built(data_root, workspace)
     with _progress() as progress:
         found = run(place, split=split, collections=collection or (), official_indices=official_indices,
-                    model_from=model_from, progress=progress)  # fmt: skip
+                    model_from=model_from, folds=folds, threads=threads, progress=progress)  # fmt: skip
     for name, metrics in found.report.items():
-        _show(_score_table(name, found.split, metrics, graphs))
+        _show(_score_table(name, found.judged, metrics, graphs))
     _list("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
     _list("note", found.notes)
     if json_file is not None:
@@ -428,11 +436,11 @@ def _build(
     _finish(report.broken)
 
 
-def _score_table(collection: str, split: str, metrics: dict[str, Any], graphs: bool) -> Table:
+def _score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Table:
     from rich.table import Table
 
     first = next(iter(metrics.values()))
-    table = Table(title=f"{collection}, {split}: {len(first['graphs'])} graphs", title_justify="left")
+    table = Table(title=f"{collection}, {judged}: {len(first['graphs'])} graphs", title_justify="left")
     table.add_column("graph")
     for metric in metrics:
         table.add_column(metric, justify="right")

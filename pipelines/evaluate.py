@@ -15,12 +15,19 @@ from data.errors import CollectionError, ModelError, XlarankError
 from data.family import program_family
 from data.workspace import Workspace
 from features.store import GraphRows, Manifest, load_split, read_manifest
-from models.bundle import CARD, TrainedModel, load_model
+from models.bundle import CARD, ModelCard, TrainedModel, load_model
+from models.folds import graph_folds
 from models.metrics import judge, summarise
+from models.validation import join_curves, validate_folds
 from pipelines.progress import Progress, Silent
-from pipelines.training_sets import chosen_collections, trained_collections
+from pipelines.training_sets import chosen_collections, trained_collections, training_set
 
 FOLDS: Final = "folds"
+#: What is held out together: the scores of families never seen that `train` kept, or scores of graphs whose
+#: family was learned from.
+HELD_OUT: Final = ("family", "graph")
+#: Leave-graph-out up to this many graphs; more are dealt into as many folds.
+_FOLDS: Final = 10
 
 
 @dataclass
@@ -32,9 +39,11 @@ class Evaluation:
             `models.metrics.summarise`.
         left_out: collection (or ``collection graph``) -> why it has no score.
         notes: what a reader must know to trust a number.
+        judged: what the scores are of, in words.
     """
 
     split: str
+    judged: str
     report: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -47,11 +56,16 @@ def evaluate(
     collections: Sequence[str] = (),
     official_indices: Path | None = None,
     model_from: str | None = None,
+    folds: str = "family",
+    threads: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score the models of the chosen collections on a split, every configuration of every graph.
 
-    ``split`` "folds" reports the out-of-fold scores that `train` kept: families never seen.
+    ``split`` "folds" reports out-of-fold scores. With ``folds`` "family" these are the ones that `train` kept,
+    each graph by a model that never saw its family. With "graph" a graph is held out while others of its family
+    stay: boosters with the model's parameters and rounds are fitted anew (nothing is written), on ``threads``
+    threads, and the scores say how well variants of *known* programs are ranked, not new ones.
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
     graphs are judged on those configurations alone.
     ``model_from`` names the collection whose model scores all that are chosen, in place of their own.
@@ -68,14 +82,23 @@ def evaluate(
             expected=f"one of {', '.join(SPLITS)}",
             do="pass another --split, or leave --model-from out",
         )
+    if folds not in HELD_OUT:
+        raise XlarankError(f"--folds is {folds!r}", expected=" or ".join(HELD_OUT))
+    if folds != "family" and split != FOLDS:
+        raise XlarankError(
+            f"--folds {folds} with --split {split}", expected="--split folds", do="leave --folds out, or pass that"
+        )
     borrowed = _borrowed(workspace, model_from) if model_from is not None else None
     progress = progress or Silent()
-    found = Evaluation(split)
+    found = Evaluation(split, _judged(split, folds))
     chosen = chosen_collections(workspace, collections)
     progress.begin(f"evaluating on {split}", len(chosen))
     for collection in chosen:
         try:
-            scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, found)
+            if split == FOLDS:
+                scores = _out_of_fold(workspace, collection, folds, threads, found)
+            else:
+                scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, found)
             if scores:
                 found.report[str(collection)] = summarise(scores)
         except (CollectionError, ModelError) as error:
@@ -91,6 +114,59 @@ def evaluate(
             + "; ".join(f"{name}: {why}" for name, why in found.left_out.items())
         )
     return found
+
+
+def _judged(split: str, folds: str) -> str:
+    if split != FOLDS:
+        return split
+    return "out of fold, families never seen" if folds == "family" else "out of fold, families seen (same-family)"
+
+
+def _out_of_fold(
+    workspace: Workspace, collection: Collection, folds: str, threads: int, found: Evaluation
+) -> dict[str, dict[str, float]]:
+    card = _own(workspace, collection).card
+    if folds == "graph":
+        return _same_family(workspace, collection, card, threads, found)
+    if not card.folds:
+        raise CollectionError(f"{collection} was trained without folds (one program family)")
+    return card.folds
+
+
+def _same_family(
+    workspace: Workspace, collection: Collection, card: ModelCard, threads: int, found: Evaluation
+) -> dict[str, dict[str, float]]:
+    """Scores of graphs by boosters that learned from others of their family, at the rounds of the model."""
+    splits = [split for names in card.trained_on for split in names.split("+")]
+    data = training_set(workspace, collection, splits)
+    load_model(workspace.model(collection)).require_rows_of(data.manifest)
+    if data.data.names != [name for names in card.trained_on.values() for name in names]:
+        raise ModelError(
+            f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
+        )
+    held = graph_folds(data.data.families, _FOLDS)
+    if not held:
+        raise CollectionError(
+            f"no two of the {data.data.groups} graphs of {collection} are of one family",
+            expected="a graph to hold out whose family stays",
+            do="leave --folds out",
+        )
+    parts = validate_folds(
+        collection.kind, data.graphs, data.data, held, card.model, card.params, rounds=card.rounds, seed=0,
+        threads=threads,
+    )  # fmt: skip
+    scores = join_curves(list(parts)).at(-1)
+    for name in data.data.names:
+        if name not in scores:
+            found.left_out[f"{collection} {name}"] = "no other graph is of its family"
+    note = (
+        f"{collection}: other graphs of each one's family were learned from, so this is no score for new programs"
+    )
+    if card.folds:
+        apart = np.mean([card.folds[name]["score"] for name in scores])
+        note += f" (these {len(scores)} graphs without their family: score {apart:.3f})"
+    found.notes.append(note)
+    return {name: scores[name] for name in data.data.names if name in scores}
 
 
 def _borrowed(workspace: Workspace, name: str) -> TrainedModel:
@@ -135,10 +211,6 @@ def _evaluate_one(
     found: Evaluation,
 ) -> dict[str, dict[str, float]]:
     model = borrowed or _own(workspace, collection)
-    if split == FOLDS:
-        if not model.card.folds:
-            raise CollectionError(f"{collection} was trained without folds (one program family)")
-        return model.card.folds
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")

@@ -17,9 +17,12 @@ from data.workspace import Workspace
 from features.assemble import FeatureSettings
 from features.block import Tier
 from models.bundle import load_model
+from models.lambdarank import LambdaRank
 from models.metrics import METRICS, judge, summarise
+from models.validation import validate_fold
 from pipelines.evaluate import Evaluation, evaluate
 from pipelines.train import train
+from pipelines.training_sets import training_set
 from tests.graphs import save_npz
 from tests.pipelines.trees import (
     LAYOUT,
@@ -99,6 +102,65 @@ def test_folds_of_one_family_are_not_there(tree: Path, built: Path) -> None:
     found = run(built, split="folds")
     assert list(found.report) == [LAYOUT]
     assert "without folds" in found.left_out[TILE]
+
+
+def test_graphs_are_held_out_while_their_family_stays(
+    shared_trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[list[str]] = []
+    fit = LambdaRank.fit
+
+    def spy(self: LambdaRank, data: Any, *rest: Any, **named: Any) -> LambdaRank:
+        learned.append(data.names)
+        return fit(self, data, *rest, **named)
+
+    monkeypatch.setattr(LambdaRank, "fit", spy)
+    found = run(shared_trained, split="folds", folds="graph", threads=1)
+    names = list(TREE[LAYOUT]["train"])
+    held = [
+        [name for name in names if name not in fold] for fold in learned if names[1] in fold or names[0] in fold
+    ]
+    assert held == [["alpha__a"], ["alpha__b"], ["beta__a"], ["beta__b"]]
+    assert found.judged == "out of fold, families seen (same-family)"
+    assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
+    assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
+    apart = load_model(Workspace(shared_trained).model(Collection.parse(LAYOUT))).card.folds
+    mean = np.mean([apart[name]["score"] for name in names[:4]])
+    assert f"these 4 graphs without their family: score {mean:.3f}" in found.notes[0]
+    assert list(found.report[TILE]["tau"]["graphs"]) == ["conv__a", "conv__b"]
+
+
+def test_same_family_scores_are_those_of_the_models_parameters_and_rounds(shared_trained: Path) -> None:
+    found = run(shared_trained, split="folds", folds="graph", collections=[TILE], threads=1)
+    card = load_model(Workspace(shared_trained).model(Collection.parse(TILE))).card
+    data = training_set(Workspace(shared_trained), Collection.parse(TILE))
+    held = [data.data.names.index("conv__b")]
+    curves = validate_fold(
+        "tile", data.graphs, data.data, held, card.model, card.params, rounds=card.rounds, seed=0, threads=1
+    )
+    assert found.report[TILE]["score"]["graphs"]["conv__b"] == curves.at(-1)["conv__b"]["score"]
+
+
+def test_same_family_scores_use_what_the_model_learned_from(tree: Path, trained: Path) -> None:
+    train(Workspace(trained), collections=[LAYOUT], with_valid=True, seeds=1, rounds=5, threads=1)
+    found = run(trained, split="folds", folds="graph", collections=[LAYOUT], threads=1)
+    assert list(found.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
+    graph_path(tree, LAYOUT, "train", "beta__b").unlink()
+    build(tree, trained)
+    with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
+        run(trained, split="folds", folds="graph", collections=[LAYOUT])
+
+
+def test_folds_by_graph_where_they_make_no_sense(tree: Path, trained: Path) -> None:
+    with pytest.raises(XlarankError, match="--folds is 'program'; expected family or graph"):
+        run(trained, split="folds", folds="program")
+    with pytest.raises(XlarankError, match="--folds graph with --split valid; expected --split folds"):
+        run(trained, folds="graph")
+    graph_path(tree, TILE, "train", "conv__b").unlink()
+    build(tree, trained)
+    train(Workspace(trained), collections=[TILE], seeds=1, rounds=3, threads=1)
+    with pytest.raises(CollectionError, match=r"no two of the 3 graphs of tile:cpu are of one family"):
+        run(trained, split="folds", folds="graph", collections=[TILE])
 
 
 def test_a_note_when_valid_was_learned_from(trained: Path) -> None:
