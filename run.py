@@ -45,6 +45,12 @@ Model = Annotated[
     str,
     typer.Option(help="Ranker: lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)."),
 ]
+Select = Annotated[
+    str,
+    typer.Option(
+        help="Choose by the mean over graphs, or robust: the mean less a quarter of the standard deviation."
+    ),
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
 WORK = Path("work")
 
@@ -108,6 +114,7 @@ def tune(
     ] = None,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds per collection.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Most boosting rounds.")] = 300,
+    select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
 ) -> None:
@@ -118,7 +125,7 @@ def tune(
     with _progress() as progress:
         results = run(
             place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, seed=seed, threads=threads, progress=progress,
+            rounds=rounds, select=select, seed=seed, threads=threads, progress=progress,
         )  # fmt: skip
     table = _table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "best parameters", ">s"
@@ -150,6 +157,7 @@ def train(
         bool, typer.Option("--with-valid", help="Also learn from valid, before a submission.")
     ] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Most boosting rounds; folds choose the number.")] = 300,
+    select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
 ) -> None:
@@ -160,7 +168,7 @@ def train(
     with _progress() as progress:
         results = run(
             place, collections=collection or (), model=model, seeds=seeds, with_valid=with_valid, rounds=rounds,
-            seed=seed, threads=threads, progress=progress,
+            select=select, seed=seed, threads=threads, progress=progress,
         )  # fmt: skip
     table = _table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip

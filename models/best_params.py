@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from data.errors import ModelError
 from data.files import write_json
 from data.graph import Kind
@@ -26,6 +24,7 @@ class BestParams:
         model: name of the ranker.
         params, rounds: of the best trial.
         mean, std: its out-of-fold score over graphs.
+        select: what the choice went by, one of `models.selection.SELECTIONS`.
         graphs: the score of each graph.
         trial: its number in the study.
         folds: families held out together.
@@ -37,6 +36,7 @@ class BestParams:
     rounds: int
     mean: float
     std: float
+    select: str
     graphs: dict[str, float]
     trial: int
     folds: list[list[str]]
@@ -44,18 +44,6 @@ class BestParams:
 
     def save(self, folder: Path) -> None:
         write_json(folder / _FILE, asdict(self))
-
-
-def gain(challenger: dict[str, float], incumbent: dict[str, float]) -> tuple[float, float]:
-    """Mean over graphs of the challenger's score minus the incumbent's, and its standard error (inf for one).
-
-    >>> [round(value, 2) for value in gain({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})]
-    [0.2, 0.1]
-    """
-    difference = np.array([challenger[graph] - incumbent[graph] for graph in incumbent])
-    graphs = len(difference)
-    error = difference.std(ddof=1) / np.sqrt(graphs) if graphs > 1 else np.inf
-    return float(difference.mean()), float(error)
 
 
 def load_best(folder: Path) -> BestParams | None:

@@ -14,6 +14,7 @@ from models.bundle import ModelCard, save_model
 from models.contract import Ranker
 from models.folds import family_folds
 from models.metrics import summarise
+from models.selection import require_selection
 from models.validation import Curves, join_curves, validate_folds
 from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
@@ -58,6 +59,7 @@ def train(
     seeds: int = 3,
     with_valid: bool = False,
     rounds: int = 300,
+    select: str = "mean",
     seed: int = 0,
     threads: int = 0,
     progress: Progress | None = None,
@@ -65,7 +67,8 @@ def train(
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
 
     The number of rounds is the best, at most ``rounds``, of leave-family-out folds with these very
-    parameters; the folds' scores are kept in the model. ``with_valid`` also learns from the valid split
+    parameters; the folds' scores are kept in the model. ``select`` is what it is best by, one of
+    `models.selection.SELECTIONS`. ``with_valid`` also learns from the valid split
     (for a submission: `evaluate` on valid means nothing afterwards).
 
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was
@@ -75,6 +78,7 @@ def train(
         raise XlarankError(f"--seeds is {seeds}", expected="1 or more")
     if rounds < 1:
         raise XlarankError(f"--rounds is {rounds}", expected="1 or more")
+    require_selection(select)
     ranker_class(model)
     workspace.require_writable()
     progress = progress or Silent()
@@ -87,7 +91,7 @@ def train(
                 raise
             results.append(TrainResult(str(collection), skipped=str(error)))
             continue
-        job = _Training(workspace, data, model, seeds, with_valid, rounds, seed, threads)
+        job = _Training(workspace, data, model, seeds, with_valid, rounds, select, seed, threads)
         results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -104,6 +108,7 @@ class _Training:
     seeds: int
     with_valid: bool
     rounds: int
+    select: str
     seed: int
     threads: int
 
@@ -120,7 +125,7 @@ class _Training:
                 rounds, chosen_by = min(_DEFAULT_ROUNDS, self.rounds), "default (one family, no folds)"
                 scores: dict[str, dict[str, float]] = {}
             else:
-                stage = curves.best_stage()
+                stage = curves.best_stage(self.select)
                 rounds, chosen_by = curves.rounds[stage], f"{len(folds)} folds by family"
                 scores = curves.at(stage)
             rankers: list[Ranker] = []
@@ -148,6 +153,7 @@ class _Training:
             columns=self.data.data.columns,
             trained_on={"train+valid" if self.with_valid else "train": self.data.data.names},
             folds=scores,
+            select=self.select,
         )
         save_model(self.workspace.model(self.data.collection), card, rankers)
         return TrainResult(

@@ -16,8 +16,9 @@ from data.errors import CollectionError, WorkspaceError, XlarankError
 from data.files import whole_file
 from data.graph import Kind
 from data.workspace import Workspace
-from models.best_params import BestParams, gain
+from models.best_params import BestParams
 from models.folds import family_folds
+from models.selection import gain, require_selection
 from models.validation import join_curves, validate_folds
 from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
@@ -66,6 +67,7 @@ def tune(
     storage: str | None = None,
     timeout: float | None = None,
     rounds: int = 300,
+    select: str = "mean",
     seed: int = 0,
     threads: int = 0,
     progress: Progress | None = None,
@@ -73,7 +75,9 @@ def tune(
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
     The objective is the mean score over graphs, each judged by a model that never saw its family, at the
-    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. A study
+    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. With
+    ``select`` "robust" it is that mean minus a quarter of the spread (`models.selection`), in a study of its
+    own. A study
     lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped.
     ``timeout`` is in seconds per collection.
 
@@ -85,6 +89,7 @@ def tune(
     """
     if trials < 1:
         raise XlarankError(f"--trials is {trials}", expected="1 or more")
+    require_selection(select)
     ranker_class(model)
     workspace.require_writable()
     progress = progress or Silent()
@@ -104,8 +109,8 @@ def tune(
                 raise
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
-        study = _open_study(workspace, data, model, storage, seed)
-        search = _Search(study, data, folds, model, rounds, seed, threads)
+        study = _open_study(workspace, data, model, select, storage, seed)
+        search = _Search(study, data, folds, model, rounds, select, seed, threads)
         results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -121,6 +126,7 @@ class _Search:
     folds: list[list[int]]
     model: str
     rounds: int
+    select: str
     seed: int
     threads: int
 
@@ -144,22 +150,22 @@ class _Search:
             parts.append(part)
             # Every trial sees the folds in one order, so a running mean compares like with like.
             curves = join_curves(parts)
-            trial.report(float(curves.smooth_score().max()), step)
+            trial.report(float(curves.smooth_score(self.select).max()), step)
             if step + 1 < len(self.folds) and trial.should_prune():
                 found.close()
                 raise optuna.TrialPruned
-        stage = curves.best_stage()
+        stage = curves.best_stage(self.select)
         scores = curves.column("score")[:, stage]
         trial.set_user_attr("rounds", curves.rounds[stage])
         trial.set_user_attr("mean", float(scores.mean()))
         trial.set_user_attr("std", float(scores.std()))
         trial.set_user_attr("params", params)
         trial.set_user_attr("graphs", dict(zip(curves.metrics, map(float, scores), strict=True)))
-        return float(curves.smooth_score()[stage])
+        return float(curves.smooth_score(self.select)[stage])
 
 
 def _open_study(
-    workspace: Workspace, data: TrainingSet, model: str, storage: str | None, seed: int
+    workspace: Workspace, data: TrainingSet, model: str, select: str, storage: str | None, seed: int
 ) -> optuna.Study:
     import optuna
     from optuna.storages import JournalStorage
@@ -168,9 +174,10 @@ def _open_study(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("optuna").setLevel(logging.ERROR)
     folder = workspace.study(data.collection)
-    # A study is about one set of rows: other columns or graphs are another study, in the same storage.
+    # A study is about one ranker, one way to choose and one set of rows: others are studies of their own, in the
+    # same storage.
     labels = zlib.crc32(repr((data.data.names, data.data.indptr.tolist())).encode() + data.data.cost.tobytes())
-    name = f"{data.collection}/{model}/{data.manifest.recipe.code_hash}/{labels:08x}"
+    name = f"{data.collection}/{model}/{select}/{data.manifest.recipe.code_hash}/{labels:08x}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _mend(folder / "journal.log")
@@ -293,7 +300,7 @@ def _chosen(search: _Search) -> tuple[optuna.trial.FrozenTrial, str] | None:
     defaults = next((trial for trial in complete if trial.params == known), None)
     if defaults is None or defaults.number == best.number:
         return best, ""
-    mean, error = gain(best.user_attrs["graphs"], defaults.user_attrs["graphs"])
+    mean, error = gain(best.user_attrs["graphs"], defaults.user_attrs["graphs"], search.select)
     if mean > _ERRORS * error:
         return best, ""
     return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
@@ -311,6 +318,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         rounds=best.user_attrs["rounds"],
         mean=best.user_attrs["mean"],
         std=best.user_attrs["std"],
+        select=search.select,
         graphs=best.user_attrs["graphs"],
         trial=best.number,
         folds=[sorted({search.data.data.families[g] for g in held}) for held in search.folds],

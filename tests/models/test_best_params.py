@@ -19,6 +19,7 @@ BEST = BestParams(
     rounds=75,
     mean=0.5,
     std=0.25,
+    select="robust",
     graphs={"cnn__a": 0.25, "mlp__a": 0.75},
     trial=3,
     folds=[["cnn"], ["mlp"]],

@@ -66,7 +66,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def save_best(workspace: Path, collection: str = TILE, **changes: Any) -> None:
     values: dict[str, Any] = {
         "model": "lambdarank", "params": {"learning_rate": 0.125, "labels": "log"}, "rounds": 7, "mean": 0.5,
-        "std": 0.1, "graphs": {}, "trial": 0, "folds": [], "code_hash": "",
+        "std": 0.1, "select": "mean", "graphs": {}, "trial": 0, "folds": [], "code_hash": "",
     }  # fmt: skip
     BestParams(**{**values, **changes}).save(Workspace(workspace).study(Collection.parse(collection)))
 
@@ -173,6 +173,20 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
     assert result.rounds == model_of(built).card.rounds == 75
     assert result.folds["tau"]["mean"] == 0.5
     assert [fit["rounds"] for fit in fits] == [75]
+
+
+def test_rounds_can_be_chosen_for_an_even_ranking(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conv gains on and on while the others lose: the mean grows, and so does the spread."""
+
+    def apart(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, rounds: int, **named: Any) -> Curves:
+        step = {"conv": (0.5, 0.6, 0.7), "dot": (0.5, 0.42, 0.34), "tanh": (0.5, 0.42, 0.34)}
+        stages = {name: [dict.fromkeys(METRICS, v) for v in step[name.split("__")[0]]] for name in data.names}
+        return Curves([25, 50, rounds], {data.names[g]: stages[data.names[g]] for g in held})
+
+    monkeypatch.setattr("models.validation.validate_fold", apart)
+    (mean,), (robust,) = run(built, rounds=60), run(built, rounds=60, select="robust")
+    assert (mean.rounds, robust.rounds) == (60, 25)
+    assert model_of(built).card.select == "robust"
 
 
 def test_more_families_than_ten_are_dealt_into_ten_folds(tmp_path: Path) -> None:
@@ -323,6 +337,8 @@ def test_bad_requests(built: Path, tmp_path: Path) -> None:
         run(built, rounds=0)
     with pytest.raises(ModelError, match="'forest' is not a model"):
         run(built, model="forest")
+    with pytest.raises(ModelError, match="--select is 'median'; expected mean or robust"):
+        run(built, select="median")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         run(built, collections=["tile:cpv"])
     with pytest.raises(CollectionError, match="holds no collections"):

@@ -303,6 +303,24 @@ def test_graphs_measured_again_are_another_study(tree: Path, built: Path) -> Non
     assert (again.trials, again.fresh) == (1, 1)
 
 
+def test_another_way_to_choose_is_another_study(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def uneven(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, **named: Any) -> Curves:
+        return Curves([10], {data.names[g]: [{"score": float(g)}] for g in held})
+
+    monkeypatch.setattr(FOLD, uneven)
+    run(built, trials=2)
+    (robust,) = run(built, trials=1, select="robust")
+    assert (robust.trials, robust.fresh) == (1, 1)
+    assert run(built, trials=2)[0].fresh == 0
+    best = load_best(study_folder(built))
+    assert best is not None
+    storage = JournalStorage(JournalFileBackend(str(study_folder(built) / "journal.log")))
+    studies = optuna.get_all_study_summaries(storage)
+    values = {study.study_name.split("/")[2]: study.best_trial and study.best_trial.value for study in studies}
+    assert values == pytest.approx({"mean": 1.5, "robust": 1.5 - 0.25 * best.std})
+    assert (best.select, best.mean) == ("mean", 1.5)
+
+
 def test_progress_counts_the_trials_still_to_do(built: Path) -> None:
     run(built, trials=1)
     listener = Listener()
@@ -463,6 +481,8 @@ def test_bad_requests(built: Path, tmp_path: Path) -> None:
         run(built, trials=0)
     with pytest.raises(ModelError, match="'forest' is not a model"):
         run(built, model="forest")
+    with pytest.raises(ModelError, match="--select is 'median'; expected mean or robust"):
+        run(built, select="median")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         run(built, collections=["tile:cpv"])
     with pytest.raises(CollectionError, match="holds no collections"):
