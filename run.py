@@ -151,7 +151,13 @@ def train(
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
-    model: Model = "lambdarank",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A ranker, as in tune, or auto: per collection the one whose out-of-fold score is best, with its "
+            "tuned parameters or else its defaults (as slow as all together)."
+        ),
+    ] = "lambdarank",
     seeds: Annotated[int, typer.Option(min=1, help="Boosters to average.")] = 3,
     with_valid: Annotated[
         bool, typer.Option("--with-valid", help="Also learn from valid, before a submission.")
@@ -183,6 +189,9 @@ def train(
             f"{result.seconds:.0f}",
         )  # fmt: skip
     _show(table)
+    for result in results:
+        if result.why:
+            _say(f"{result.collection}: {result.why}")
     for result in results:
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]

@@ -5,15 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
 
 from data.errors import ModelError
 from data.files import write_json
 from data.graph import Kind
 from models.contract import Params
 from models.zoo import ranker_class
-
-_FILE: Final = "best.json"
 
 
 @dataclass(frozen=True)
@@ -43,17 +40,24 @@ class BestParams:
     code_hash: str
 
     def save(self, folder: Path) -> None:
-        write_json(folder / _FILE, asdict(self))
+        """Write ``best-<model>.json``; those of other rankers stay."""
+        write_json(best_file(folder, self.model), asdict(self))
 
 
-def load_best(folder: Path) -> BestParams | None:
-    """The best parameters of a study, or None where nothing was tuned; raises `ModelError` if broken."""
-    path = folder / _FILE
+def best_file(folder: Path, model: str) -> Path:
+    """Where the best parameters of a ranker lie in the folder of a collection's studies."""
+    return folder / f"best-{model}.json"
+
+
+def load_best(folder: Path, model: str) -> BestParams | None:
+    """The best parameters of a ranker, or None where it was not tuned; raises `ModelError` if broken."""
+    path = best_file(folder, model)
     if not path.exists():
         return None
     try:
         best = BestParams(**json.loads(path.read_text(encoding="utf-8")))
-        ranker_class(best.model)
+        if best.model != model:
+            raise ValueError(f"it is about {best.model!r}")
         return replace(best, params=dict(best.params))
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(
@@ -62,8 +66,20 @@ def load_best(folder: Path) -> BestParams | None:
 
 
 def params_for(folder: Path, model: str, kind: Kind) -> tuple[Params, bool]:
-    """Parameters for a ranker and whether they were tuned: a study about this very ranker, else its defaults."""
-    best, defaults = load_best(folder), ranker_class(model).default_params(kind)
-    if best is None or best.model != model:
-        return defaults, False
-    return {**defaults, **best.params}, True
+    """Parameters for a ranker, and whether any were tuned: those of its own study, else its defaults.
+
+    The members of an ensemble take the parameters of their own studies, where there are any, in place of those
+    that the ensemble was tuned with.
+    """
+    best = load_best(folder, model)
+    params = {**ranker_class(model).default_params(kind), **(best.params if best else {})}
+    members = tuned_members(folder, model, kind)
+    if members:
+        params["members"] = {**params["members"], **members}
+    return params, best is not None or bool(members)
+
+
+def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, Params]:
+    """Parameters of the members of an ensemble that have a study of their own; empty for other rankers."""
+    names = ranker_class(model).default_params(kind).get("members", {})
+    return {name: params for name in names for params, tuned in [params_for(folder, name, kind)] if tuned}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -16,7 +17,8 @@ from data.errors import CollectionError, WorkspaceError, XlarankError
 from data.files import whole_file
 from data.graph import Kind
 from data.workspace import Workspace
-from models.best_params import BestParams
+from models.best_params import BestParams, tuned_members
+from models.contract import Params
 from models.folds import family_folds
 from models.selection import gain, require_selection
 from models.validation import join_curves, validate_folds
@@ -81,8 +83,9 @@ def tune(
     lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped.
     ``timeout`` is in seconds per collection.
 
-    The defaults are the first trial, and they stay where the best trial beats them by less than two
-    standard errors over graphs.
+    Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
+    parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
+    than two standard errors over graphs.
 
     A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be tuned.
@@ -109,8 +112,9 @@ def tune(
                 raise
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
-        study = _open_study(workspace, data, model, select, storage, seed)
-        search = _Search(study, data, folds, model, rounds, select, seed, threads)
+        members = tuned_members(workspace.study(collection), model, collection.kind)
+        study = _open_study(workspace, data, model, members, select, storage, seed)
+        search = _Search(study, data, folds, model, members, rounds, select, seed, threads)
         results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -125,6 +129,7 @@ class _Search:
     data: TrainingSet
     folds: list[list[int]]
     model: str
+    members: dict[str, Params]
     rounds: int
     select: str
     seed: int
@@ -134,6 +139,8 @@ class _Search:
         import optuna
 
         params = ranker_class(self.model).suggest(trial, self.data.collection.kind)
+        if self.members:
+            params["members"] = {**params["members"], **self.members}
         parts = []
         found = validate_folds(
             self.data.collection.kind,
@@ -165,7 +172,13 @@ class _Search:
 
 
 def _open_study(
-    workspace: Workspace, data: TrainingSet, model: str, select: str, storage: str | None, seed: int
+    workspace: Workspace,
+    data: TrainingSet,
+    model: str,
+    members: dict[str, Params],
+    select: str,
+    storage: str | None,
+    seed: int,
 ) -> optuna.Study:
     import optuna
     from optuna.storages import JournalStorage
@@ -174,10 +187,12 @@ def _open_study(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("optuna").setLevel(logging.ERROR)
     folder = workspace.study(data.collection)
-    # A study is about one ranker, one way to choose and one set of rows: others are studies of their own, in the
-    # same storage.
+    # A study is about one ranker (an ensemble: of these members), one way to choose and one set of rows: others are
+    # studies of their own, in the same storage.
     labels = zlib.crc32(repr((data.data.names, data.data.indptr.tolist())).encode() + data.data.cost.tobytes())
     name = f"{data.collection}/{model}/{select}/{data.manifest.recipe.code_hash}/{labels:08x}"
+    if members:
+        name += f"/{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _mend(folder / "journal.log")
@@ -324,7 +339,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         folds=[sorted({search.data.data.families[g] for g in held}) for held in search.folds],
         code_hash=search.data.manifest.recipe.code_hash,
     ).save(folder)
-    with whole_file(folder / "trials.csv") as partial:
+    with whole_file(folder / f"trials-{search.model}.csv") as partial:
         search.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state")).to_csv(
             partial, index=False
         )

@@ -146,7 +146,7 @@ def test_features_lie_in_the_workspace_of_the_current_folder(job: Job) -> None:
 def test_tuned_parameters_reach_the_models(job: Job) -> None:
     for collection in (LAYOUT, TILE):
         place = Path(*collection.split(":"))
-        best = json.loads((job.work / "studies" / place / "best.json").read_text())
+        best = json.loads((job.work / "studies" / place / "best-lambdarank.json").read_text())
         card = json.loads((job.work / "models" / place / "model.json").read_text())
         assert card["tuned"] is True
         assert card["params"] == best["params"]
@@ -607,7 +607,7 @@ def test_ctrl_c_while_workers_start(tmp_path: Path) -> None:
 def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path, command: Callable[..., Outcome]) -> None:
     shutil.copytree(job.work, tmp_path / "work")
     shutil.rmtree(tmp_path / "work" / "studies")
-    best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best.json"
+    best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best-lambdarank.json"
     process = start("tune", "--trials", "100000", "--rounds", "10", "--threads", "1", "-c", TILE, cwd=tmp_path)
     outcome = interrupt(process, best.exists)
     assert outcome.code == 130

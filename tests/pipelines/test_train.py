@@ -230,9 +230,86 @@ def test_parameters_of_another_collection_are_not_used(built: Path, fits: list[d
 def test_a_damaged_study_is_named(built: Path) -> None:
     folder = Workspace(built).study(Collection.parse(TILE))
     folder.mkdir(parents=True)
-    (folder / "best.json").write_text("{")
-    with pytest.raises(XlarankError, match=r"best\.json cannot be read"):
+    (folder / "best-lambdarank.json").write_text("{")
+    with pytest.raises(XlarankError, match=r"best-lambdarank\.json cannot be read"):
         run(built)
+
+
+# The ranker of the best score ------------------------------------------------------------------------------
+
+
+def scored(scores: dict[str, float]) -> Callable[..., Curves]:
+    """A stand-in for `validate_fold`: a score for each ranker, a little apart from graph to graph."""
+
+    def validate(
+        kind: str, graphs: Any, data: Any, held: list[int], model: str, params: Any, *, rounds: int, **rest: Any
+    ) -> Curves:
+        found = {data.names[g]: [dict.fromkeys(METRICS, scores[model] + g / 100)] for g in held}
+        return Curves([rounds], found)
+
+    return validate
+
+
+def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = {**dict.fromkeys(RANKERS, 0.1), "rankreg": 0.4, "ranknet": 0.3}
+    monkeypatch.setattr("models.validation.validate_fold", scored(scores))
+    save_best(built, model="ranknet", params={"pairs": 3})
+    listener = Listener()
+    (result,) = run(built, model="auto", progress=listener)
+    assert (result.model, result.tuned) == ("rankreg", False)
+    assert result.why.startswith("rankreg 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
+    assert result.why.endswith(" out of fold; rankreg leads by 0.100 ± 0.000")
+    assert model_of(built).card.model == "rankreg"
+    assert listener.jobs == [(f"training {TILE}", 3 * len(RANKERS) + 1)]
+    assert len(listener.notes) == 3 * len(RANKERS) + 1
+    assert listener.notes[0].startswith("lambdarank, held out ")
+
+
+def test_auto_uses_tuned_parameters(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.validation.validate_fold", scored({**dict.fromkeys(RANKERS, 0.1), "ranknet": 0.3}))
+    save_best(built, model="ranknet", params={"pairs": 3})
+    (result,) = run(built, model="auto")
+    assert (result.model, result.tuned, model_of(built).card.params["pairs"]) == ("ranknet", True, 3)
+
+
+def test_auto_chooses_for_each_collection(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_kind(kind: str, *rest: Any, **named: Any) -> Curves:
+        best = "rankreg" if kind == "tile" else "ranknet"
+        return scored({**dict.fromkeys(RANKERS, 0.1), best: 0.2})(kind, *rest, **named)
+
+    monkeypatch.setattr("models.validation.validate_fold", by_kind)
+    assert [result.model for result in run(built, collections=[], model="auto")] == ["ranknet", "rankreg"]
+
+
+def test_of_equals_auto_takes_the_default(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.validation.validate_fold", scored(dict.fromkeys(RANKERS, 0.1)))
+    assert run(built, model="auto")[0].model == DEFAULT
+
+
+def test_auto_passes_over_what_cannot_run(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = scored({**dict.fromkeys(RANKERS, 0.1), "rankreg": 0.4})
+
+    def without_xgboost(*rest: Any, **named: Any) -> Curves:
+        if rest[4] in ("xgb-pairwise", "ensemble"):
+            raise ModelError("it needs xgboost", do="install it")
+        return scores(*rest, **named)
+
+    monkeypatch.setattr("models.validation.validate_fold", without_xgboost)
+    (result,) = run(built, model="auto")
+    assert result.model == "rankreg"
+    assert "xgb-pairwise is passed over: it needs xgboost; ensemble is passed over" in result.why
+    with pytest.raises(ModelError, match="it needs xgboost"):
+        run(built, model="xgb-pairwise")
+
+
+def test_auto_with_one_family_is_the_default(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree", {TILE: {"train": ("conv__a", "conv__b")}})
+    build(tmp_path / "tree", tmp_path / "work")
+    (result,) = run(tmp_path / "work", model="auto", rounds=3)
+    assert result.model == DEFAULT
+    assert "one program family" in result.why
 
 
 # With the valid split -------------------------------------------------------------------------------------
