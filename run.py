@@ -143,6 +143,9 @@ def tune(
         )  # fmt: skip
     _show(table)
     _list("note", [f"{result.collection}: {result.note}" for result in results if result.note])
+    for result in results:
+        if result.picture is not None:
+            _say(f"wrote {result.picture}: the course of the study and the importance of its parameters")
     _list("not tuned", [result.skipped for result in results if result.skipped])
 
 

@@ -24,6 +24,7 @@ from models.selection import gain, require_selection
 from models.validation import join_curves, validate_folds
 from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
+from pipelines.study_plot import StudyPicture
 from pipelines.training_sets import TrainingSet, chosen_collections, training_set
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class TuneResult:
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         rounds, params: of the chosen trial.
         note: what to know of the choice.
+        picture: file with the course of the study and the importance of its parameters, an SVG.
         skipped: the reason where nothing was tuned.
     """
 
@@ -57,6 +59,7 @@ class TuneResult:
     params: dict[str, Any] | None = None
     seconds: float = 0.0
     note: str = ""
+    picture: Path | None = None
     skipped: str = ""
 
 
@@ -79,9 +82,8 @@ def tune(
     The objective is the mean score over graphs, each judged by a model that never saw its family, at the
     best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. With
     ``select`` "robust" it is that mean minus a quarter of the spread (`models.selection`), in a study of its
-    own. A study
-    lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped.
-    ``timeout`` is in seconds per collection.
+    own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
+    at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
     Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
     parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
@@ -276,6 +278,7 @@ def _tune_one(
         params=best.user_attrs["params"],
         seconds=time.monotonic() - started,
         note=note,
+        picture=_draw(workspace, search, best.number),
     )
 
 
@@ -304,21 +307,45 @@ def _chosen(search: _Search) -> tuple[optuna.trial.FrozenTrial, str] | None:
     The best of many trials is partly the luckiest, and with few graphs luck is large: the defaults stay
     unless the best beats them, graph by graph, by two standard errors.
     """
-    from optuna.trial import TrialState
-
     try:
         best = search.study.best_trial
     except ValueError:
         return None
-    known = _known(search.model, search.data.collection.kind)
-    complete = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    defaults = next((trial for trial in complete if trial.params == known), None)
+    defaults = _defaults(search)
     if defaults is None or defaults.number == best.number:
         return best, ""
     mean, error = gain(best.user_attrs["graphs"], defaults.user_attrs["graphs"], search.select)
     if mean > _ERRORS * error:
         return best, ""
     return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
+
+
+def _defaults(search: _Search) -> optuna.trial.FrozenTrial | None:
+    """The complete trial of the default parameters."""
+    from optuna.trial import TrialState
+
+    known = _known(search.model, search.data.collection.kind)
+    complete = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return next((trial for trial in complete if trial.params == known), None)
+
+
+def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
+    """Leave a picture of the study among the reports."""
+    collection, robust = search.data.collection, search.select == "robust"
+    defaults = _defaults(search)
+    picture = StudyPicture.of(
+        search.study,
+        f"{collection}: {search.model} on folds of program families",
+        ("Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5")
+        + (", mean less a quarter of the spread" if robust else ", mean over graphs"),
+        chosen=chosen,
+        defaults=defaults.value if defaults is not None else None,
+    )
+    names = ["tune", *collection.parts, search.model, *(["robust"] if robust else [])]
+    path = workspace.reports() / ("-".join(names) + ".svg")
+    with whole_file(path) as partial:
+        partial.write_text(picture.svg(), encoding="utf-8")
+    return path
 
 
 def _write_best(folder: Path, search: _Search) -> None:

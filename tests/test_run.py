@@ -152,6 +152,9 @@ def test_tuned_parameters_reach_the_models(job: Job) -> None:
         assert card["params"] == best["params"]
         assert len(card["seeds"]) == 1
     assert job.outcomes["train"].out.count("lambdarank (tuned)") == 2
+    for name in ("tune-layout-cpu-random-lambdarank.svg", "tune-tile-cpu-lambdarank.svg"):
+        assert (job.work / "reports" / name).exists()
+        assert f"wrote {Path('work/reports') / name}: " in job.outcomes["tune"].out
 
 
 def test_scores_are_written_as_promised(job: Job) -> None:
@@ -674,7 +677,7 @@ def test_ctrl_c_ends_the_program_whatever_a_library_makes_of_it(tmp_path: Path, 
 #: A room may import itself and the rooms before it.
 ROOMS = ("data", "features", "models", "pipelines", "run")
 #: What pipelines share; every other module there is a verb.
-SHARED = ("progress", "training_sets")
+SHARED = ("progress", "study_plot", "training_sets")
 
 
 def sources(room: str) -> list[Path]:

@@ -113,6 +113,18 @@ def test_all_trials_stand_in_a_table(built: Path) -> None:
     assert float(rows[0]["params_learning_rate"]) == LambdaRank.default_params("tile")["learning_rate"]
 
 
+def test_a_picture_of_each_study_lies_among_the_reports(built: Path) -> None:
+    (result,) = run(built, trials=2)
+    (robust,) = run(built, trials=1, select="robust")
+    reports = Workspace(built).reports()
+    assert result.picture == reports / "tune-tile-cpu-lambdarank.svg"
+    assert robust.picture == reports / "tune-tile-cpu-lambdarank-robust.svg"
+    text = result.picture.read_text()
+    assert "1 - slowdown@5, mean over graphs" in text
+    assert text.count("<circle") == 3, "two trials and the ring"
+    assert "mean less a quarter of the spread" in robust.picture.read_text()
+
+
 def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families(built: Path) -> None:
     """The first trial is the defaults: their score is computed here once more, fold by fold."""
     run(built, trials=1, collections=[LAYOUT], rounds=30)
