@@ -45,6 +45,12 @@ Model = Annotated[
     str,
     typer.Option(help="Ranker: lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)."),
 ]
+Select = Annotated[
+    str,
+    typer.Option(
+        help="Choose by the mean over graphs, or robust: the mean less a quarter of the standard deviation."
+    ),
+]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
 WORK = Path("work")
 
@@ -108,6 +114,7 @@ def tune(
     ] = None,
     timeout: Annotated[float | None, typer.Option(min=0, help="Seconds per collection.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Most boosting rounds.")] = 300,
+    select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
 ) -> None:
@@ -118,7 +125,7 @@ def tune(
     with _progress() as progress:
         results = run(
             place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, seed=seed, threads=threads, progress=progress,
+            rounds=rounds, select=select, seed=seed, threads=threads, progress=progress,
         )  # fmt: skip
     table = _table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "best parameters", ">s"
@@ -136,6 +143,9 @@ def tune(
         )  # fmt: skip
     _show(table)
     _list("note", [f"{result.collection}: {result.note}" for result in results if result.note])
+    for result in results:
+        if result.picture is not None:
+            _say(f"wrote {result.picture}: the course of the study and the importance of its parameters")
     _list("not tuned", [result.skipped for result in results if result.skipped])
 
 
@@ -144,12 +154,19 @@ def train(
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
-    model: Model = "lambdarank",
+    model: Annotated[
+        str,
+        typer.Option(
+            help="A ranker, as in tune, or auto: per collection the one whose out-of-fold score is best, with its "
+            "tuned parameters or else its defaults (as slow as all together)."
+        ),
+    ] = "lambdarank",
     seeds: Annotated[int, typer.Option(min=1, help="Boosters to average.")] = 3,
     with_valid: Annotated[
         bool, typer.Option("--with-valid", help="Also learn from valid, before a submission.")
     ] = False,
     rounds: Annotated[int, typer.Option(min=1, help="Most boosting rounds; folds choose the number.")] = 300,
+    select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
 ) -> None:
@@ -160,7 +177,7 @@ def train(
     with _progress() as progress:
         results = run(
             place, collections=collection or (), model=model, seeds=seeds, with_valid=with_valid, rounds=rounds,
-            seed=seed, threads=threads, progress=progress,
+            select=select, seed=seed, threads=threads, progress=progress,
         )  # fmt: skip
     table = _table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
@@ -175,6 +192,9 @@ def train(
             f"{result.seconds:.0f}",
         )  # fmt: skip
     _show(table)
+    for result in results:
+        if result.why:
+            _say(f"{result.collection}: {result.why}")
     for result in results:
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
@@ -191,18 +211,29 @@ def evaluate(
     official_indices: Annotated[
         Path | None, typer.Option(help="Folder of <source>_<search>.json: judge only the official configurations.")
     ] = None,
+    model_from: Annotated[
+        str | None, typer.Option(help="Score with the model of this collection instead of each one's own.")
+    ] = None,
+    folds: Annotated[
+        str,
+        typer.Option(
+            help="With --split folds, what is held out: family (kept by train: how new programs rank) or graph "
+            "(fitted anew while other graphs of its family stay: how variants of known programs rank, higher)."
+        ),
+    ] = "family",
+    threads: Threads = 0,
     json_file: Json = None,
     graphs: Annotated[bool, typer.Option(help="List every graph.")] = True,
 ) -> None:
-    """Score trained models on labelled graphs: per graph, mean and spread."""
+    """Score trained models on labelled graphs: per graph, mean, spread and a bootstrap interval over graphs."""
     from pipelines.evaluate import evaluate as run
 
     place = _built(data_root, workspace)
     with _progress() as progress:
         found = run(place, split=split, collections=collection or (), official_indices=official_indices,
-                    progress=progress)  # fmt: skip
+                    model_from=model_from, folds=folds, threads=threads, progress=progress)  # fmt: skip
     for name, metrics in found.report.items():
-        _show(_score_table(name, found.split, metrics, graphs))
+        _show(_score_table(name, found.judged, metrics, graphs))
     _list("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
     _list("note", found.notes)
     if json_file is not None:
@@ -425,11 +456,11 @@ def _build(
     _finish(report.broken)
 
 
-def _score_table(collection: str, split: str, metrics: dict[str, Any], graphs: bool) -> Table:
+def _score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Table:
     from rich.table import Table
 
     first = next(iter(metrics.values()))
-    table = Table(title=f"{collection}, {split}: {len(first['graphs'])} graphs", title_justify="left")
+    table = Table(title=f"{collection}, {judged}: {len(first['graphs'])} graphs", title_justify="left")
     table.add_column("graph")
     for metric in metrics:
         table.add_column(metric, justify="right")
@@ -439,6 +470,8 @@ def _score_table(collection: str, split: str, metrics: dict[str, Any], graphs: b
         table.add_section()
     table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), style="bold")
     table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
+    for end in ("low", "high"):
+        table.add_row(f"95 % {end}", *(f"{metric[end]:.3f}" for metric in metrics.values()))
     return table
 
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Final
-
-import numpy as np
 
 from data.errors import ModelError
 from data.files import write_json
 from data.graph import Kind
 from models.contract import Params
 from models.zoo import ranker_class
-
-_FILE: Final = "best.json"
 
 
 @dataclass(frozen=True)
@@ -26,6 +21,7 @@ class BestParams:
         model: name of the ranker.
         params, rounds: of the best trial.
         mean, std: its out-of-fold score over graphs.
+        select: what the choice went by, one of `models.selection.SELECTIONS`.
         graphs: the score of each graph.
         trial: its number in the study.
         folds: families held out together.
@@ -37,35 +33,31 @@ class BestParams:
     rounds: int
     mean: float
     std: float
+    select: str
     graphs: dict[str, float]
     trial: int
     folds: list[list[str]]
     code_hash: str
 
     def save(self, folder: Path) -> None:
-        write_json(folder / _FILE, asdict(self))
+        """Write ``best-<model>.json``; those of other rankers stay."""
+        write_json(best_file(folder, self.model), asdict(self))
 
 
-def gain(challenger: dict[str, float], incumbent: dict[str, float]) -> tuple[float, float]:
-    """Mean over graphs of the challenger's score minus the incumbent's, and its standard error (inf for one).
-
-    >>> [round(value, 2) for value in gain({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})]
-    [0.2, 0.1]
-    """
-    difference = np.array([challenger[graph] - incumbent[graph] for graph in incumbent])
-    graphs = len(difference)
-    error = difference.std(ddof=1) / np.sqrt(graphs) if graphs > 1 else np.inf
-    return float(difference.mean()), float(error)
+def best_file(folder: Path, model: str) -> Path:
+    """Where the best parameters of a ranker lie in the folder of a collection's studies."""
+    return folder / f"best-{model}.json"
 
 
-def load_best(folder: Path) -> BestParams | None:
-    """The best parameters of a study, or None where nothing was tuned; raises `ModelError` if broken."""
-    path = folder / _FILE
+def load_best(folder: Path, model: str) -> BestParams | None:
+    """The best parameters of a ranker, or None where it was not tuned; raises `ModelError` if broken."""
+    path = best_file(folder, model)
     if not path.exists():
         return None
     try:
         best = BestParams(**json.loads(path.read_text(encoding="utf-8")))
-        ranker_class(best.model)
+        if best.model != model:
+            raise ValueError(f"it is about {best.model!r}")
         return replace(best, params=dict(best.params))
     except (OSError, ValueError, TypeError) as error:
         raise ModelError(
@@ -74,8 +66,20 @@ def load_best(folder: Path) -> BestParams | None:
 
 
 def params_for(folder: Path, model: str, kind: Kind) -> tuple[Params, bool]:
-    """Parameters for a ranker and whether they were tuned: a study about this very ranker, else its defaults."""
-    best, defaults = load_best(folder), ranker_class(model).default_params(kind)
-    if best is None or best.model != model:
-        return defaults, False
-    return {**defaults, **best.params}, True
+    """Parameters for a ranker, and whether any were tuned: those of its own study, else its defaults.
+
+    The members of an ensemble take the parameters of their own studies, where there are any, in place of those
+    that the ensemble was tuned with.
+    """
+    best = load_best(folder, model)
+    params = {**ranker_class(model).default_params(kind), **(best.params if best else {})}
+    members = tuned_members(folder, model, kind)
+    if members:
+        params["members"] = {**params["members"], **members}
+    return params, best is not None or bool(members)
+
+
+def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, Params]:
+    """Parameters of the members of an ensemble that have a study of their own; empty for other rankers."""
+    names = ranker_class(model).default_params(kind).get("members", {})
+    return {name: params for name in names for params, tuned in [params_for(folder, name, kind)] if tuned}

@@ -38,6 +38,7 @@ class ModelCard:
         model: name of the ranker.
         params, rounds: what it was fitted with.
         tuned: whether the parameters come from a study.
+        select: what the number of rounds was chosen by, one of `models.selection.SELECTIONS`.
         recipe: how its rows were made.
         columns: names of its rows' columns.
         trained_on: graph names by split.
@@ -55,6 +56,7 @@ class ModelCard:
     columns: list[str]
     trained_on: dict[str, list[str]]
     folds: dict[str, dict[str, float]]
+    select: str = "mean"
     versions: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, str] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Folds that never split a program family."""
+"""Which graphs are held out together: whole families, or graphs one by one while their family stays."""
 
 from __future__ import annotations
 
@@ -30,3 +30,24 @@ def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
         folds[lightest].append(family)
         load[lightest] += size
     return [[i for i, family in enumerate(families) if family in held] for held in folds]
+
+
+def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
+    """Graphs held out by each fold while others of their family are learned from.
+
+    With no more graphs than ``most`` each is a fold of its own (leave-graph-out); more are dealt into as many
+    folds of even size, members of one family into different ones. A graph that is alone in its family has
+    nobody that could stay: it is in no fold. The assignment is deterministic.
+
+    >>> graph_folds(["a", "b", "a", "c", "b"], most=10)
+    [[0], [2], [1], [4]]
+    >>> graph_folds(["a", "b", "a", "c", "b"], most=2)
+    [[0, 1], [2, 4]]
+    >>> graph_folds(["a", "b"], most=5)
+    []
+    """
+    sizes = Counter(families)
+    related = [i for i, family in enumerate(families) if sizes[family] > 1]
+    related.sort(key=lambda i: families[i])
+    folds = min(most, len(related))
+    return [related[start::folds] for start in range(folds)]

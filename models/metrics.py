@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy.stats import kendalltau
 
 from data.graph import Kind
+from models.bootstrap import bootstrap_interval
 
 Floats = NDArray[np.float64]
 
@@ -99,13 +100,21 @@ def judge(kind: Kind, score: Floats, cost: Floats, group: NDArray[np.int64] | No
 
 
 def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, object]]:
-    """``{metric: {mean, std, graphs: {name: value}}}`` from ``{graph: {metric: value}}``.
+    """``{metric: {mean, std, low, high, graphs: {name: value}}}`` from ``{graph: {metric: value}}``.
 
-    The standard deviation is that of the graphs (divided by their number).
+    The standard deviation is that of the graphs (divided by their number); low and high are the 95 % interval
+    of the mean by `bootstrap_interval`.
     """
     report: dict[str, dict[str, object]] = {}
     for metric in METRICS:
         graphs = {name: values[metric] for name, values in per_graph.items()}
         column = np.array(list(graphs.values()))
-        report[metric] = {"mean": float(column.mean()), "std": float(column.std()), "graphs": graphs}
+        low, high = bootstrap_interval(column)
+        report[metric] = {
+            "mean": float(column.mean()),
+            "std": float(column.std()),
+            "low": low,
+            "high": high,
+            "graphs": graphs,
+        }
     return report

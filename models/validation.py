@@ -16,6 +16,7 @@ from features.store import GraphRows
 from models.contract import Params
 from models.metrics import judge
 from models.ranking_data import RankingData
+from models.selection import merit
 from models.zoo import ranker_class
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
@@ -38,18 +39,18 @@ class Curves:
         """``(graphs, stages)`` of one metric."""
         return np.array([[stage[metric] for stage in stages] for stages in self.metrics.values()])
 
-    def smooth_score(self) -> NDArray[np.float64]:
-        """``(stages,)`` mean score over graphs, averaged with the stages before and after.
+    def smooth_score(self, how: str = "mean") -> NDArray[np.float64]:
+        """``(stages,)`` `merit` of the scores of all graphs, averaged with the stages before and after.
 
         Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
         """
-        mean = np.pad(self.column("score").mean(axis=0), 1, mode="edge")
-        smooth: NDArray[np.float64] = (mean[:-2] + mean[1:-1] + mean[2:]) / 3
+        found = np.pad(merit(self.column("score"), how), 1, mode="edge")
+        smooth: NDArray[np.float64] = (found[:-2] + found[1:-1] + found[2:]) / 3
         return smooth
 
-    def best_stage(self) -> int:
+    def best_stage(self, how: str = "mean") -> int:
         """The stage of the highest smooth score; the earliest of equals."""
-        return int(np.argmax(self.smooth_score()))
+        return int(np.argmax(self.smooth_score(how)))
 
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         """``{graph: {metric: value}}`` at one stage."""

@@ -10,16 +10,24 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.collection import SPLITS, Collection
+from data.collection import SPLITS, Collection, choose
 from data.errors import CollectionError, ModelError, XlarankError
+from data.family import program_family
 from data.workspace import Workspace
-from features.store import GraphRows, load_split, read_manifest
-from models.bundle import CARD, TrainedModel, load_model
+from features.store import GraphRows, Manifest, load_split, read_manifest
+from models.bundle import CARD, ModelCard, TrainedModel, load_model
+from models.folds import graph_folds
 from models.metrics import judge, summarise
+from models.validation import join_curves, validate_folds
 from pipelines.progress import Progress, Silent
-from pipelines.training_sets import chosen_collections
+from pipelines.training_sets import chosen_collections, trained_collections, training_set
 
 FOLDS: Final = "folds"
+#: What is held out together: the scores of families never seen that `train` kept, or scores of graphs whose
+#: family was learned from.
+HELD_OUT: Final = ("family", "graph")
+#: Leave-graph-out up to this many graphs; more are dealt into as many folds.
+_FOLDS: Final = 10
 
 
 @dataclass
@@ -27,12 +35,15 @@ class Evaluation:
     """Scores by collection.
 
     Attributes:
-        report: ``{collection: {metric: {mean, std, graphs: {name: value}}}}``.
+        report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
+            `models.metrics.summarise`.
         left_out: collection (or ``collection graph``) -> why it has no score.
         notes: what a reader must know to trust a number.
+        judged: what the scores are of, in words.
     """
 
     split: str
+    judged: str
     report: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -44,25 +55,50 @@ def evaluate(
     split: str = "valid",
     collections: Sequence[str] = (),
     official_indices: Path | None = None,
+    model_from: str | None = None,
+    folds: str = "family",
+    threads: int = 0,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Score the models of the chosen collections on a split, every configuration of every graph.
 
-    ``split`` "folds" reports the out-of-fold scores that `train` kept: families never seen.
+    ``split`` "folds" reports out-of-fold scores. With ``folds`` "family" these are the ones that `train` kept,
+    each graph by a model that never saw its family. With "graph" a graph is held out while others of its family
+    stay: boosters with the model's parameters and rounds are fitted anew (nothing is written), on ``threads``
+    threads, and the scores say how well variants of *known* programs are ranked, not new ones.
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
     graphs are judged on those configurations alone.
+    ``model_from`` names the collection whose model scores all that are chosen, in place of their own.
 
-    Raises `CollectionError` when nothing could be judged; `XlarankError` for an unknown split.
+    Raises `CollectionError` when nothing could be judged; `ModelError` where ``model_from`` has no model, and for
+    a collection asked for by name that the model cannot score (another kind, other columns); `XlarankError` for
+    an unknown split.
     """
     if split not in (*SPLITS, FOLDS):
         raise XlarankError(f"{split!r} is not a split", expected=", ".join((*SPLITS, FOLDS)))
+    if model_from is not None and split == FOLDS:
+        raise XlarankError(
+            "folds are part of a model's own training, so --model-from has none for another collection",
+            expected=f"one of {', '.join(SPLITS)}",
+            do="pass another --split, or leave --model-from out",
+        )
+    if folds not in HELD_OUT:
+        raise XlarankError(f"--folds is {folds!r}", expected=" or ".join(HELD_OUT))
+    if folds != "family" and split != FOLDS:
+        raise XlarankError(
+            f"--folds {folds} with --split {split}", expected="--split folds", do="leave --folds out, or pass that"
+        )
+    borrowed = _borrowed(workspace, model_from) if model_from is not None else None
     progress = progress or Silent()
-    found = Evaluation(split)
+    found = Evaluation(split, _judged(split, folds))
     chosen = chosen_collections(workspace, collections)
     progress.begin(f"evaluating on {split}", len(chosen))
     for collection in chosen:
         try:
-            scores = _evaluate_one(workspace, collection, split, official_indices, found)
+            if split == FOLDS:
+                scores = _out_of_fold(workspace, collection, folds, threads, found)
+            else:
+                scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, found)
             if scores:
                 found.report[str(collection)] = summarise(scores)
         except (CollectionError, ModelError) as error:
@@ -80,20 +116,109 @@ def evaluate(
     return found
 
 
-def _evaluate_one(
-    workspace: Workspace, collection: Collection, split: str, indices: Path | None, found: Evaluation
+def _judged(split: str, folds: str) -> str:
+    if split != FOLDS:
+        return split
+    return "out of fold, families never seen" if folds == "family" else "out of fold, families seen (same-family)"
+
+
+def _out_of_fold(
+    workspace: Workspace, collection: Collection, folds: str, threads: int, found: Evaluation
 ) -> dict[str, dict[str, float]]:
+    card = _own(workspace, collection).card
+    if folds == "graph":
+        return _same_family(workspace, collection, card, threads, found)
+    if not card.folds:
+        raise CollectionError(f"{collection} was trained without folds (one program family)")
+    return card.folds
+
+
+def _same_family(
+    workspace: Workspace, collection: Collection, card: ModelCard, threads: int, found: Evaluation
+) -> dict[str, dict[str, float]]:
+    """Scores of graphs by boosters that learned from others of their family, at the rounds of the model."""
+    splits = [split for names in card.trained_on for split in names.split("+")]
+    data = training_set(workspace, collection, splits)
+    load_model(workspace.model(collection)).require_rows_of(data.manifest)
+    if data.data.names != [name for names in card.trained_on.values() for name in names]:
+        raise ModelError(
+            f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
+        )
+    held = graph_folds(data.data.families, _FOLDS)
+    if not held:
+        raise CollectionError(
+            f"no two of the {data.data.groups} graphs of {collection} are of one family",
+            expected="a graph to hold out whose family stays",
+            do="leave --folds out",
+        )
+    parts = validate_folds(
+        collection.kind, data.graphs, data.data, held, card.model, card.params, rounds=card.rounds, seed=0,
+        threads=threads,
+    )  # fmt: skip
+    scores = join_curves(list(parts)).at(-1)
+    for name in data.data.names:
+        if name not in scores:
+            found.left_out[f"{collection} {name}"] = "no other graph is of its family"
+    note = (
+        f"{collection}: other graphs of each one's family were learned from, so this is no score for new programs"
+    )
+    if card.folds:
+        apart = np.mean([card.folds[name]["score"] for name in scores])
+        note += f" (these {len(scores)} graphs without their family: score {apart:.3f})"
+    found.notes.append(note)
+    return {name: scores[name] for name in data.data.names if name in scores}
+
+
+def _borrowed(workspace: Workspace, name: str) -> TrainedModel:
+    """The model of another collection."""
+    trained = trained_collections(workspace)
+    if not trained:
+        raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
+    (source,) = choose([name], trained, where=f"the models of {workspace.root}")
+    return load_model(workspace.model(source))
+
+
+def _own(workspace: Workspace, collection: Collection) -> TrainedModel:
     if not (workspace.model(collection) / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")
-    model = load_model(workspace.model(collection))
-    if split == FOLDS:
-        if not model.card.folds:
-            raise CollectionError(f"{collection} was trained without folds (one program family)")
-        return model.card.folds
+    return load_model(workspace.model(collection))
+
+
+def _require_fit(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
+    """Raise `ModelError` unless another collection's model can score these rows."""
+    source = model.card.collection
+    if model.card.kind != collection.kind:
+        raise ModelError(
+            f"the model of {source} ranks {model.card.kind} graphs, those of {collection} are "
+            f"{collection.kind} graphs",
+            expected=f"the model of a {collection.kind} collection",
+            do="pass another --model-from",
+        )
+    try:
+        model.require_rows_of(manifest)
+    except ModelError as error:
+        raise ModelError(
+            f"the model of {source} cannot score {collection}: {error.got}", expected=error.expected, do=error.do
+        ) from error
+
+
+def _evaluate_one(
+    workspace: Workspace,
+    collection: Collection,
+    split: str,
+    indices: Path | None,
+    borrowed: TrainedModel | None,
+    found: Evaluation,
+) -> dict[str, dict[str, float]]:
+    model = borrowed or _own(workspace, collection)
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    model.require_rows_of(manifest)
+    foreign = model.card.collection != str(collection)
+    if foreign:
+        _require_fit(model, collection, manifest)
+    else:
+        model.require_rows_of(manifest)
     learned = {name for names in model.card.trained_on.values() for name in names}
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
     scores: dict[str, dict[str, float]] = {}
@@ -108,7 +233,14 @@ def _evaluate_one(
         else:
             scores[graph.name] = _judge(model, graph, official[graph.name] if official else None)
     seen = sorted(learned & set(scores))
-    if seen and split != "train":
+    if foreign:
+        families = {program_family(name) for name in learned}
+        related = sum(program_family(name) in families for name in scores)
+        found.notes.append(
+            f"{collection}: scored by the model of {model.card.collection}, which learned from {len(seen)} of "
+            f"these {len(scores)} programs (by name) and from the families of {related}"
+        )
+    elif seen and split != "train":
         found.notes.append(
             f"{collection}: the model was trained on {len(seen)} of the {len(scores)} graphs scored here"
         )

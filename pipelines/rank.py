@@ -15,8 +15,9 @@ from data.graph import Graph, Kind, LayoutGraph, read_graph
 from data.workspace import Workspace
 from features.assemble import assemble
 from features.store import Manifest, rows_from_graph
-from models.bundle import CARD, TrainedModel, load_model
+from models.bundle import TrainedModel, load_model
 from models.metrics import judge, order_of
+from pipelines.training_sets import trained_collections
 
 
 @dataclass(frozen=True)
@@ -130,9 +131,3 @@ def _choose_model(workspace: Workspace, path: Path, kind: Kind, asked: str | Non
             f"{path.name} could be ranked by {len(candidates)} models", expected=names, do="pass --collection"
         )
     return candidates[0]
-
-
-def trained_collections(workspace: Workspace) -> list[Collection]:
-    """Collections that have a model."""
-    root = workspace.root / "models"
-    return sorted(Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}"))

@@ -1,4 +1,4 @@
-"""Rows of a collection for learning, from the workspace."""
+"""What the workspace holds: collections with rows or models, and rows for learning."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from data.collection import Collection, choose
 from data.errors import CollectionError
 from data.workspace import Workspace
 from features.store import GraphRows, Manifest, load_split, read_manifest, stored_collections
+from models.bundle import CARD
 from models.ranking_data import RankingData
 
 
@@ -25,6 +26,12 @@ class TrainingSet:
 def chosen_collections(workspace: Workspace, asked: Sequence[str]) -> list[Collection]:
     """Collections with stored features; raises `CollectionError` for others."""
     return choose(asked, stored_collections(workspace), where=f"the workspace {workspace.root}")
+
+
+def trained_collections(workspace: Workspace) -> list[Collection]:
+    """Collections that have a model in the workspace, sorted."""
+    root = workspace.root / "models"
+    return sorted(Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}"))
 
 
 def training_set(workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)) -> TrainingSet:

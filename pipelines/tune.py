@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import time
@@ -16,11 +17,14 @@ from data.errors import CollectionError, WorkspaceError, XlarankError
 from data.files import whole_file
 from data.graph import Kind
 from data.workspace import Workspace
-from models.best_params import BestParams, gain
+from models.best_params import BestParams, tuned_members
+from models.contract import Params
 from models.folds import family_folds
+from models.selection import gain, require_selection
 from models.validation import join_curves, validate_folds
 from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
+from pipelines.study_plot import StudyPicture
 from pipelines.training_sets import TrainingSet, chosen_collections, training_set
 
 if TYPE_CHECKING:
@@ -41,6 +45,7 @@ class TuneResult:
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         rounds, params: of the chosen trial.
         note: what to know of the choice.
+        picture: file with the course of the study and the importance of its parameters, an SVG.
         skipped: the reason where nothing was tuned.
     """
 
@@ -54,6 +59,7 @@ class TuneResult:
     params: dict[str, Any] | None = None
     seconds: float = 0.0
     note: str = ""
+    picture: Path | None = None
     skipped: str = ""
 
 
@@ -66,6 +72,7 @@ def tune(
     storage: str | None = None,
     timeout: float | None = None,
     rounds: int = 300,
+    select: str = "mean",
     seed: int = 0,
     threads: int = 0,
     progress: Progress | None = None,
@@ -73,18 +80,21 @@ def tune(
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
     The objective is the mean score over graphs, each judged by a model that never saw its family, at the
-    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. A study
-    lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped.
-    ``timeout`` is in seconds per collection.
+    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. With
+    ``select`` "robust" it is that mean minus a quarter of the spread (`models.selection`), in a study of its
+    own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
+    at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
-    The defaults are the first trial, and they stay where the best trial beats them by less than two
-    standard errors over graphs.
+    Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
+    parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
+    than two standard errors over graphs.
 
     A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be tuned.
     """
     if trials < 1:
         raise XlarankError(f"--trials is {trials}", expected="1 or more")
+    require_selection(select)
     ranker_class(model)
     workspace.require_writable()
     progress = progress or Silent()
@@ -104,8 +114,9 @@ def tune(
                 raise
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
-        study = _open_study(workspace, data, model, storage, seed)
-        search = _Search(study, data, folds, model, rounds, seed, threads)
+        members = tuned_members(workspace.study(collection), model, collection.kind)
+        study = _open_study(workspace, data, model, members, select, storage, seed)
+        search = _Search(study, data, folds, model, members, rounds, select, seed, threads)
         results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -120,7 +131,9 @@ class _Search:
     data: TrainingSet
     folds: list[list[int]]
     model: str
+    members: dict[str, Params]
     rounds: int
+    select: str
     seed: int
     threads: int
 
@@ -128,6 +141,8 @@ class _Search:
         import optuna
 
         params = ranker_class(self.model).suggest(trial, self.data.collection.kind)
+        if self.members:
+            params["members"] = {**params["members"], **self.members}
         parts = []
         found = validate_folds(
             self.data.collection.kind,
@@ -144,22 +159,28 @@ class _Search:
             parts.append(part)
             # Every trial sees the folds in one order, so a running mean compares like with like.
             curves = join_curves(parts)
-            trial.report(float(curves.smooth_score().max()), step)
+            trial.report(float(curves.smooth_score(self.select).max()), step)
             if step + 1 < len(self.folds) and trial.should_prune():
                 found.close()
                 raise optuna.TrialPruned
-        stage = curves.best_stage()
+        stage = curves.best_stage(self.select)
         scores = curves.column("score")[:, stage]
         trial.set_user_attr("rounds", curves.rounds[stage])
         trial.set_user_attr("mean", float(scores.mean()))
         trial.set_user_attr("std", float(scores.std()))
         trial.set_user_attr("params", params)
         trial.set_user_attr("graphs", dict(zip(curves.metrics, map(float, scores), strict=True)))
-        return float(curves.smooth_score()[stage])
+        return float(curves.smooth_score(self.select)[stage])
 
 
 def _open_study(
-    workspace: Workspace, data: TrainingSet, model: str, storage: str | None, seed: int
+    workspace: Workspace,
+    data: TrainingSet,
+    model: str,
+    members: dict[str, Params],
+    select: str,
+    storage: str | None,
+    seed: int,
 ) -> optuna.Study:
     import optuna
     from optuna.storages import JournalStorage
@@ -168,9 +189,12 @@ def _open_study(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("optuna").setLevel(logging.ERROR)
     folder = workspace.study(data.collection)
-    # A study is about one set of rows: other columns or graphs are another study, in the same storage.
+    # A study is about one ranker (an ensemble: of these members), one way to choose and one set of rows: others are
+    # studies of their own, in the same storage.
     labels = zlib.crc32(repr((data.data.names, data.data.indptr.tolist())).encode() + data.data.cost.tobytes())
-    name = f"{data.collection}/{model}/{data.manifest.recipe.code_hash}/{labels:08x}"
+    name = f"{data.collection}/{model}/{select}/{data.manifest.recipe.code_hash}/{labels:08x}"
+    if members:
+        name += f"/{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         _mend(folder / "journal.log")
@@ -254,6 +278,7 @@ def _tune_one(
         params=best.user_attrs["params"],
         seconds=time.monotonic() - started,
         note=note,
+        picture=_draw(workspace, search, best.number),
     )
 
 
@@ -282,21 +307,45 @@ def _chosen(search: _Search) -> tuple[optuna.trial.FrozenTrial, str] | None:
     The best of many trials is partly the luckiest, and with few graphs luck is large: the defaults stay
     unless the best beats them, graph by graph, by two standard errors.
     """
-    from optuna.trial import TrialState
-
     try:
         best = search.study.best_trial
     except ValueError:
         return None
-    known = _known(search.model, search.data.collection.kind)
-    complete = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    defaults = next((trial for trial in complete if trial.params == known), None)
+    defaults = _defaults(search)
     if defaults is None or defaults.number == best.number:
         return best, ""
-    mean, error = gain(best.user_attrs["graphs"], defaults.user_attrs["graphs"])
+    mean, error = gain(best.user_attrs["graphs"], defaults.user_attrs["graphs"], search.select)
     if mean > _ERRORS * error:
         return best, ""
     return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
+
+
+def _defaults(search: _Search) -> optuna.trial.FrozenTrial | None:
+    """The complete trial of the default parameters."""
+    from optuna.trial import TrialState
+
+    known = _known(search.model, search.data.collection.kind)
+    complete = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return next((trial for trial in complete if trial.params == known), None)
+
+
+def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
+    """Leave a picture of the study among the reports."""
+    collection, robust = search.data.collection, search.select == "robust"
+    defaults = _defaults(search)
+    picture = StudyPicture.of(
+        search.study,
+        f"{collection}: {search.model} on folds of program families",
+        ("Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5")
+        + (", mean less a quarter of the spread" if robust else ", mean over graphs"),
+        chosen=chosen,
+        defaults=defaults.value if defaults is not None else None,
+    )
+    names = ["tune", *collection.parts, search.model, *(["robust"] if robust else [])]
+    path = workspace.reports() / ("-".join(names) + ".svg")
+    with whole_file(path) as partial:
+        partial.write_text(picture.svg(), encoding="utf-8")
+    return path
 
 
 def _write_best(folder: Path, search: _Search) -> None:
@@ -311,12 +360,13 @@ def _write_best(folder: Path, search: _Search) -> None:
         rounds=best.user_attrs["rounds"],
         mean=best.user_attrs["mean"],
         std=best.user_attrs["std"],
+        select=search.select,
         graphs=best.user_attrs["graphs"],
         trial=best.number,
         folds=[sorted({search.data.data.families[g] for g in held}) for held in search.folds],
         code_hash=search.data.manifest.recipe.code_hash,
     ).save(folder)
-    with whole_file(folder / "trials.csv") as partial:
+    with whole_file(folder / f"trials-{search.model}.csv") as partial:
         search.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state")).to_csv(
             partial, index=False
         )

@@ -146,12 +146,15 @@ def test_features_lie_in_the_workspace_of_the_current_folder(job: Job) -> None:
 def test_tuned_parameters_reach_the_models(job: Job) -> None:
     for collection in (LAYOUT, TILE):
         place = Path(*collection.split(":"))
-        best = json.loads((job.work / "studies" / place / "best.json").read_text())
+        best = json.loads((job.work / "studies" / place / "best-lambdarank.json").read_text())
         card = json.loads((job.work / "models" / place / "model.json").read_text())
         assert card["tuned"] is True
         assert card["params"] == best["params"]
         assert len(card["seeds"]) == 1
     assert job.outcomes["train"].out.count("lambdarank (tuned)") == 2
+    for name in ("tune-layout-cpu-random-lambdarank.svg", "tune-tile-cpu-lambdarank.svg"):
+        assert (job.work / "reports" / name).exists()
+        assert f"wrote {Path('work/reports') / name}: " in job.outcomes["tune"].out
 
 
 def test_scores_are_written_as_promised(job: Job) -> None:
@@ -160,10 +163,11 @@ def test_scores_are_written_as_promised(job: Job) -> None:
     for collection, metrics in report.items():
         assert set(metrics) >= {"tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score"}
         for values in metrics.values():
-            assert set(values) == {"mean", "std", "graphs"}
+            assert set(values) == {"mean", "std", "low", "high", "graphs"}
             assert list(values["graphs"]) == list(FILES[collection]["valid"])
-    shown = f"{report[LAYOUT]['tau']['mean']:.3f}"
-    assert shown in job.outcomes["evaluate"].out
+    shown = job.outcomes["evaluate"].out
+    assert f"{report[LAYOUT]['tau']['mean']:.3f}" in shown
+    assert re.search(rf"95 % low\s*│\s*{report[LAYOUT]['tau']['low']:.3f}", shown)
 
 
 def test_the_submission_has_every_test_graph(job: Job) -> None:
@@ -307,6 +311,9 @@ def test_words_that_mean_nothing(job: Job, trained: Path, command: Callable[...,
     refused(command(*build, "--split", "validation"), "'validation' is not a split; expected train, valid, test")
     there = ["--workspace", trained]
     refused(command("evaluate", *there, "--split", "nonsense"), "'nonsense' is not a split")
+    refused(
+        command("evaluate", *there, "-c", LAYOUT, "--model-from", TILE), f"the model of {TILE} ranks tile graphs"
+    )
     refused(command("train", *there, "--model", "forest"), "'forest' is not a model; expected .*lambdarank")
     refused(command("tune", *there, "--model", "forest"), "'forest' is not a model")
     refused(command("tune", *there, "--storage", "nonsense://x"), "storage cannot be opened .*check --storage")
@@ -603,7 +610,7 @@ def test_ctrl_c_while_workers_start(tmp_path: Path) -> None:
 def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path, command: Callable[..., Outcome]) -> None:
     shutil.copytree(job.work, tmp_path / "work")
     shutil.rmtree(tmp_path / "work" / "studies")
-    best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best.json"
+    best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best-lambdarank.json"
     process = start("tune", "--trials", "100000", "--rounds", "10", "--threads", "1", "-c", TILE, cwd=tmp_path)
     outcome = interrupt(process, best.exists)
     assert outcome.code == 130
@@ -670,7 +677,7 @@ def test_ctrl_c_ends_the_program_whatever_a_library_makes_of_it(tmp_path: Path, 
 #: A room may import itself and the rooms before it.
 ROOMS = ("data", "features", "models", "pipelines", "run")
 #: What pipelines share; every other module there is a verb.
-SHARED = ("progress", "training_sets")
+SHARED = ("progress", "study_plot", "training_sets")
 
 
 def sources(room: str) -> list[Path]:

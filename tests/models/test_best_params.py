@@ -10,6 +10,7 @@ import pytest
 from data.errors import ModelError
 from data.graph import Kind
 from models.best_params import BestParams, load_best, params_for
+from models.ensemble import Ensemble
 from models.lambdarank import LambdaRank
 from models.zoo import RANKERS
 
@@ -19,6 +20,7 @@ BEST = BestParams(
     rounds=75,
     mean=0.5,
     std=0.25,
+    select="robust",
     graphs={"cnn__a": 0.25, "mlp__a": 0.75},
     trial=3,
     folds=[["cnn"], ["mlp"]],
@@ -28,13 +30,13 @@ BEST = BestParams(
 
 def test_what_was_saved_is_read_back(tmp_path: Path) -> None:
     BEST.save(tmp_path / "studies" / "cpu")
-    assert load_best(tmp_path / "studies" / "cpu") == BEST
-    assert [path.name for path in (tmp_path / "studies" / "cpu").iterdir()] == ["best.json"]
+    assert load_best(tmp_path / "studies" / "cpu", "lambdarank") == BEST
+    assert [path.name for path in (tmp_path / "studies" / "cpu").iterdir()] == ["best-lambdarank.json"]
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])
 def test_nothing_was_tuned(tmp_path: Path, kind: Kind) -> None:
-    assert load_best(tmp_path / "absent") is None
+    assert load_best(tmp_path / "absent", "lambdarank") is None
     assert params_for(tmp_path / "absent", "lambdarank", kind) == (LambdaRank.default_params(kind), False)
 
 
@@ -47,29 +49,51 @@ def test_tuned_parameters_complete_the_defaults(tmp_path: Path, kind: Kind) -> N
     assert params == {**LambdaRank.default_params(kind), "learning_rate": 0.125, "labels": "log"}
 
 
-def test_a_study_about_another_model_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(RANKERS, "other", LambdaRank)
-    replace(BEST, model="other").save(tmp_path)
-    assert params_for(tmp_path, "lambdarank", "tile") == (LambdaRank.default_params("tile"), False)
-    assert params_for(tmp_path, "other", "tile")[1] is True
+def test_each_ranker_has_its_own(tmp_path: Path) -> None:
+    BEST.save(tmp_path)
+    replace(BEST, model="rankreg", params={"num_leaves": 7}).save(tmp_path)
+    assert load_best(tmp_path, "lambdarank") == BEST
+    params, tuned = params_for(tmp_path, "rankreg", "tile")
+    assert (params, tuned) == ({**RANKERS["rankreg"].default_params("tile"), "num_leaves": 7}, True)
+    assert params_for(tmp_path, "ranknet", "tile") == (RANKERS["ranknet"].default_params("tile"), False)
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_members_of_an_ensemble_take_their_own(tmp_path: Path, kind: Kind) -> None:
+    defaults = Ensemble.default_params(kind)
+    assert params_for(tmp_path, "ensemble", kind) == (defaults, False)
+    BEST.save(tmp_path)
+    lambdarank = params_for(tmp_path, "lambdarank", kind)[0]
+    members = {**defaults["members"], "lambdarank": lambdarank}
+    assert params_for(tmp_path, "ensemble", kind) == ({**defaults, "members": members}, True)
+    stale = {**defaults["members"], "ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
+    replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(tmp_path)
+    assert params_for(tmp_path, "ensemble", kind) == (
+        {**defaults, "members": {**stale, "lambdarank": lambdarank}, "weight_ranknet": 0.5},
+        True,
+    )
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "7", '{"model": "lambdarank"}', '{"surprise": 1}', b"\xff\xfe"], ids=repr
+    "content",
+    ["", "{", "[]", "7", '{"model": "lambdarank"}', '{"surprise": 1}', b"\xff\xfe"],
+    ids=repr,
 )
 def test_a_damaged_file_is_named(tmp_path: Path, content: str | bytes) -> None:
-    (tmp_path / "best.json").write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(ModelError, match=r"best\.json cannot be read .*remove it, or tune again"):
-        load_best(tmp_path)
+    path = tmp_path / "best-lambdarank.json"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be read .*remove it, or tune again"):
+        load_best(tmp_path, "lambdarank")
 
 
 def test_parameters_that_are_not_a_mapping_are_refused(tmp_path: Path) -> None:
     replace(BEST, params=[1, 2]).save(tmp_path)  # type: ignore[arg-type]
-    with pytest.raises(ModelError, match=r"best\.json cannot be read"):
+    with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be read"):
         params_for(tmp_path, "lambdarank", "layout")
 
 
-def test_an_unknown_model_in_the_file_is_an_error(tmp_path: Path) -> None:
-    replace(BEST, model="gone").save(tmp_path)
-    with pytest.raises(ModelError, match="'gone' is not a model"):
-        load_best(tmp_path)
+def test_a_file_about_another_ranker_is_refused(tmp_path: Path) -> None:
+    BEST.save(tmp_path)
+    (tmp_path / "best-lambdarank.json").rename(tmp_path / "best-rankreg.json")
+    with pytest.raises(ModelError, match="it is about 'lambdarank'"):
+        load_best(tmp_path, "rankreg")

@@ -1,4 +1,4 @@
-"""Folds of whole program families."""
+"""Folds of whole program families, and of graphs whose family stays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.folds import family_folds
+from models.folds import family_folds, graph_folds
 
 _FAMILIES = st.lists(st.sampled_from("abcdefgh"), max_size=40)
 _MOST = st.integers(2, 10)
@@ -60,3 +60,15 @@ def test_the_largest_family_goes_to_the_emptiest_fold() -> None:
 @pytest.mark.parametrize("families", [[], ["a"], ["a", "a", "a"]])
 def test_without_a_second_family_there_are_no_folds(families: list[str]) -> None:
     assert family_folds(families, 5) == []
+
+
+@given(_FAMILIES, _MOST)
+def test_a_held_out_graph_leaves_one_of_its_family(families: list[str], most: int) -> None:
+    folds = graph_folds(families, most)
+    for fold in folds:
+        left = {families[group] for group in range(len(families)) if group not in fold}
+        assert all(families[group] in left for group in fold)
+    related = [group for group, family in enumerate(families) if families.count(family) > 1]
+    assert sorted(group for fold in folds for group in fold) == related
+    assert len(folds) == min(most, len(related))
+    assert max(map(len, folds), default=0) - min(map(len, folds), default=0) <= 1

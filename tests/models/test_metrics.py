@@ -196,5 +196,7 @@ def test_summary_has_mean_spread_and_every_graph() -> None:
         assert report[metric] == {
             "mean": 1.0 + number,
             "std": 1.0,  # of the two graphs, divided by 2: not the estimate for a larger population
+            "low": float(number),  # a quarter of the resamples is alpha twice
+            "high": 2.0 + number,
             "graphs": {"alpha": float(number), "beta": 2.0 + number},
         }

@@ -17,11 +17,25 @@ from data.workspace import Workspace
 from features.assemble import FeatureSettings
 from features.block import Tier
 from models.bundle import load_model
+from models.lambdarank import LambdaRank
 from models.metrics import METRICS, judge, summarise
+from models.validation import validate_fold
 from pipelines.evaluate import Evaluation, evaluate
 from pipelines.train import train
+from pipelines.training_sets import training_set
 from tests.graphs import save_npz
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, layout_graph, stored, tile_graph
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    graph_path,
+    layout_graph,
+    stored,
+    tile_graph,
+    write_tree,
+)
 
 
 def run(workspace: Path, **options: Any) -> Evaluation:
@@ -49,7 +63,7 @@ def test_the_report_has_every_metric_of_every_graph(shared_trained: Path, split:
         assert tuple(metrics) == METRICS
         assert metrics == summarise(by_hand(shared_trained, collection, split))
         for values in metrics.values():
-            assert set(values) == {"mean", "std", "graphs"}
+            assert set(values) == {"mean", "std", "low", "high", "graphs"}
             assert list(values["graphs"]) == list(TREE[collection][split])
     assert (found.split, found.left_out, found.notes) == (split, {}, [])
     assert json.loads(json.dumps(found.report)) == found.report
@@ -90,6 +104,65 @@ def test_folds_of_one_family_are_not_there(tree: Path, built: Path) -> None:
     assert "without folds" in found.left_out[TILE]
 
 
+def test_graphs_are_held_out_while_their_family_stays(
+    shared_trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned: list[list[str]] = []
+    fit = LambdaRank.fit
+
+    def spy(self: LambdaRank, data: Any, *rest: Any, **named: Any) -> LambdaRank:
+        learned.append(data.names)
+        return fit(self, data, *rest, **named)
+
+    monkeypatch.setattr(LambdaRank, "fit", spy)
+    found = run(shared_trained, split="folds", folds="graph", threads=1)
+    names = list(TREE[LAYOUT]["train"])
+    held = [
+        [name for name in names if name not in fold] for fold in learned if names[1] in fold or names[0] in fold
+    ]
+    assert held == [["alpha__a"], ["alpha__b"], ["beta__a"], ["beta__b"]]
+    assert found.judged == "out of fold, families seen (same-family)"
+    assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
+    assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
+    apart = load_model(Workspace(shared_trained).model(Collection.parse(LAYOUT))).card.folds
+    mean = np.mean([apart[name]["score"] for name in names[:4]])
+    assert f"these 4 graphs without their family: score {mean:.3f}" in found.notes[0]
+    assert list(found.report[TILE]["tau"]["graphs"]) == ["conv__a", "conv__b"]
+
+
+def test_same_family_scores_are_those_of_the_models_parameters_and_rounds(shared_trained: Path) -> None:
+    found = run(shared_trained, split="folds", folds="graph", collections=[TILE], threads=1)
+    card = load_model(Workspace(shared_trained).model(Collection.parse(TILE))).card
+    data = training_set(Workspace(shared_trained), Collection.parse(TILE))
+    held = [data.data.names.index("conv__b")]
+    curves = validate_fold(
+        "tile", data.graphs, data.data, held, card.model, card.params, rounds=card.rounds, seed=0, threads=1
+    )
+    assert found.report[TILE]["score"]["graphs"]["conv__b"] == curves.at(-1)["conv__b"]["score"]
+
+
+def test_same_family_scores_use_what_the_model_learned_from(tree: Path, trained: Path) -> None:
+    train(Workspace(trained), collections=[LAYOUT], with_valid=True, seeds=1, rounds=5, threads=1)
+    found = run(trained, split="folds", folds="graph", collections=[LAYOUT], threads=1)
+    assert list(found.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
+    graph_path(tree, LAYOUT, "train", "beta__b").unlink()
+    build(tree, trained)
+    with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
+        run(trained, split="folds", folds="graph", collections=[LAYOUT])
+
+
+def test_folds_by_graph_where_they_make_no_sense(tree: Path, trained: Path) -> None:
+    with pytest.raises(XlarankError, match="--folds is 'program'; expected family or graph"):
+        run(trained, split="folds", folds="program")
+    with pytest.raises(XlarankError, match="--folds graph with --split valid; expected --split folds"):
+        run(trained, folds="graph")
+    graph_path(tree, TILE, "train", "conv__b").unlink()
+    build(tree, trained)
+    train(Workspace(trained), collections=[TILE], seeds=1, rounds=3, threads=1)
+    with pytest.raises(CollectionError, match=r"no two of the 3 graphs of tile:cpu are of one family"):
+        run(trained, split="folds", folds="graph", collections=[TILE])
+
+
 def test_a_note_when_valid_was_learned_from(trained: Path) -> None:
     """Its score means nothing then, and folds still do."""
     train(Workspace(trained), collections=[LAYOUT], with_valid=True, seeds=1, rounds=5, threads=1)
@@ -98,6 +171,78 @@ def test_a_note_when_valid_was_learned_from(trained: Path) -> None:
     assert note == f"{LAYOUT}: the model was trained on 2 of the 2 graphs scored here"
     assert run(trained, split="folds").notes == []
     assert run(trained, collections=[TILE]).notes == []
+
+
+# Another collection's model ---------------------------------------------------------------------------------
+
+OTHER = "layout:cpu:default"
+
+
+@pytest.fixture(scope="module")
+def two_searches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Workspace with a second layout collection: one graph of a learned name, one of a learned family, one new."""
+    root, workspace = tmp_path_factory.mktemp("two"), tmp_path_factory.mktemp("two_work")
+    valid = ("alpha__a", "beta__z", "kappa__a")
+    write_tree(root, {**TREE, OTHER: {"train": ("delta__x", "eta__x"), "valid": valid}})
+    build(root, workspace)
+    train(Workspace(workspace), seeds=1, rounds=20, threads=1)
+    return workspace
+
+
+def test_another_collections_model_scores_this_one(two_searches: Path) -> None:
+    found = run(two_searches, collections=[OTHER], model_from=LAYOUT)
+    model = load_model(Workspace(two_searches).model(Collection.parse(LAYOUT)))
+    expected = {
+        name: judge("layout", model.predict(graph.matrix(), graph.columns)[graph.group], graph.cost, graph.group)
+        for name, graph in stored(two_searches, OTHER, "valid").items()
+    }
+    assert found.report == {OTHER: summarise(expected)}
+    assert found.report != run(two_searches, collections=[OTHER]).report
+    assert found.notes == [
+        f"{OTHER}: scored by the model of {LAYOUT}, which learned from 1 of these 3 programs (by name) "
+        "and from the families of 2"
+    ]
+
+
+def test_it_scores_every_collection_of_its_kind_where_none_is_named(two_searches: Path) -> None:
+    found = run(two_searches, model_from=LAYOUT)
+    assert list(found.report) == [OTHER, LAYOUT]
+    assert found.report[LAYOUT] == run(two_searches, collections=[LAYOUT]).report[LAYOUT]
+    assert len(found.notes) == 1, "its own collection needs no note"
+    assert f"the model of {LAYOUT} ranks layout graphs, those of {TILE} are tile graphs" in found.left_out[TILE]
+
+
+def test_a_collection_without_a_model_of_its_own_can_be_scored(two_searches: Path, tmp_path: Path) -> None:
+    workspace = Path(shutil.copytree(two_searches, tmp_path / "work"))
+    shutil.rmtree(Workspace(workspace).model(Collection.parse(OTHER)))
+    found = run(workspace, collections=[OTHER], model_from=LAYOUT)
+    assert found.report == run(two_searches, collections=[OTHER], model_from=LAYOUT).report
+
+
+def test_a_model_of_another_kind_is_refused(two_searches: Path) -> None:
+    with pytest.raises(
+        ModelError, match=rf"{TILE} ranks tile graphs, those of {OTHER} are layout graphs; expected"
+    ):
+        run(two_searches, collections=[OTHER], model_from=TILE)
+
+
+def test_a_model_of_other_columns_is_refused_with_the_difference(tmp_path: Path, two_searches: Path) -> None:
+    workspace = Path(shutil.copytree(two_searches, tmp_path / "work"))
+    write_tree(tmp_path / "tree", {OTHER: {"valid": ("delta__a",)}})
+    build(tmp_path / "tree", workspace, settings=FeatureSettings(Tier.FAST, candidates=False))
+    with pytest.raises(ModelError, match=rf"the model of {LAYOUT} cannot score {OTHER}: the rows lack \d+ \("):
+        run(workspace, collections=[OTHER], model_from=LAYOUT)
+
+
+def test_model_from_where_it_makes_no_sense(two_searches: Path, built: Path) -> None:
+    with pytest.raises(XlarankError, match="--model-from has none for another collection; expected one of train"):
+        run(two_searches, model_from=LAYOUT, split="folds")
+    with pytest.raises(
+        CollectionError, match=rf"'layout:cpu:randm' is not in the models of .*did you mean {LAYOUT}"
+    ):
+        run(two_searches, model_from="layout:cpu:randm")
+    with pytest.raises(ModelError, match=r"there is no trained model in .*run train first"):
+        run(built, model_from=LAYOUT)
 
 
 # Official configurations ----------------------------------------------------------------------------------

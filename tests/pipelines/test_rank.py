@@ -14,7 +14,8 @@ from data.errors import CollectionError, GraphFileError, ModelError
 from data.workspace import Workspace
 from models.bundle import load_model
 from models.metrics import judge
-from pipelines.rank import Ranking, rank, trained_collections
+from pipelines.rank import Ranking, rank
+from pipelines.training_sets import trained_collections
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
 

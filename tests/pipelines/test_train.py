@@ -66,7 +66,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 def save_best(workspace: Path, collection: str = TILE, **changes: Any) -> None:
     values: dict[str, Any] = {
         "model": "lambdarank", "params": {"learning_rate": 0.125, "labels": "log"}, "rounds": 7, "mean": 0.5,
-        "std": 0.1, "graphs": {}, "trial": 0, "folds": [], "code_hash": "",
+        "std": 0.1, "select": "mean", "graphs": {}, "trial": 0, "folds": [], "code_hash": "",
     }  # fmt: skip
     BestParams(**{**values, **changes}).save(Workspace(workspace).study(Collection.parse(collection)))
 
@@ -175,6 +175,20 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
     assert [fit["rounds"] for fit in fits] == [75]
 
 
+def test_rounds_can_be_chosen_for_an_even_ranking(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conv gains on and on while the others lose: the mean grows, and so does the spread."""
+
+    def apart(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, rounds: int, **named: Any) -> Curves:
+        step = {"conv": (0.5, 0.6, 0.7), "dot": (0.5, 0.42, 0.34), "tanh": (0.5, 0.42, 0.34)}
+        stages = {name: [dict.fromkeys(METRICS, v) for v in step[name.split("__")[0]]] for name in data.names}
+        return Curves([25, 50, rounds], {data.names[g]: stages[data.names[g]] for g in held})
+
+    monkeypatch.setattr("models.validation.validate_fold", apart)
+    (mean,), (robust,) = run(built, rounds=60), run(built, rounds=60, select="robust")
+    assert (mean.rounds, robust.rounds) == (60, 25)
+    assert model_of(built).card.select == "robust"
+
+
 def test_more_families_than_ten_are_dealt_into_ten_folds(tmp_path: Path) -> None:
     write_tree(tmp_path / "tree", {TILE: {"train": [f"family{letter}__a" for letter in "abcdefghijkl"]}})
     build(tmp_path / "tree", tmp_path / "work")
@@ -216,9 +230,86 @@ def test_parameters_of_another_collection_are_not_used(built: Path, fits: list[d
 def test_a_damaged_study_is_named(built: Path) -> None:
     folder = Workspace(built).study(Collection.parse(TILE))
     folder.mkdir(parents=True)
-    (folder / "best.json").write_text("{")
-    with pytest.raises(XlarankError, match=r"best\.json cannot be read"):
+    (folder / "best-lambdarank.json").write_text("{")
+    with pytest.raises(XlarankError, match=r"best-lambdarank\.json cannot be read"):
         run(built)
+
+
+# The ranker of the best score ------------------------------------------------------------------------------
+
+
+def scored(scores: dict[str, float]) -> Callable[..., Curves]:
+    """A stand-in for `validate_fold`: a score for each ranker, a little apart from graph to graph."""
+
+    def validate(
+        kind: str, graphs: Any, data: Any, held: list[int], model: str, params: Any, *, rounds: int, **rest: Any
+    ) -> Curves:
+        found = {data.names[g]: [dict.fromkeys(METRICS, scores[model] + g / 100)] for g in held}
+        return Curves([rounds], found)
+
+    return validate
+
+
+def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = {**dict.fromkeys(RANKERS, 0.1), "rankreg": 0.4, "ranknet": 0.3}
+    monkeypatch.setattr("models.validation.validate_fold", scored(scores))
+    save_best(built, model="ranknet", params={"pairs": 3})
+    listener = Listener()
+    (result,) = run(built, model="auto", progress=listener)
+    assert (result.model, result.tuned) == ("rankreg", False)
+    assert result.why.startswith("rankreg 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
+    assert result.why.endswith(" out of fold; rankreg leads by 0.100 ± 0.000")
+    assert model_of(built).card.model == "rankreg"
+    assert listener.jobs == [(f"training {TILE}", 3 * len(RANKERS) + 1)]
+    assert len(listener.notes) == 3 * len(RANKERS) + 1
+    assert listener.notes[0].startswith("lambdarank, held out ")
+
+
+def test_auto_uses_tuned_parameters(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.validation.validate_fold", scored({**dict.fromkeys(RANKERS, 0.1), "ranknet": 0.3}))
+    save_best(built, model="ranknet", params={"pairs": 3})
+    (result,) = run(built, model="auto")
+    assert (result.model, result.tuned, model_of(built).card.params["pairs"]) == ("ranknet", True, 3)
+
+
+def test_auto_chooses_for_each_collection(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_kind(kind: str, *rest: Any, **named: Any) -> Curves:
+        best = "rankreg" if kind == "tile" else "ranknet"
+        return scored({**dict.fromkeys(RANKERS, 0.1), best: 0.2})(kind, *rest, **named)
+
+    monkeypatch.setattr("models.validation.validate_fold", by_kind)
+    assert [result.model for result in run(built, collections=[], model="auto")] == ["ranknet", "rankreg"]
+
+
+def test_of_equals_auto_takes_the_default(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("models.validation.validate_fold", scored(dict.fromkeys(RANKERS, 0.1)))
+    assert run(built, model="auto")[0].model == DEFAULT
+
+
+def test_auto_passes_over_what_cannot_run(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = scored({**dict.fromkeys(RANKERS, 0.1), "rankreg": 0.4})
+
+    def without_xgboost(*rest: Any, **named: Any) -> Curves:
+        if rest[4] in ("xgb-pairwise", "ensemble"):
+            raise ModelError("it needs xgboost", do="install it")
+        return scores(*rest, **named)
+
+    monkeypatch.setattr("models.validation.validate_fold", without_xgboost)
+    (result,) = run(built, model="auto")
+    assert result.model == "rankreg"
+    assert "xgb-pairwise is passed over: it needs xgboost; ensemble is passed over" in result.why
+    with pytest.raises(ModelError, match="it needs xgboost"):
+        run(built, model="xgb-pairwise")
+
+
+def test_auto_with_one_family_is_the_default(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree", {TILE: {"train": ("conv__a", "conv__b")}})
+    build(tmp_path / "tree", tmp_path / "work")
+    (result,) = run(tmp_path / "work", model="auto", rounds=3)
+    assert result.model == DEFAULT
+    assert "one program family" in result.why
 
 
 # With the valid split -------------------------------------------------------------------------------------
@@ -323,6 +414,8 @@ def test_bad_requests(built: Path, tmp_path: Path) -> None:
         run(built, rounds=0)
     with pytest.raises(ModelError, match="'forest' is not a model"):
         run(built, model="forest")
+    with pytest.raises(ModelError, match="--select is 'median'; expected mean or robust"):
+        run(built, select="median")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         run(built, collections=["tile:cpv"])
     with pytest.raises(CollectionError, match="holds no collections"):

@@ -86,7 +86,7 @@ def test_the_best_parameters_lie_where_train_finds_them(built: Path) -> None:
     ]
     for result in results:
         folder, kind = study_folder(built, result.collection), Collection.parse(result.collection).kind
-        best = load_best(folder)
+        best = load_best(folder, DEFAULT)
         assert best is not None
         assert params_for(folder, "lambdarank", kind) == (best.params, True)
         assert (best.params, best.rounds, best.mean, best.std) == (
@@ -103,20 +103,32 @@ def test_the_best_parameters_lie_where_train_finds_them(built: Path) -> None:
 
 def test_all_trials_stand_in_a_table(built: Path) -> None:
     run(built, trials=3)
-    with (study_folder(built) / "trials.csv").open(newline="") as stream:
+    with (study_folder(built) / "trials-lambdarank.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["number"] for row in rows] == ["0", "1", "2"]
-    best = load_best(study_folder(built))
+    best = load_best(study_folder(built), DEFAULT)
     assert best is not None
     assert float(rows[best.trial]["value"]) == best.mean
     assert all(row["state"] == "COMPLETE" for row in rows)
     assert float(rows[0]["params_learning_rate"]) == LambdaRank.default_params("tile")["learning_rate"]
 
 
+def test_a_picture_of_each_study_lies_among_the_reports(built: Path) -> None:
+    (result,) = run(built, trials=2)
+    (robust,) = run(built, trials=1, select="robust")
+    reports = Workspace(built).reports()
+    assert result.picture == reports / "tune-tile-cpu-lambdarank.svg"
+    assert robust.picture == reports / "tune-tile-cpu-lambdarank-robust.svg"
+    text = result.picture.read_text()
+    assert "1 - slowdown@5, mean over graphs" in text
+    assert text.count("<circle") == 3, "two trials and the ring"
+    assert "mean less a quarter of the spread" in robust.picture.read_text()
+
+
 def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families(built: Path) -> None:
     """The first trial is the defaults: their score is computed here once more, fold by fold."""
     run(built, trials=1, collections=[LAYOUT], rounds=30)
-    best = load_best(study_folder(built, LAYOUT))
+    best = load_best(study_folder(built, LAYOUT), DEFAULT)
     assert best is not None
     data = training_set(Workspace(built), Collection.parse(LAYOUT))
     folds = family_folds(data.data.families, 5)
@@ -163,7 +175,9 @@ def test_same_seed_same_best(built: Path, shared_built: Path, tmp_path: Path) ->
     other = Path(shutil.copytree(shared_built, tmp_path / "other"))
     run(built, trials=3)
     run(other, trials=3)
-    assert (study_folder(built) / "best.json").read_bytes() == (study_folder(other) / "best.json").read_bytes()
+    assert (study_folder(built) / "best-lambdarank.json").read_bytes() == (
+        study_folder(other) / "best-lambdarank.json"
+    ).read_bytes()
 
 
 def test_the_best_is_never_below_the_defaults(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,18 +212,18 @@ def test_a_second_call_goes_on_and_a_satisfied_one_does_nothing(
         raise AssertionError("a satisfied call must not train")
 
     monkeypatch.setattr(FOLD, never)
-    best = (study_folder(built) / "best.json").read_bytes()
+    best = (study_folder(built) / "best-lambdarank.json").read_bytes()
     for wanted in (4, 3):
         (nothing,) = run(built, trials=wanted)
         assert (nothing.trials, nothing.fresh) == (4, 0)
         assert nothing.params == more.params
-    assert (study_folder(built) / "best.json").read_bytes() == best
+    assert (study_folder(built) / "best-lambdarank.json").read_bytes() == best
     assert len(journal(built)) == 4
 
 
 def test_the_best_parameters_come_back_if_their_file_is_lost(built: Path) -> None:
     run(built, trials=2)
-    path = study_folder(built) / "best.json"
+    path = study_folder(built) / "best-lambdarank.json"
     before = path.read_bytes()
     path.unlink()
     run(built, trials=2)
@@ -221,7 +235,7 @@ def test_an_interrupted_study_keeps_its_finished_trials(built: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(built, trials=4, progress=listener)
     assert listener.ended == 1
-    assert load_best(study_folder(built)) is not None, "what is known so far is written"
+    assert load_best(study_folder(built), DEFAULT) is not None, "what is known so far is written"
     first = [trial.params for trial in journal(built) if trial.state == TrialState.COMPLETE]
     assert len(first) == 2
     (result,) = run(built, trials=4)
@@ -242,7 +256,7 @@ def test_defaults_that_were_interrupted_are_tried_by_the_next_call(
     monkeypatch.setattr(FOLD, stopped)
     with pytest.raises(KeyboardInterrupt):
         run(built, trials=3)
-    assert load_best(study_folder(built)) is None
+    assert load_best(study_folder(built), DEFAULT) is None
     monkeypatch.setattr(FOLD, made_up(lambda params: float(params == defaults)))
     (result,) = run(built, trials=3)
     assert result.trials == 3
@@ -303,6 +317,24 @@ def test_graphs_measured_again_are_another_study(tree: Path, built: Path) -> Non
     assert (again.trials, again.fresh) == (1, 1)
 
 
+def test_another_way_to_choose_is_another_study(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def uneven(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, **named: Any) -> Curves:
+        return Curves([10], {data.names[g]: [{"score": float(g)}] for g in held})
+
+    monkeypatch.setattr(FOLD, uneven)
+    run(built, trials=2)
+    (robust,) = run(built, trials=1, select="robust")
+    assert (robust.trials, robust.fresh) == (1, 1)
+    assert run(built, trials=2)[0].fresh == 0
+    best = load_best(study_folder(built), DEFAULT)
+    assert best is not None
+    storage = JournalStorage(JournalFileBackend(str(study_folder(built) / "journal.log")))
+    studies = optuna.get_all_study_summaries(storage)
+    values = {study.study_name.split("/")[2]: study.best_trial and study.best_trial.value for study in studies}
+    assert values == pytest.approx({"mean": 1.5, "robust": 1.5 - 0.25 * best.std})
+    assert (best.select, best.mean) == ("mean", 1.5)
+
+
 def test_progress_counts_the_trials_still_to_do(built: Path) -> None:
     run(built, trials=1)
     listener = Listener()
@@ -324,7 +356,7 @@ def test_a_timeout_ends_the_search_early(built: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(FOLD, slow)
     (result,) = run(built, trials=500, timeout=0.3)
     assert 1 <= result.trials < 20
-    assert load_best(study_folder(built)) is not None
+    assert load_best(study_folder(built), DEFAULT) is not None
 
 
 def test_a_timeout_before_the_first_trial_is_not_a_crash(built: Path) -> None:
@@ -346,7 +378,7 @@ def test_a_storage_url_holds_the_studies_of_all_collections(built: Path, tmp_pat
     assert len(optuna.get_all_study_summaries(url)) == 2
     again = run(built, trials=2, collections=[], storage=url)
     assert [(result.trials, result.fresh) for result in again] == [(2, 1), (2, 1)]
-    assert load_best(study_folder(built)) is not None
+    assert load_best(study_folder(built), DEFAULT) is not None
 
 
 @pytest.mark.parametrize(
@@ -408,7 +440,7 @@ def test_two_processes_at_once_finish_one_study(built: Path, tmp_path: Path, whe
     trials = trials_at(storage[1]) if storage else journal(built)
     assert 3 <= states(trials).count(TrialState.COMPLETE) <= 6
     assert TrialState.RUNNING not in states(trials)
-    best = load_best(study_folder(built))
+    best = load_best(study_folder(built), DEFAULT)
     assert best is not None
     done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     assert best.mean <= max(float(trial.values[0]) for trial in done if trial.values)
@@ -450,7 +482,7 @@ def test_nothing_to_tune_at_all_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", sorted(set(RANKERS) - {DEFAULT}))
 def test_every_ranker_can_be_tuned(built: Path, model: str) -> None:
     run(built, model=model)
-    best = load_best(study_folder(built))
+    best = load_best(study_folder(built), model)
     assert best is not None
     assert best.model == model
     params, tuned = params_for(study_folder(built), model, "tile")
@@ -458,11 +490,46 @@ def test_every_ranker_can_be_tuned(built: Path, model: str) -> None:
     assert params.keys() == ranker_class(model).default_params("tile").keys()
 
 
+def test_each_ranker_keeps_its_own_best(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FOLD, made_up(lambda params: params["learning_rate"]))
+    run(built)
+    before = (study_folder(built) / "best-lambdarank.json").read_bytes()
+    run(built, model="rankreg")
+    assert (study_folder(built) / "best-lambdarank.json").read_bytes() == before
+    names = {path.name for path in study_folder(built).iterdir()}
+    assert names >= {"best-rankreg.json", "trials-lambdarank.csv", "trials-rankreg.csv"}
+
+
+def test_an_ensemble_is_tuned_with_its_members_own_parameters(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And members of other parameters are another study: its scores cannot be compared."""
+    seen: list[float] = []
+
+    def members(params: dict[str, Any]) -> float:
+        seen.append(params["members"]["rankreg"]["learning_rate"])
+        return 0.5
+
+    monkeypatch.setattr(FOLD, made_up(members))
+    run(built, trials=1, model="ensemble")
+    with monkeypatch.context() as patch:
+        patch.setattr(FOLD, made_up(lambda params: 0.25))
+        run(built, trials=1, model="rankreg")
+    path = study_folder(built) / "best-rankreg.json"
+    path.write_text(path.read_text().replace('"learning_rate": 0.1', '"learning_rate": 0.125'))
+    (again,) = run(built, trials=1, model="ensemble")
+    assert (again.trials, again.fresh) == (1, 1)
+    assert set(seen[:4]) == {0.1}, "four graphs"
+    assert set(seen[4:]) == {0.125}
+    assert again.params is not None
+    assert again.params["members"]["rankreg"]["learning_rate"] == 0.125
+
+
 def test_bad_requests(built: Path, tmp_path: Path) -> None:
     with pytest.raises(XlarankError, match="--trials is 0; expected 1 or more"):
         run(built, trials=0)
     with pytest.raises(ModelError, match="'forest' is not a model"):
         run(built, model="forest")
+    with pytest.raises(ModelError, match="--select is 'median'; expected mean or robust"):
+        run(built, select="median")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         run(built, collections=["tile:cpv"])
     with pytest.raises(CollectionError, match="holds no collections"):

@@ -22,7 +22,7 @@ def trial(number, params, graphs):
     )
 
 
-def search(*scores):
+def search(*scores, select="mean"):
     """A study of the defaults and then of challengers, with these scores per graph."""
     known = _known("lambdarank", "layout")
     study = optuna.create_study(direction="maximize")
@@ -30,7 +30,10 @@ def search(*scores):
         params = known if number == 0 else {**known, "num_leaves": 30 + number}
         study.add_trial(trial(number, params, dict(zip("abcd", graphs, strict=True))))
     return SimpleNamespace(
-        study=study, model="lambdarank", data=SimpleNamespace(collection=Collection.parse("layout:a:b"))
+        study=study,
+        model="lambdarank",
+        select=select,
+        data=SimpleNamespace(collection=Collection.parse("layout:a:b")),
     )
 
 
@@ -59,3 +62,11 @@ def test_a_gain_on_one_graph_is_luck():
 @pytest.mark.parametrize("worse", [(0.0, 0.1, 0.2, 0.3), (0.1, 0.2, 0.3, 0.3)])
 def test_what_is_worse_is_not_taken(worse):
     assert _chosen(search((0.1, 0.2, 0.3, 0.4), worse))[0].number == 0
+
+
+def test_a_better_mean_with_a_wider_spread_is_not_more_robust():
+    even, uneven = (0.5, 0.51, 0.5, 0.51), (0.5, 0.51, 0.52, 0.63)
+    assert _chosen(search(uneven, even, select="robust"))[0].number == 0, "a gain of 0.01 is luck"
+    found, note = _chosen(search(even, (0.1, 0.11, 0.9, 0.95), select="robust"))
+    assert found.number == 0
+    assert "only" in note
