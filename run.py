@@ -41,10 +41,8 @@ Collections = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Threads = Annotated[int, typer.Option(help="Threads of the booster; 0 takes all cores.")]
-Model = Annotated[
-    str,
-    typer.Option(help="Ranker: lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)."),
-]
+RANKERS = "lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)"
+Model = Annotated[str, typer.Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str,
     typer.Option(
@@ -157,8 +155,8 @@ def train(
     model: Annotated[
         str,
         typer.Option(
-            help="A ranker, as in tune, or auto: per collection the one whose out-of-fold score is best, with its "
-            "tuned parameters or else its defaults (as slow as all together)."
+            help=f"Ranker: {RANKERS}; or auto: per collection the one whose out-of-fold score is best, with its "
+            "tuned parameters or else its defaults."
         ),
     ] = "lambdarank",
     seeds: Annotated[int, typer.Option(min=1, help="Boosters to average.")] = 3,
