@@ -87,6 +87,13 @@ def build_features(
     max_configs: Annotated[
         int, typer.Option(min=0, help="Keep at most this many configurations of each train graph; 0 keeps all.")
     ] = 0,
+    sampling: Annotated[
+        str,
+        typer.Option(
+            help="How --max-configs draws: random; thirds (the fastest, the slowest, a third at random); uniform "
+            "(even steps of rank). Unlabelled graphs at random."
+        ),
+    ] = "random",
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 chooses by the size of the files.")] = 0,
     tier: Annotated[str, typer.Option(help="fast or full: which columns.")] = "full",
     candidates: Annotated[
@@ -96,8 +103,9 @@ def build_features(
 ) -> None:
     """Turn graph files into stored feature rows; goes on where it was interrupted."""
     _build(
-        _data_root(data_root), _workspace(workspace), collection, split, max_configs, jobs, tier, candidates, seed
-    )
+        _data_root(data_root), _workspace(workspace), collection, split, max_configs, jobs, tier, candidates, seed,
+        sampling,
+    )  # fmt: skip
 
 
 @app.command()
@@ -426,6 +434,7 @@ def _build(
     tier: str,
     candidates: bool,
     seed: int,
+    sampling: str = "random",
 ) -> None:
     from data.errors import XlarankError
     from features.assemble import FeatureSettings
@@ -437,8 +446,8 @@ def _build(
     with _progress() as progress:
         report = run(
             root, workspace, collections=collection or (), splits=split or (),
-            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, jobs=jobs, seed=seed,
-            progress=progress,
+            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, sampling=sampling,
+            jobs=jobs, seed=seed, progress=progress,
         )  # fmt: skip
     table = _table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
     for part in report.splits:
