@@ -41,10 +41,8 @@ Collections = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Threads = Annotated[int, typer.Option(help="Threads of the booster; 0 takes all cores.")]
-Model = Annotated[
-    str,
-    typer.Option(help="Ranker: lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)."),
-]
+RANKERS = "lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)"
+Model = Annotated[str, typer.Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str,
     typer.Option(
@@ -89,6 +87,13 @@ def build_features(
     max_configs: Annotated[
         int, typer.Option(min=0, help="Keep at most this many configurations of each train graph; 0 keeps all.")
     ] = 0,
+    sampling: Annotated[
+        str,
+        typer.Option(
+            help="How --max-configs draws: random; thirds (the fastest, the slowest, a third at random); uniform "
+            "(even steps of rank). Unlabelled graphs at random."
+        ),
+    ] = "random",
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 chooses by the size of the files.")] = 0,
     tier: Annotated[str, typer.Option(help="fast or full: which columns.")] = "full",
     candidates: Annotated[
@@ -98,8 +103,9 @@ def build_features(
 ) -> None:
     """Turn graph files into stored feature rows; goes on where it was interrupted."""
     _build(
-        _data_root(data_root), _workspace(workspace), collection, split, max_configs, jobs, tier, candidates, seed
-    )
+        _data_root(data_root), _workspace(workspace), collection, split, max_configs, jobs, tier, candidates, seed,
+        sampling,
+    )  # fmt: skip
 
 
 @app.command()
@@ -157,8 +163,8 @@ def train(
     model: Annotated[
         str,
         typer.Option(
-            help="A ranker, as in tune, or auto: per collection the one whose out-of-fold score is best, with its "
-            "tuned parameters or else its defaults (as slow as all together)."
+            help=f"Ranker: {RANKERS}; or auto: per collection the one whose out-of-fold score is best, with its "
+            "tuned parameters or else its defaults."
         ),
     ] = "lambdarank",
     seeds: Annotated[int, typer.Option(min=1, help="Boosters to average.")] = 3,
@@ -428,6 +434,7 @@ def _build(
     tier: str,
     candidates: bool,
     seed: int,
+    sampling: str = "random",
 ) -> None:
     from data.errors import XlarankError
     from features.assemble import FeatureSettings
@@ -439,8 +446,8 @@ def _build(
     with _progress() as progress:
         report = run(
             root, workspace, collections=collection or (), splits=split or (),
-            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, jobs=jobs, seed=seed,
-            progress=progress,
+            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, sampling=sampling,
+            jobs=jobs, seed=seed, progress=progress,
         )  # fmt: skip
     table = _table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
     for part in report.splits:

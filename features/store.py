@@ -53,6 +53,7 @@ class Recipe:
         tier, candidates: the settings behind it.
         max_configs: rows kept per graph, 0 for all.
         seed: of the sample that ``max_configs`` draws.
+        sampling: how it is drawn.
     """
 
     code_hash: str
@@ -60,6 +61,7 @@ class Recipe:
     candidates: bool
     max_configs: int
     seed: int
+    sampling: str = "random"
 
     def settings(self) -> FeatureSettings:
         return FeatureSettings(Tier(self.tier), self.candidates)

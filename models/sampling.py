@@ -9,18 +9,18 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 
-SAMPLES: Final = ("thirds", "uniform")
+SAMPLES: Final = ("random", "thirds", "uniform")
 
 
 def sample_configs(
-    cost: NDArray[np.float64], most: int, rng: np.random.Generator, how: str = "thirds"
+    cost: NDArray[np.float64], most: int, rng: np.random.Generator, how: str = "random"
 ) -> NDArray[np.intp]:
     """Sorted indices, ``(min(most, configs),)``, of the distinct configurations to keep.
 
-    ``thirds``: the most // 3 fastest, as many slowest, the rest drawn at random from all others; both ends
-    decide what a ranking is used for and are rare in a random draw. ``uniform``: at even steps of rank, from
-    the fastest to the slowest. Equal costs are taken in random order. All are kept where there are no more
-    than ``most``.
+    ``random``: any, whatever they cost. ``thirds``: the most // 3 fastest, as many slowest, the rest drawn at
+    random from all others; both ends decide what a ranking is used for and are rare in a random draw.
+    ``uniform``: at even steps of rank, from the fastest to the slowest. Equal costs are taken in random order.
+    All are kept where there are no more than ``most``.
 
     Args:
         cost: ``(configs,)`` lower is faster.
@@ -36,6 +36,8 @@ def sample_configs(
         raise ModelError(f"a sample of {most} configurations", expected="1 or more")
     if most >= len(cost):
         return np.arange(len(cost))
+    if how == "random":
+        return np.sort(rng.choice(len(cost), most, replace=False))
     shuffled = rng.permutation(len(cost))
     order = shuffled[np.argsort(cost[shuffled], kind="stable")]
     if how == "uniform":

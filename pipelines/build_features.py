@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.collection import Collection, GraphFile, choose_splits, graph_files
-from data.errors import WorkspaceError, XlarankError
+from data.errors import ModelError, WorkspaceError, XlarankError
 from data.graph import Graph, read_graph
 from data.root import DataRoot
 from data.workspace import Workspace
@@ -33,6 +33,7 @@ from features.store import (
     write_manifest,
     write_rows,
 )
+from models.sampling import SAMPLES, sample_configs
 from pipelines.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
@@ -89,6 +90,7 @@ def build_features(
     splits: Sequence[str] = (),
     settings: FeatureSettings | None = None,
     max_configs: int = 0,
+    sampling: str = "random",
     jobs: int = 0,
     seed: int = 0,
     progress: Progress | None = None,
@@ -99,19 +101,25 @@ def build_features(
     file is recorded and does not stop the others.
 
     Args:
-        max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0
-            keeps all. Validation and test graphs are always whole: every configuration must be ranked.
+        max_configs: distinct configurations kept of each *train* graph, drawn with ``seed``; 0 keeps all.
+            Validation and test graphs are always whole: every configuration must be ranked.
+        sampling: how they are drawn, one of `models.sampling.SAMPLES`; graphs without labels at random.
         jobs: processes; 0 chooses by the size of the files.
 
-    Raises `DataRootError` and `CollectionError` for input that is not there, `WorkspaceError`.
+    Raises `DataRootError` and `CollectionError` for input that is not there, `ModelError` for an unknown
+    ``sampling``, `WorkspaceError`.
     """
     settings, progress = settings or FeatureSettings(), progress or Silent()
+    if sampling not in SAMPLES:
+        raise ModelError(f"--sampling is {sampling!r}", expected=", ".join(SAMPLES))
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     chosen_splits = choose_splits(splits)
     started = time.monotonic()
     chosen = [file for file in files if file.split in chosen_splits]
-    work = [_Job(file, workspace, _recipe(file, settings, max_configs, seed), settings) for file in chosen]
+    work = [
+        _Job(file, workspace, _recipe(file, settings, max_configs, seed, sampling), settings) for file in chosen
+    ]
     outcomes = _run(work, _processes(jobs, chosen), progress)
     reports = _write_manifests(data_root, workspace, work, outcomes)
     widths = {
@@ -121,7 +129,7 @@ def build_features(
     return BuildReport(reports, {str(kind): width for kind, width in widths.items()}, time.monotonic() - started)
 
 
-def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int) -> Recipe:
+def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int, sampling: str) -> Recipe:
     most = max_configs if file.split == "train" else 0
     return Recipe(
         code_hash=settings.code_hash(file.collection.kind),
@@ -129,6 +137,7 @@ def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: 
         candidates=settings.candidates,
         max_configs=most,
         seed=seed if most else 0,
+        sampling=sampling if most else "random",
     )
 
 
@@ -238,12 +247,17 @@ def _build_one(job: _Job) -> dict[str, Any]:
 
 
 def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
-    """Distinct configurations to keep, sorted; None for all. The draw depends on the graph's name alone."""
+    """Distinct configurations to keep, sorted; None for all. The draw depends on the graph alone."""
     distinct = graph.duplicates.distinct
     if not recipe.max_configs or distinct <= recipe.max_configs:
         return None
     rng = np.random.default_rng([recipe.seed, zlib.crc32(graph.name.encode())])
-    return np.sort(rng.choice(distinct, recipe.max_configs, replace=False)).astype(np.int64)
+    cost, how = np.full(distinct, np.inf), recipe.sampling
+    if graph.labelled:
+        np.minimum.at(cost, graph.duplicates.group, graph.cost)
+    else:
+        how = "random"
+    return sample_configs(cost, recipe.max_configs, rng, how).astype(np.int64)
 
 
 def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:

@@ -9,6 +9,7 @@ import time
 import warnings
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ from models.validation import join_curves, validate_folds
 from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
 from pipelines.study_plot import StudyPicture
+from pipelines.study_sharing import at_work, myself, one_at_a_time
 from pipelines.training_sets import TrainingSet, chosen_collections, training_set
 
 if TYPE_CHECKING:
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
 _FOLDS: Final = 5
 #: Standard errors by which the best trial must beat the defaults.
 _ERRORS: Final = 2.0
+#: Seconds between looks at a study that other processes finish.
+_PATIENCE: Final = 0.2
+#: The attribute of a trial that names the process at it.
+_PROCESS: Final = "process"
 
 
 @dataclass(frozen=True)
@@ -88,6 +94,8 @@ def tune(
     Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
     parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
     than two standard errors over graphs.
+
+    Several processes of one machine may tune one study: together they run the trials that it lacks.
 
     A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be tuned.
@@ -186,6 +194,8 @@ def _open_study(
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    from pipelines.study_sampler import TrialSampler
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("optuna").setLevel(logging.ERROR)
     folder = workspace.study(data.collection)
@@ -197,14 +207,12 @@ def _open_study(
         name += f"/{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _mend(folder / "journal.log")
-        place: Any = storage or JournalStorage(JournalFileBackend(str(folder / "journal.log")))
-        with warnings.catch_warnings():
+        with one_at_a_time(folder), warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            _mend(folder / "journal.log")
+            place: Any = storage or JournalStorage(JournalFileBackend(str(folder / "journal.log")))
             study = optuna.create_study(study_name=name, storage=place, direction="maximize", load_if_exists=True)
-            done = len(study.trials)
-            # The sampler starts anew with each call: a seed that counts what is done never repeats a draw.
-            study.sampler = optuna.samplers.TPESampler(seed=seed + done, multivariate=True, n_startup_trials=20)
+            study.sampler = TrialSampler(seed)
             study.pruner = optuna.pruners.MedianPruner(n_startup_trials=10, n_warmup_steps=1)
     except OSError as error:
         raise WorkspaceError(
@@ -242,21 +250,24 @@ def _tune_one(
     finished = (TrialState.COMPLETE, TrialState.PRUNED)
     before = len(study.get_trials(deepcopy=False, states=finished))
 
-    def told(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> None:
-        text = ""
-        if _chosen(search) is not None:
-            if study.best_trial.number == trial.number:
-                _write_best(workspace.study(search.data.collection), search)  # a killed search leaves its best
-            text = "best {mean:.4f} ± {std:.4f}".format(**study.best_trial.user_attrs)
-        progress.step(f"{search.data.collection} {text}")
-
+    fresh = 0
     progress.begin(f"tuning {search.data.collection}", max(0, trials - before))
     try:
-        if trials > before:
-            known = _known(search.model, search.data.collection.kind)
-            if not any(_tried(trial, known) for trial in study.get_trials(deepcopy=False)):
-                study.enqueue_trial(known)
-            study.optimize(search.objective, n_trials=trials - before, timeout=timeout, callbacks=[told])
+        while timeout is None or time.monotonic() - started < timeout:
+            trial, full = _next_trial(workspace, search, trials)
+            if full:
+                break
+            if trial is None:
+                time.sleep(_PATIENCE)
+                continue
+            _run_trial(search, trial)
+            fresh += 1
+            text = ""
+            if _chosen(search) is not None:
+                if study.best_trial.number == trial.number:
+                    _write_best(workspace.study(search.data.collection), search)  # a killed search leaves its best
+                text = "best {mean:.4f} ± {std:.4f}".format(**study.best_trial.user_attrs)
+            progress.step(f"{search.data.collection} {text}")
     finally:
         progress.end()
         _write_best(workspace.study(search.data.collection), search)
@@ -270,7 +281,7 @@ def _tune_one(
     return TuneResult(
         collection=str(search.data.collection),
         trials=len(states),
-        fresh=len(states) - before,
+        fresh=fresh,
         pruned=states.count(TrialState.PRUNED),
         mean=best.user_attrs["mean"],
         std=best.user_attrs["std"],
@@ -282,11 +293,57 @@ def _tune_one(
     )
 
 
-def _tried(trial: optuna.trial.FrozenTrial, params: dict[str, Any]) -> bool:
-    """Whether a trial of these parameters is over or waits; one that runs may have been killed."""
+def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[optuna.Trial | None, bool]:
+    """A trial to run, or None; and whether the study holds what it shall.
+
+    Neither, where other processes are at the last trials: one of them may be killed, and its trial is to be made
+    up for. The defaults come first.
+    """
     from optuna.trial import TrialState
 
-    if trial.state == TrialState.WAITING:
+    study, known = search.study, _known(search.model, search.data.collection.kind)
+    with one_at_a_time(workspace.study(search.data.collection)):
+        there = study.get_trials(deepcopy=False)
+        finished = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in there)
+        if finished >= trials:
+            return None, True
+        if finished + sum(map(_running, there)) >= trials:
+            return None, False
+        if not any(_tried(trial, known) for trial in there):
+            study.enqueue_trial(known)
+        trial = study.ask()
+        trial.set_user_attr(_PROCESS, myself())
+        return trial, False
+
+
+def _run_trial(search: _Search, trial: optuna.Trial) -> None:
+    import optuna
+    from optuna.trial import TrialState
+
+    try:
+        value = search.objective(trial)
+    except optuna.TrialPruned:
+        search.study.tell(trial, state=TrialState.PRUNED)
+    except BaseException:
+        with suppress(Exception):  # whatever happens to the storage, the first error is the one to tell
+            search.study.tell(trial, state=TrialState.FAIL)
+        raise
+    else:
+        search.study.tell(trial, value)
+
+
+def _running(trial: optuna.trial.FrozenTrial) -> bool:
+    """Whether another process is at it; one that was killed leaves its trial as if it ran on."""
+    from optuna.trial import TrialState
+
+    return trial.state == TrialState.RUNNING and at_work(trial.user_attrs.get(_PROCESS))
+
+
+def _tried(trial: optuna.trial.FrozenTrial, params: dict[str, Any]) -> bool:
+    """Whether a trial of these parameters is over, runs or waits."""
+    from optuna.trial import TrialState
+
+    if trial.state == TrialState.WAITING or _running(trial):
         return bool(trial.system_attrs.get("fixed_params") == params)
     return trial.params == params and trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
 

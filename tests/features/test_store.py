@@ -314,6 +314,7 @@ OTHER_RECIPES = {
     "candidates": False,
     "max_configs": 1000,
     "seed": 1,
+    "sampling": "thirds",
 }
 
 

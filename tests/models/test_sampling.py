@@ -54,6 +54,14 @@ def test_uniform_keeps_both_ends_and_even_gaps_of_rank(size: int, most: int, see
     assert np.ptp(np.diff(ranks)) <= 1
 
 
+def test_a_random_draw_does_not_look_at_costs() -> None:
+    rng = np.random.default_rng
+    kept = sample_configs(np.arange(50.0), 10, rng(3))
+    assert np.array_equal(kept, sample_configs(np.zeros(50), 10, rng(3), "random"))
+    means = [sample_configs(np.arange(50.0), 10, rng(seed)).mean() for seed in range(200)]
+    assert np.mean(means) == pytest.approx(24.5, abs=1.5)
+
+
 def test_equal_costs_are_drawn_at_random_not_in_the_order_of_the_file() -> None:
     cost = np.ones(100)
     for how in SAMPLES:
@@ -72,7 +80,7 @@ def test_one_alone_is_the_best(how: str) -> None:
 
 def test_bad_requests_are_refused() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(ModelError, match=r"'halves' is not a way to sample; expected thirds, uniform"):
+    with pytest.raises(ModelError, match=r"'halves' is not a way to sample; expected random, thirds, uniform"):
         sample_configs(np.ones(3), 2, rng, "halves")
     with pytest.raises(ModelError, match="a sample of 0"):
         sample_configs(np.ones(3), 0, rng, "thirds")

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -416,12 +417,10 @@ def test_a_file_in_place_of_the_studies(built: Path) -> None:
 
 @pytest.mark.parametrize("where", ["journal", "sqlite"])
 def test_two_processes_at_once_finish_one_study(built: Path, tmp_path: Path, where: str) -> None:
-    """A database is made beforehand: two processes that make it at the same moment get in each other's way."""
+    """Each runs some of the trials, none is run twice, and the study holds as many as were asked for."""
     storage = ["--storage", f"sqlite:///{tmp_path / 'study.db'}"] if where == "sqlite" else []
-    if storage:
-        run(built, trials=1, rounds=3, storage=storage[1])
     command = [
-        sys.executable, str(ROOT / "run.py"), "tune", "--trials", "3", "--rounds", "3", "--threads", "1",
+        sys.executable, str(ROOT / "run.py"), "tune", "--trials", "6", "--rounds", "3", "--threads", "1",
         "--collection", TILE, "--workspace", str(built), *storage,
     ]  # fmt: skip
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -438,13 +437,44 @@ def test_two_processes_at_once_finish_one_study(built: Path, tmp_path: Path, whe
         assert process.returncode == 0, output
         assert "Traceback" not in output
     trials = trials_at(storage[1]) if storage else journal(built)
-    assert 3 <= states(trials).count(TrialState.COMPLETE) <= 6
-    assert TrialState.RUNNING not in states(trials)
+    assert states(trials) == [TrialState.COMPLETE] * 6
+    assert len({json.dumps(trial.params, sort_keys=True) for trial in trials}) == 6, "nothing is tried twice"
     best = load_best(study_folder(built), DEFAULT)
     assert best is not None
-    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    assert best.mean <= max(float(trial.values[0]) for trial in done if trial.values)
-    assert run(built, trials=3, rounds=3, storage=storage[1] if storage else None)[0].fresh == 0
+    assert best.mean <= max(float(trial.values[0]) for trial in trials if trial.values)
+    assert run(built, trials=6, rounds=3, storage=storage[1] if storage else None)[0].fresh == 0
+
+
+def running(built: Path, process: str, **trial: Any) -> None:
+    """Leave a trial that says it runs, of a process."""
+    storage = JournalStorage(JournalFileBackend(str(study_folder(built) / "journal.log")))
+    (summary,) = optuna.get_all_study_summaries(storage)
+    left = optuna.create_trial(state=TrialState.RUNNING, user_attrs={"process": process}, **trial)
+    optuna.load_study(study_name=summary.study_name, storage=storage).add_trial(left)
+
+
+def test_the_trial_of_a_killed_process_is_made_up_for(built: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    run(built, trials=1)
+    running(built, f"{socket.gethostname()}:{gone.pid}")
+    (result,) = run(built, trials=3)
+    assert (result.trials, result.fresh) == (3, 2)
+
+
+def test_the_trials_of_other_processes_are_waited_for(built: Path) -> None:
+    """The last trial is another process's: this one neither runs one too many nor returns before it is over."""
+    run(built, trials=2)
+    other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        running(built, f"{socket.gethostname()}:{other.pid}")
+        (result,) = run(built, trials=3, timeout=0.5)
+        assert (result.trials, result.fresh) == (2, 0)
+        assert result.seconds >= 0.5
+    finally:
+        other.communicate(b"\n", timeout=30)
+    (result,) = run(built, trials=3)
+    assert (result.trials, result.fresh) == (3, 1), "that process is gone, its trial was never finished"
 
 
 # What cannot be tuned --------------------------------------------------------------------------------------
