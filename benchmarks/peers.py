@@ -1,0 +1,219 @@
+"""All rankers and the naive peers side by side, families held out and on valid.
+
+    python -m benchmarks.peers [--data-root D] [--collection C]... [--model NAME]... [--seeds N] [--rounds N]
+                               [--out FILE]
+
+Every ranker of the zoo with its default parameters, and two that know little:
+
+- number of layouts set (tile: the mean of 200 random orders): no model at all;
+- naive pooled row: the raw configuration columns, the mean over configurable nodes for layouts, beside the sizes
+  of the graph; LightGBM's lambdarank as it comes (31 levels, truncation 30, 31 leaves, learning rate 0.1).
+
+Out of fold: every train graph by models that saw none of its family. Valid: by models of the whole train split. The
+number of rounds is the best out of fold, over all seeds together, and the same on valid. Each number is the mean
+over graphs of the score (Kendall's tau for layouts, 1 - slowdown of the best of the top 5 for tiles), averaged over
+seeds, ± its standard deviation over graphs; in brackets the standard deviation over seeds of the mean. Differences
+within the brackets are noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.collection import Collection, GraphFile, graph_files
+from data.config_table import code_counts
+from data.graph import Graph, Kind, LayoutGraph, TileGraph, read_graph
+from data.root import find_data_root
+from data.schema import LAYOUT_COLUMNS, TILE_COLUMNS
+from features.assemble import FeatureSettings, assemble
+from features.store import GraphRows, rows_from_graph
+from models.contract import Params
+from models.folds import family_folds
+from models.labels import MAX_GROUP, mean_rank
+from models.lambdarank import LambdaRank
+from models.lightgbm_ranker import LightGBMRanker
+from models.metrics import judge
+from models.ranking_data import RankingData
+from models.validation import Curves, join_curves, validate_folds
+from models.zoo import RANKERS, ranker_class
+
+_FOLDS = 10
+_SET = "change__nodes_set__share"
+_SIZES = ["nodes", "edges", "configurable nodes"]
+#: Random orders to average.
+_ORDERS = 200
+#: LightGBM's default gains end at label 30.
+_LEVELS = 31
+
+
+class NaivePooled(LightGBMRanker):
+    """Lambdarank with LightGBM's own defaults on whatever rows it is given."""
+
+    name = "naive pooled row"
+
+    @classmethod
+    def default_params(cls, kind: Kind = "layout") -> Params:
+        return {
+            "learning_rate": 0.1,
+            "num_leaves": 31,
+            "min_data_in_leaf": 20,
+            "feature_fraction": 1.0,
+            "bagging_fraction": 1.0,
+            "lambda_l2": 0.0,
+            "columns": "all",
+        }
+
+    @classmethod
+    def suggest(cls, trial: object, kind: Kind = "layout") -> Params:
+        return cls.default_params(kind)
+
+    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
+        levels = data.per_group(lambda cost: np.rint((1 - mean_rank(cost)) * (_LEVELS - 1)))
+        # beyond LightGBM's limit on a group its rows are dealt into several, as for the ranker of that name
+        order, sizes = LambdaRank._query_groups(data, MAX_GROUP, seed)
+        dealt = order if len(sizes) > data.groups else None
+        objective = {"objective": "lambdarank"}
+        return self._train(
+            data, levels, params, objective, rounds=rounds, seed=seed, threads=threads, order=dealt, sizes=sizes
+        )
+
+
+@dataclass(frozen=True)
+class Split:
+    """The graphs of a split, as wide rows and as naive ones (in the same order)."""
+
+    wide: list[GraphRows]
+    naive: list[GraphRows]
+
+    def rows(self, model: str) -> list[GraphRows]:
+        return self.naive if model == NaivePooled.name else self.wide
+
+
+def naive_rows(graph: Graph, wide: GraphRows) -> GraphRows:
+    """The raw configuration columns of each distinct configuration, and three sizes of the graph."""
+    if isinstance(graph, LayoutGraph):
+        nodes, columns = graph.table.nodes, [*LAYOUT_COLUMNS]
+        pooled = code_counts(graph.table.codes, len(graph.table.rows)) @ graph.table.rows.astype(np.float32)
+        pooled = pooled / max(1, nodes)
+    else:
+        assert isinstance(graph, TileGraph)
+        nodes, columns, pooled = 0, [*TILE_COLUMNS], graph.config_feat
+    sizes = np.array([graph.nodes, len(graph.edges), nodes], np.float32)
+    rows = np.asarray(pooled[graph.duplicates.first], np.float32)
+    return replace(wide, columns=[*_SIZES, *columns], graph_values=sizes, rows=rows)
+
+
+def load(files: list[Path], kind: Kind) -> Split:
+    """Read and featurise the labelled, rankable graphs."""
+    split = Split([], [])
+    for path in files:
+        graph = read_graph(path, kind)
+        wide = rows_from_graph(graph, assemble(graph, FeatureSettings()))
+        if wide.labelled and wide.rankable:
+            split.wide.append(wide)
+            split.naive.append(naive_rows(graph, wide))
+    return split
+
+
+def without_model(kind: Kind, graph: GraphRows) -> float:
+    """Score of the naive order: fewest layouts set first; for tiles the mean score of random orders."""
+    if kind == "layout":
+        values = graph.rows[:, graph.columns.index(_SET) - len(graph.graph_values)].astype(np.float64)
+        orders = values[None]
+    else:
+        orders = np.random.default_rng(0).random((_ORDERS, len(graph.rows)))
+    return float(np.mean([judge(kind, order[graph.group], graph.cost, graph.group)["score"] for order in orders]))
+
+
+def told(scores: NDArray[np.float64]) -> str:
+    """``(seeds, graphs)`` scores in words."""
+    if not scores.size:
+        return "-"
+    per_graph = scores.mean(axis=0)
+    over_seeds = f" (± {scores.mean(axis=1).std():.3f})" if len(scores) > 1 else ""
+    return f"{per_graph.mean():.3f} ± {per_graph.std():.3f}{over_seeds}"
+
+
+def compare(
+    kind: Kind, train: Split, valid: Split, models: list[str], *, seeds: int, rounds: int, threads: int = 0
+) -> Iterator[str]:
+    """The lines of the table in Markdown, as they come."""
+    yield f"| ranker | rounds | out of fold ({len(train.wide)} graphs) | valid ({len(valid.wide)} graphs) |"
+    yield "|---|---|---|---|"
+    name = "number of layouts set" if kind == "layout" else "random order"
+    found = [np.array([[without_model(kind, graph) for graph in split.wide]]) for split in (train, valid)]
+    yield f"| {name} | - | {told(found[0])} | {told(found[1])} |"
+    for model in [NaivePooled.name, *models]:
+        graphs, params = train.rows(model), ranker_class(model).default_params(kind)
+        data = RankingData.from_graphs(graphs)
+        folds = family_folds(data.families, _FOLDS)
+        curves = []
+        for seed in range(seeds):
+            parts = validate_folds(
+                kind, graphs, data, folds, model, params, rounds=rounds, seed=seed, threads=threads
+            )
+            curves.append(join_curves(list(parts)))
+        stage = _stage(curves)
+        chosen = curves[0].rounds[stage]
+        scores = np.array([curve.column("score")[:, stage] for curve in curves])
+        judged = np.empty((seeds, len(valid.wide)))
+        for seed in range(seeds):
+            ranker = ranker_class(model)().fit(data, params, rounds=chosen, seed=seed, threads=threads)
+            for place, graph in enumerate(valid.rows(model)):
+                score = ranker.predict(graph.matrix(), graph.columns)[graph.group]
+                judged[seed, place] = judge(kind, score, graph.cost, graph.group)["score"]
+        yield f"| {model} | {chosen} | {told(scores)} | {told(judged)} |"
+
+
+def _stage(curves: list[Curves]) -> int:
+    """The best stage of all seeds together."""
+    return int(np.argmax(np.mean([curve.smooth_score() for curve in curves], axis=0)))
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--data-root", type=Path)
+    parser.add_argument("--collection", action="append", default=[])
+    parser.add_argument("--model", action="append", default=[], help="default: all of the zoo")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=300, help="most boosting rounds")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--out", type=Path, help="also write the tables to this file")
+    asked = parser.parse_args()
+    root = find_data_root(asked.data_root)
+    files = graph_files(root.npz, asked.collection, where=str(root.path))
+    models = asked.model or [*RANKERS]
+    RANKERS[NaivePooled.name] = NaivePooled
+    text: list[str] = []
+
+    def say(line: str) -> None:
+        text.append(line)
+        print(line, flush=True)
+
+    for collection in sorted({file.collection for file in files}):
+        train, valid = (_load_split(collection, split, files) for split in ("train", "valid"))
+        metric = "Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5"
+        say(f"\n## {collection}\n\n{metric}, {asked.seeds} seeds.\n")
+        for line in compare(
+            collection.kind, train, valid, models, seeds=asked.seeds, rounds=asked.rounds, threads=asked.threads
+        ):
+            say(line)
+    if asked.out:
+        asked.out.write_text("\n".join(text).lstrip() + "\n", encoding="utf-8")
+
+
+def _load_split(collection: Collection, split: str, files: list[GraphFile]) -> Split:
+    paths = [file.path for file in files if file.collection == collection and file.split == split]
+    return load(paths, collection.kind)
+
+
+if __name__ == "__main__":
+    main()
