@@ -43,7 +43,9 @@ Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Threads = Annotated[int, typer.Option(help="Threads of the booster; 0 takes all cores.")]
 Model = Annotated[
     str,
-    typer.Option(help="Ranker: lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)."),
+    typer.Option(
+        help="Ranker: lambdarank, ranknet, rankreg, xgb-pairwise, sum-pooled, stacked, or ensemble (slow)."
+    ),
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
 WORK = Path("work")
