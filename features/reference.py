@@ -47,8 +47,8 @@ def _instances() -> str:
     return (
         "\n### Instances of layout graphs\n\n"
         "Not columns of configurations, but of what they are made of: each distinct (node, row) and each\n"
-        "combination of rows that meet over a tensor. The model `sum-pooled` adds up a score of each. -1 where a column does\n"
-        f"not apply; {candidates} are transductive.\n\n"
+        "combination of rows that meet over a tensor. The model `sum-pooled` adds up a score of each. -1 where a\n"
+        f"column does not apply; {candidates} are transductive.\n\n"
         f"| column | meaning |\n|---|---|\n{rows}"
     )
 
