@@ -41,7 +41,7 @@ Collections = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="Seed of every random choice.")]
 Threads = Annotated[int, typer.Option(help="Threads of the booster; 0 takes all cores.")]
-RANKERS = "lambdarank, ranknet, rankreg, xgb-pairwise, or ensemble of these (the slowest)"
+RANKERS = "lambdarank, ranknet, rankreg, xgb-pairwise, sum-pooled, stacked, or ensemble (the slowest)"
 Model = Annotated[str, typer.Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str,

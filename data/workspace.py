@@ -29,6 +29,9 @@ class Workspace:
     def graph_rows(self, collection: Collection, split: str, name: str) -> Path:
         return self._below("features", *collection.parts, split, f"{name}.parquet")
 
+    def graph_instances(self, collection: Collection, split: str, name: str) -> Path:
+        return self._below("features", *collection.parts, split, f"{name}.instances.npz")
+
     def study(self, collection: Collection) -> Path:
         return self._below("studies", *collection.parts)
 

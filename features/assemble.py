@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from data.graph import Graph, Kind, LayoutGraph, TileGraph
 from features.block import Block, Scope, Tier, registered
+from features.instance_table import instance_table
+from features.instances import LazyInstances
 from features.layout import LayoutContext
 from features.layout_block import LayoutBlock, compute_together
 from features.tensors import TPU, Tiling
@@ -59,11 +61,13 @@ class GraphFeatures:
         graph_columns: name -> value, constant within the graph.
         config_columns: names of the columns of ``rows``.
         rows: ``(distinct configurations, columns)`` float32, each column in one piece of memory.
+        instances: what the configurations of a layout graph are made of, computed when first asked for.
     """
 
     graph_columns: dict[str, float]
     config_columns: list[str]
     rows: NDArray[np.float32]
+    instances: LazyInstances | None = None
 
     def matrix(self) -> NDArray[np.float32]:
         """``(distinct configurations, graph columns + configuration columns)`` float32."""
@@ -89,7 +93,8 @@ def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphFeatures:
     for block, at in summed:
         context.columns |= {name: rows[:, at + number] for number, name in enumerate(block.columns)}
     _one_by_one([(block, at) for block, at in placed if not isinstance(block, LayoutBlock)], context, rows)
-    return GraphFeatures(_constants(settings.blocks("layout"), context), names, rows)
+    instances = LazyInstances(lambda: instance_table(context, candidates=settings.candidates))
+    return GraphFeatures(_constants(settings.blocks("layout"), context), names, rows, instances)
 
 
 def _tile(context: TileContext, settings: FeatureSettings) -> GraphFeatures:

@@ -8,6 +8,7 @@ from typing import Final
 
 from data.files import whole_file
 from data.graph import Kind
+from features import instance_table
 from features.block import Block, Scope, Tier, registered
 
 TARGET: Final = Path(__file__).parent.parent / "FEATURES.md"
@@ -35,7 +36,21 @@ def markdown() -> str:
             f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n"
         )
         parts += [_section(block) for block in blocks]
+        if kind == "layout":
+            parts.append(_instances())
     return "".join(parts)
+
+
+def _instances() -> str:
+    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in instance_table.COLUMNS.items())
+    candidates = " and ".join(f"`{name}`" for name in instance_table.CANDIDATE_COLUMNS)
+    return (
+        "\n### Instances of layout graphs\n\n"
+        "Not columns of configurations, but of what they are made of: each distinct (node, row) and each\n"
+        "combination of rows that meet over a tensor. The model `sum-pooled` adds up a score of each. -1 where a\n"
+        f"column does not apply; {candidates} are transductive.\n\n"
+        f"| column | meaning |\n|---|---|\n{rows}"
+    )
 
 
 def _section(block: Block) -> str:

@@ -9,7 +9,8 @@ file's metadata. With polars: ``pl.read_parquet(path).explode("configurations", 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ from data.graph import Graph, TileGraph
 from data.workspace import Workspace
 from features.assemble import FeatureSettings, GraphFeatures
 from features.block import Tier
+from features.instance_store import read_instances
+from features.instances import Instances, LazyInstances
 
 _METADATA: Final = b"xlarank"
 _BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
@@ -80,6 +83,7 @@ class GraphRows:
         ids: ``(configs,)`` int64; its index in the npz file.
         runtime: ``(configs,)`` int64 nanoseconds; 0 where withheld.
         normalizer: ``(configs,)`` int64; 1 for layouts.
+        instances: what the rows are made of, read when first asked for; None for tiles.
     """
 
     name: str
@@ -90,6 +94,7 @@ class GraphRows:
     ids: NDArray[np.int64]
     runtime: NDArray[np.int64]
     normalizer: NDArray[np.int64]
+    instances: LazyInstances | None = None
 
     @property
     def labelled(self) -> bool:
@@ -154,12 +159,13 @@ class Manifest:
 def rows_from_graph(graph: Graph, features: GraphFeatures, keep: NDArray[np.int64] | None = None) -> GraphRows:
     """Join features with labels; ``keep`` names the distinct configurations (sorted) to hold on to."""
     group, ids = graph.duplicates.group, np.arange(graph.configs)
-    rows = features.rows
+    rows, instances = features.rows, features.instances
     if keep is not None:
         place = np.full(graph.duplicates.distinct, -1)
         place[keep] = np.arange(len(keep))
         ids = ids[place[group] >= 0]
         group, rows = place[group[ids]], rows[keep]
+        instances = _some_of(instances, keep) if instances else None
     normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
     return GraphRows(
         name=graph.name,
@@ -170,7 +176,12 @@ def rows_from_graph(graph: Graph, features: GraphFeatures, keep: NDArray[np.int6
         ids=ids,
         runtime=graph.runtime[ids],
         normalizer=normalizer[ids],
+        instances=instances,
     )
+
+
+def _some_of(instances: LazyInstances, keep: NDArray[np.int64]) -> LazyInstances:
+    return LazyInstances(lambda: instances.value.take(keep))
 
 
 def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> None:
@@ -292,4 +303,15 @@ def load_split(workspace: Workspace, collection: Collection, split: str) -> list
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         return []
-    return [read_rows(workspace.graph_rows(collection, split, name)) for name in manifest.graphs]
+    found = []
+    for name, about in manifest.graphs.items():
+        rows = read_rows(workspace.graph_rows(collection, split, name))
+        if collection.kind == "layout":
+            path = workspace.graph_instances(collection, split, name)
+            rows = replace(rows, instances=LazyInstances(partial(_instances_beside, path, manifest.recipe, about)))
+        found.append(rows)
+    return found
+
+
+def _instances_beside(path: Path, recipe: Recipe, about: dict[str, Any]) -> Instances:
+    return read_instances(path, recipe, Source(**about["source"]))

@@ -20,6 +20,7 @@ from data.collection import Collection
 from data.errors import ModelError, WorkspaceError
 from data.files import write_json
 from data.graph import Kind
+from features.instances import LazyInstances
 from features.store import Manifest, Recipe
 from models.contract import Params, Ranker, require_columns
 from models.zoo import ranker_class
@@ -72,9 +73,15 @@ class TrainedModel:
     card: ModelCard
     rankers: list[Ranker]
 
-    def predict(self, rows: NDArray[np.float32], columns: list[str]) -> NDArray[np.float64]:
-        """``(rows,)`` scores of the rows of one graph, lower is faster; raises `ModelError` for other columns."""
-        scores: NDArray[np.float64] = np.mean([ranker.predict(rows, columns) for ranker in self.rankers], axis=0)
+    def predict(
+        self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
+    ) -> NDArray[np.float64]:
+        """``(rows,)`` scores of the rows of one graph, lower is faster; raises `ModelError` for other columns.
+
+        ``instances`` are what the rows are made of, where they have any; only some rankers ask for them.
+        """
+        each = [ranker.predict(rows, columns, instances) for ranker in self.rankers]
+        scores: NDArray[np.float64] = np.mean(each, axis=0)
         return scores
 
     def require_rows_of(self, manifest: Manifest) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 from data.graph import Kind
+from features.instances import LazyInstances
 from models.ranking_data import RankingData
 
 if TYPE_CHECKING:
@@ -47,11 +48,13 @@ class Ranker(ABC):
         """Learn ``rounds`` trees; ``threads`` 0 takes all cores."""
 
     @abstractmethod
-    def _scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
         """Scores of rows whose columns were checked."""
 
     @abstractmethod
-    def staged(self, rows: NDArray[np.float32], every: int) -> Iterator[NDArray[np.float64]]:
+    def staged(
+        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
+    ) -> Iterator[NDArray[np.float64]]:
         """Scores of the rows of one graph after each ``every`` rounds, the last after all of them."""
 
     @abstractmethod
@@ -67,12 +70,17 @@ class Ranker(ABC):
     def load(cls, folder: Path) -> Self:
         """Read back what `save` wrote; raises `ModelError`."""
 
-    def predict(self, rows: NDArray[np.float32], columns: list[str]) -> NDArray[np.float64]:
-        """``(rows,)`` scores of one graph's ``(rows, columns)``; raises `ModelError` for other columns."""
+    def predict(
+        self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
+    ) -> NDArray[np.float64]:
+        """``(rows,)`` scores of one graph's ``(rows, columns)``; raises `ModelError` for other columns.
+
+        ``instances`` are those of the same configurations, where they have any; most rankers never look at them.
+        """
         if not self.columns:
             raise ModelError("the ranker was not trained", do="call fit or load first")
         require_columns(columns, self.columns)
-        return self._scores(rows)
+        return self._scores(rows, instances)
 
 
 def require_columns(got: list[str], wanted: list[str]) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 from data.graph import Kind
+from features.instances import LazyInstances
 from models.contract import Params, Ranker
 from models.ensemble_weights import blend, ensemble_weights
 from models.lambdarank import LambdaRank
@@ -20,6 +21,7 @@ from models.out_of_fold import out_of_fold_scores
 from models.ranking_data import RankingData
 from models.ranknet import RankNet
 from models.rankreg import RankRegression
+from models.sum_pooled import SumPooled
 from models.xgb_pairwise import XGBPairwise
 
 if TYPE_CHECKING:
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
 
 #: What an ensemble can be made of.
 MEMBERS: Final[dict[str, type[Ranker]]] = {
-    ranker.name: ranker for ranker in (LambdaRank, RankNet, RankRegression, XGBPairwise)
+    ranker.name: ranker for ranker in (LambdaRank, RankNet, RankRegression, XGBPairwise, SumPooled)
 }
 #: ``given``: the weights of the parameters; ``out_of_fold``: `models.ensemble_weights.ensemble_weights` of
 #: folds within the data learned from, for several times the work.
 WEIGHTS: Final = ("given", "out_of_fold")
 
+#: Members that only count where a weight is given.
+_OPTIONAL: Final = (SumPooled.name,)
 _STATE: Final = "ensemble.json"
 _FOLDS: Final = 3
 
@@ -55,7 +59,7 @@ class Ensemble(Ranker):
         return {
             "members": {name: member.default_params(kind) for name, member in MEMBERS.items()},
             "weights": "given",
-            **{f"weight_{name}": 1.0 for name in MEMBERS},
+            **{f"weight_{name}": float(name not in _OPTIONAL) for name in MEMBERS},
         }
 
     @classmethod
@@ -96,13 +100,15 @@ class Ensemble(Ranker):
             raise ModelError("the ranker was not trained", do="call fit or load first")
         return self._members
 
-    def _scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
-        scores = [member.predict(rows, self.columns) for member in self._fitted().values()]
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
+        scores = [member.predict(rows, self.columns, instances) for member in self._fitted().values()]
         return blend(scores, list(self._weights.values()))
 
-    def staged(self, rows: NDArray[np.float32], every: int) -> Iterator[NDArray[np.float64]]:
+    def staged(
+        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
+    ) -> Iterator[NDArray[np.float64]]:
         latest: list[NDArray[np.float64]] = []
-        for stage in zip_longest(*(member.staged(rows, every) for member in self._fitted().values())):
+        for stage in zip_longest(*(member.staged(rows, every, instances) for member in self._fitted().values())):
             # a member that ran out of splits stays where it is
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
             yield blend(latest, list(self._weights.values()))

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 from data.graph import Kind
+from features.instances import LazyInstances
 from models.columns import chosen_columns
 from models.contract import Params, Ranker
 from models.ranking_data import RankingData
@@ -128,10 +129,16 @@ class LightGBMRanker(Ranker):
             raise ModelError("the ranker was not trained", do="call fit or load first")
         return self._booster
 
-    def _scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _tree_columns(self) -> list[str]:
+        """Names of what the trees choose their columns from."""
+        return self.columns
+
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
         return -np.asarray(self._fitted().predict(rows[:, self._used], num_threads=self._threads), np.float64)
 
-    def staged(self, rows: NDArray[np.float32], every: int) -> Iterator[NDArray[np.float64]]:
+    def staged(
+        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
+    ) -> Iterator[NDArray[np.float64]]:
         booster, used = self._fitted(), rows[:, self._used]
         total = np.zeros(len(rows))
         for start in range(0, max(1, booster.num_trees()), every):
@@ -142,7 +149,8 @@ class LightGBMRanker(Ranker):
     def importance(self) -> dict[str, float]:
         gain = self._fitted().feature_importance("gain")
         total = max(float(gain.sum()), 1e-12)
-        shares = {self.columns[self._used[i]]: float(gain[i]) / total for i in np.argsort(-gain)}
+        names = self._tree_columns()
+        shares = {names[self._used[i]]: float(gain[i]) / total for i in np.argsort(-gain)}
         return {name: share for name, share in shares.items() if share > 0}
 
     def save(self, folder: Path) -> None:

@@ -23,5 +23,5 @@ def out_of_fold_scores(
         fitted = ranker().fit(data.take(learned), params, rounds=rounds, seed=seed, threads=threads)
         for g in held:
             part = slice(data.indptr[g], data.indptr[g + 1])
-            scores[part] = fitted.predict(data.rows[part], data.columns)
+            scores[part] = fitted.predict(data.rows[part], data.columns, data.instances_of(g))
     return scores

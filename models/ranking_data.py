@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 from data.family import program_family
+from features.instances import LazyInstances
 from features.store import GraphRows
 
 
@@ -23,6 +24,7 @@ class RankingData:
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         names, families: of each group.
         columns: names of the columns of ``rows``.
+        instances: what the rows of each group are made of; empty, or None for a group, where there are none.
     """
 
     rows: NDArray[np.float32]
@@ -31,6 +33,7 @@ class RankingData:
     names: list[str]
     families: list[str]
     columns: list[str]
+    instances: Sequence[LazyInstances | None] = ()
 
     @property
     def groups(self) -> int:
@@ -57,6 +60,7 @@ class RankingData:
             names=[graph.name for graph in usable],
             families=[program_family(graph.name) for graph in usable],
             columns=usable[0].columns,
+            instances=[graph.instances for graph in usable],
         )
 
     def take(self, groups: Sequence[int]) -> RankingData:
@@ -69,7 +73,12 @@ class RankingData:
             names=[self.names[g] for g in groups],
             families=[self.families[g] for g in groups],
             columns=self.columns,
+            instances=[self.instances_of(g) for g in groups],
         )
+
+    def instances_of(self, group: int) -> LazyInstances | None:
+        """The instances of a group, if it has any."""
+        return self.instances[group] if self.instances else None
 
     def per_group(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
         """Apply a function to the costs of each group and join the results."""

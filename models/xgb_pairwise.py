@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from data.errors import ModelError
 from data.graph import Kind
+from features.instances import LazyInstances
 from models.columns import chosen_columns, default_columns, suggest_columns
 from models.contract import Params, Ranker
 from models.graph_weights import GRAPH_WEIGHTS, row_weights
@@ -97,10 +98,12 @@ class XGBPairwise(Ranker):
             raise ModelError("the ranker was not trained", do="call fit or load first")
         return self._booster
 
-    def _scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
         return self._after(rows[:, self._used], self._fitted().num_boosted_rounds())
 
-    def staged(self, rows: NDArray[np.float32], every: int) -> Iterator[NDArray[np.float64]]:
+    def staged(
+        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
+    ) -> Iterator[NDArray[np.float64]]:
         rounds, used = self._fitted().num_boosted_rounds(), rows[:, self._used]
         for stop in [*range(every, rounds, every), rounds]:
             yield self._after(used, stop)

@@ -8,8 +8,9 @@ from data.errors import ModelError
 from models.contract import Ranker
 from models.ensemble import MEMBERS, Ensemble
 from models.lambdarank import LambdaRank
+from models.stacked import Stacked
 
-RANKERS: Final[dict[str, type[Ranker]]] = {**MEMBERS, Ensemble.name: Ensemble}
+RANKERS: Final[dict[str, type[Ranker]]] = {**MEMBERS, Ensemble.name: Ensemble, Stacked.name: Stacked}
 DEFAULT: Final = LambdaRank.name
 
 

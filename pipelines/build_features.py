@@ -24,6 +24,7 @@ from data.graph import Graph, read_graph
 from data.root import DataRoot
 from data.workspace import Workspace
 from features.assemble import FeatureSettings, assemble
+from features.instance_store import instances_current, write_instances
 from features.store import (
     Manifest,
     Recipe,
@@ -228,13 +229,18 @@ def _start_worker() -> None:
 
 def _build_one(job: _Job) -> dict[str, Any]:
     try:
-        path = job.workspace.graph_rows(job.file.collection, job.file.split, job.file.name)
+        place = job.file.collection, job.file.split, job.file.name
+        path, beside = job.workspace.graph_rows(*place), job.workspace.graph_instances(*place)
         source = Source.of(job.file.path)
         summary = current_summary(path, job.recipe, source)
+        if job.file.collection.kind == "layout" and not instances_current(beside, job.recipe, source):
+            summary = None
         kept = summary is not None
         if summary is None:
             graph = read_graph(job.file.path, job.file.collection.kind)
             rows = rows_from_graph(graph, assemble(graph, job.settings), _sample(graph, job.recipe))
+            if rows.instances is not None:
+                write_instances(beside, rows.instances.value, job.recipe, source)
             write_rows(path, rows, job.recipe, source)
             summary = rows.summary()
     except XlarankError as error:

@@ -250,7 +250,7 @@ def _evaluate_one(
 
 
 def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | None) -> dict[str, float]:
-    scores = model.predict(graph.matrix(), graph.columns)[graph.group]
+    scores = model.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
     cost, group = graph.cost, graph.group
     if configurations is not None:
         if not configurations:

@@ -98,7 +98,7 @@ def rank_graph(graph: Graph, kind: Kind, model: TrainedModel) -> Ranking:
     )
     model.require_rows_of(current)
     rows = rows_from_graph(graph, assemble(graph, settings))
-    score = model.predict(rows.matrix(), rows.columns)[rows.group]
+    score = model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
     metrics = judge(kind, score, graph.cost, rows.group) if rows.labelled and rows.rankable else None
     return Ranking(
         graph=graph.name,

@@ -69,7 +69,7 @@ def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch: pytest.
     data = easy_data(graphs=2)
     ranker = fitted("ensemble", data, rounds=6, **{**_NONE, "weight_rankreg": 1.0, "weight_ranknet": 1.0})
     first = np.arange(120.0)
-    monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every: iter([first]))
+    monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([first]))
     rankreg = list(fitted("rankreg", data, rounds=6).staged(data.rows, 2))
     stages = list(ranker.staged(data.rows, 2))
     assert len(stages) == 3

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from data.graph import Kind
+from features.instances import LazyInstances
 from features.store import GraphRows
 from models.contract import Params, Ranker
 from models.folds import family_folds
@@ -35,7 +36,9 @@ class Spy(Ranker):
         self.columns, self._stages = data.columns, -(-rounds // 25)
         return self
 
-    def staged(self, rows: NDArray[np.float32], every: int) -> Iterator[NDArray[np.float64]]:
+    def staged(
+        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
+    ) -> Iterator[NDArray[np.float64]]:
         for stage in range(self._stages):
             yield (rows[:, 1] - stage * rows[:, 2]).astype(np.float64)
 
@@ -47,7 +50,7 @@ class Spy(Ranker):
     def suggest(cls, trial: Any, kind: Kind = "layout") -> Params:
         return {}
 
-    def _scores(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
         raise NotImplementedError
 
     def importance(self) -> dict[str, float]:
@@ -129,7 +132,7 @@ def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Kind) -
 def test_a_ranker_that_runs_out_of_splits_stays_where_it_is(
     spy: type[Spy], graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spy, "staged", lambda self, rows, every: iter([rows[:, 1].astype(float)]))
+    monkeypatch.setattr(spy, "staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
     data = RankingData.from_graphs(graphs)
     curves = validate_fold("layout", graphs, data, [0], "spy", {}, rounds=60, seed=0)
     assert curves.rounds == [25, 50, 60]

@@ -1,0 +1,215 @@
+"""Instances against the slow reference, and the sparse counts against loops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import log2
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from data.schema import OPCODE
+from features.instance_table import CANDIDATE_COLUMNS, COLUMNS, instance_table
+from features.instances import Instances
+from features.layout import LayoutContext
+from features.opcode_groups import OPCODE_GROUPS, opcode_group
+from tests.features.helpers import SAMPLE, layout_of, load, shared_shape_graphs
+from tests.features.oracle_configs import SLOTS, Configuration, Configured
+from tests.features.oracle_copies import Copies, Pair, unlike
+from tests.features.programs import fitting_graph
+from tests.graphs import Arrays, layout_arrays, layout_row
+
+NODE = (
+    "node__opcode__group",
+    "node__rank__dims",
+    "node__bytes__log2",
+    "row__given__count",
+    "row__changed__count",
+    *(f"{slot}__{what}__row" for slot in SLOTS for what in ("given", "changed", "distance", "contiguity", "minor")),
+)
+PAIR = (
+    "pair__kind__number",
+    "pair__unlike__flag",
+    "pair__given__count",
+    "pair__slot__left",
+    "pair__bytes__log2",
+    *(f"pair__{what}__{side}" for side in ("left", "right") for what in ("given", "changed", "distance", "opcode")),
+)
+
+
+def group_of(opcode: str) -> int:
+    return int(opcode_group(np.array([OPCODE[opcode]]))[0])
+
+
+def node_values(graph: Configured, config: Configuration, place: int) -> list[float]:
+    """The columns `NODE` of one node in one configuration."""
+    node = graph.configurable[place]
+    choices = config.choices[place]
+    found: list[float] = [
+        group_of(graph.opcodes[node]),
+        graph.tensors[node].rank,
+        log2(1 + graph.tensors[node].bytes),
+        sum(bool(choice.given) for choice in choices if choice is not None),
+        sum(choice.changed for choice in choices if choice is not None),
+    ]
+    for choice in choices:
+        if choice is None:
+            found += [-1] * 5
+            continue
+        tensor, layout = choice.tensor, choice.layout
+        minor = tensor.dims[layout[0]] if layout else 0
+        found += [bool(choice.given), choice.changed, tensor.distance(layout), tensor.contiguity(layout)]
+        found.append(log2(1 + minor))
+    return found
+
+
+def pair_values(graph: Configured, config: Configuration, pair: Pair) -> list[float]:
+    """The columns `PAIR` of one pair in one configuration."""
+    sides = pair.sides(config)
+    found: list[float] = [
+        3 if pair.distance == 0 else min(pair.distance, 3) - 1,
+        unlike(pair, config),
+        sum(bool(side.given) for side in sides),
+        pair.left_slot,
+        log2(1 + pair.bytes),
+    ]
+    for side, place in zip(sides, (pair.left, pair.right), strict=True):
+        found += [bool(side.given), side.changed, side.tensor.distance(side.layout)]
+        found.append(group_of(graph.opcodes[graph.configurable[place]]))
+    return found
+
+
+def rounded(values: object) -> tuple[float, ...]:
+    return tuple(np.round(np.asarray(values, np.float64), 4).tolist())
+
+
+def compare(arrays: Arrays) -> None:
+    """Every configuration's instances, as a bag of rows."""
+    graph = layout_of(arrays)
+    context = LayoutContext(graph)
+    instances = instance_table(context)
+    oracle = Configured(arrays, context.slot_tensor.tolist())
+    copies = Copies(oracle)
+    rows = [{oracle.full[c, place].tobytes() for c in oracle.distinct} for place in oracle.places]
+    place_of = {name: number for number, name in enumerate(instances.columns)}
+    counts = instances.counts().toarray()
+    assert counts.shape == (len(oracle.distinct), len(instances))
+    of_pairs = instances.values[:, place_of["pair__kind__number"]] >= 0
+    for number, c in enumerate(oracle.distinct):
+        config = Configuration(oracle, c)
+        nodes = Counter(
+            rounded(node_values(oracle, config, place)) for place in oracle.places if len(rows[place]) > 1
+        )
+        pairs = Counter(
+            rounded(pair_values(oracle, config, pair))
+            for pair in [*copies.pairs, *copies.siblings]
+            if len(rows[pair.left]) > 1 or len(rows[pair.right]) > 1
+        )
+        for expected, names, kind in ((nodes, NODE, ~of_pairs), (pairs, PAIR, of_pairs)):
+            found: Counter[tuple[float, ...]] = Counter()
+            for instance in np.flatnonzero((counts[number] > 0) & kind):
+                found[rounded(instances.values[instance, [place_of[name] for name in names]])] += int(
+                    counts[number, instance]
+                )
+            assert found == expected
+
+
+@pytest.mark.parametrize("first", range(0, 40, 10))
+def test_programs_that_make_sense(first: int) -> None:
+    for seed in range(first, first + 10):
+        compare(fitting_graph(seed))
+
+
+@given(arrays=shared_shape_graphs())
+@settings(max_examples=25)
+def test_graphs_that_hand_shapes_on(arrays: Arrays) -> None:
+    compare(arrays)
+
+
+@pytest.fixture(scope="module")
+def instances() -> Instances:
+    return instance_table(LayoutContext(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))))
+
+
+def test_sums_are_the_counts_times_the_scores(instances: Instances) -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(len(instances), 3))
+    assert instances.sums(scores) == pytest.approx(instances.counts() @ scores)
+    assert instances.sums(scores[:, 0]) == pytest.approx(instances.counts() @ scores[:, 0])
+
+
+def test_pieces_change_nothing(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, scores = instances.counts().toarray(), np.arange(len(instances), dtype=float)
+    sums = instances.sums(scores)
+    monkeypatch.setattr("features.instances._PIECE", 1)
+    assert np.array_equal(instances.counts().toarray(), whole)
+    assert np.array_equal(instances.sums(scores), sums)
+
+
+def test_some_configurations(instances: Instances) -> None:
+    some = np.array([5, 2, 9])
+    whole = instances.counts().toarray()
+    assert np.array_equal(instances.counts(some).toarray(), whole[some])
+    assert np.array_equal(instances.take(some).counts().toarray(), whole[some])
+    assert instances.take(some).configs == 3
+    assert instances.counts(np.zeros(0, np.int64)).shape == (0, len(instances))
+
+
+def test_parts_are_the_counts_in_words(instances: Instances) -> None:
+    for config in (0, 7):
+        found = Counter(part.instance for part in instances.parts(config))
+        assert (
+            found
+            == Counter(dict(enumerate(instances.counts(np.array([config])).toarray()[0].astype(int)))) - Counter()
+        )
+    nodes = [part for part in instances.parts(7) if len(part.nodes) == 1]
+    assert all(str(part.nodes[0]) in part.text for part in nodes)
+    assert any("output {" in part.text for part in nodes)
+    assert any("against" in part.text for part in instances.parts(7))
+
+
+def test_every_instance_occurs_and_no_two_are_equal(instances: Instances) -> None:
+    assert (instances.counts().sum(axis=0) > 0).all()
+    assert len(np.unique(instances.values, axis=0)) == len(instances)
+
+
+def test_columns_without_candidates() -> None:
+    context = LayoutContext(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz")))
+    found = instance_table(context, candidates=False)
+    assert found.columns == [name for name in COLUMNS if name not in CANDIDATE_COLUMNS]
+    assert found.values.shape == (len(found), len(found.columns))
+
+
+def test_rarity_by_hand() -> None:
+    """Of four distinct configurations three leave the reshape as it is, and two the convolution."""
+    arrays = layout_arrays()
+    unset, first, second = layout_row(), layout_row(output=(1, 0)), layout_row(output=(0, 3))
+    choices = [(unset, unset), (unset, first), (second, unset), (layout_row(output=(3, 0)), unset)]
+    arrays["node_config_feat"] = np.array(choices, np.float32)
+    arrays["config_runtime"] = np.arange(1, 5)
+    found = instance_table(LayoutContext(layout_of(arrays)))
+    rarity, behind = (found.columns.index(name) for name in CANDIDATE_COLUMNS)
+    kind = found.values[:, found.columns.index("node__opcode__group")]
+    given = found.values[:, found.columns.index("output__given__row")]
+    convolution, reshape = group_of("convolution"), group_of("reshape")
+    for group, is_given, shares in ((convolution, 0, [1.0, 0.0]), (convolution, 1, [2.0, 1.0])):
+        rows = found.values[(kind == group) & (given == is_given)]
+        assert {tuple(row) for row in rows[:, [rarity, behind]].tolist()} == {tuple(shares)}
+    rows = found.values[(kind == reshape) & (given == 1)]
+    assert rows[:, [rarity, behind]] == pytest.approx(np.array([[2.0, np.log2(3)]]))
+
+
+def test_one_distinct_configuration_has_no_instances() -> None:
+    arrays = layout_arrays()
+    arrays["node_config_feat"] = np.repeat(arrays["node_config_feat"][:1], 3, axis=0)
+    arrays["config_runtime"] = np.arange(1, 4)
+    found = instance_table(LayoutContext(layout_of(arrays)))
+    assert (len(found), found.counts().shape) == (0, (1, 0))
+    assert found.sums(np.zeros(0)).tolist() == [0.0]
+
+
+def test_groups_cover_what_classes_call_elementwise() -> None:
+    assert OPCODE_GROUPS[group_of("exponential")] == "transcendental"
+    assert OPCODE_GROUPS[group_of("maximum")] == "elementwise"
+    assert OPCODE_GROUPS[group_of("while")] == "other"

@@ -1,0 +1,70 @@
+"""What is particular to stacked; the contract is tested in test_zoo."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from data.errors import ModelError
+from models import stacked
+from models.labels import mean_rank
+from models.ranking_data import RankingData
+from models.ranknet import RankNet
+from models.stacked import COLUMN, Stacked
+from models.sum_pooled import SumPooled
+from tests.models.contract import fitted
+from tests.models.rows import COLUMNS, easy_data
+from tests.models.test_sum_pooled import pooled_data, pooled_graph
+
+POOLED = {"pooled": {"min_data_in_leaf": 2, "learning_rate": 0.3, "leaf_l2": 0.001}}
+
+
+def test_the_added_column_is_out_of_fold_and_ranks_within_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, asked, seen = easy_data(graphs=4, configs=10), [], []
+    fit = RankNet.fit
+
+    def scores(ranker: type, of: RankingData, params: dict[str, Any], **options: Any) -> np.ndarray:
+        asked.append((ranker, of, params, options))
+        return np.arange(40.0)[::-1]
+
+    def spy(self: RankNet, of: RankingData, params: dict[str, Any], **options: Any) -> RankNet:
+        seen.append(of)
+        return fit(self, of, params, **options)
+
+    monkeypatch.setattr(stacked, "out_of_fold_scores", scores)
+    monkeypatch.setattr(RankNet, "fit", spy)
+    fitted("stacked", data, rounds=2, seed=5, pooled={"leaf_l2": 1.0}, pooled_rounds=3, pooled_folds=2)
+    options = {"folds": 2, "rounds": 3, "seed": 5, "threads": 1}
+    assert asked == [(SumPooled, data, {"leaf_l2": 1.0}, options)]
+    (of,) = seen
+    assert of.columns == [*COLUMNS, COLUMN]
+    assert np.array_equal(of.rows[:, :-1], data.rows)
+    assert of.rows[:, -1] == pytest.approx(np.tile(mean_rank(-np.arange(10.0)), 4))
+
+
+def test_it_reaches_what_only_instances_tell() -> None:
+    graph = pooled_graph("unseen__a", 60, 99)
+    ranker = fitted("stacked", pooled_data(graphs=12), rounds=40, **POOLED)
+    score = ranker.predict(graph.matrix(), graph.columns, graph.instances)
+    assert np.corrcoef(mean_rank(score), mean_rank(graph.row_cost))[0, 1] > 0.8
+    assert set(ranker.importance()) <= {"size", "penalty", "noise"}, "the wide rows tell nothing"
+    with pytest.raises(ModelError, match="without their instances"):
+        ranker.predict(graph.matrix(), graph.columns)
+
+
+@pytest.mark.parametrize(("name", "value"), [("pooled_rounds", 0), ("pooled_folds", 1)])
+def test_senseless_parameters_are_refused(name: str, value: int) -> None:
+    with pytest.raises(ModelError, match=f"{name} is {value}"):
+        fitted("stacked", easy_data(graphs=2), **{name: value})
+
+
+def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
+    fitted("stacked", easy_data(graphs=2), rounds=2, pooled_rounds=2).save(tmp_path)
+    path = tmp_path / "stacked.json"
+    path.write_text(json.dumps({"columns": COLUMNS[:-1]}))
+    with pytest.raises(ModelError, match="different columns"):
+        Stacked.load(tmp_path)
