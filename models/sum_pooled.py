@@ -74,13 +74,16 @@ class SumPooled(LightGBMRanker):
 
     @classmethod
     def default_params(cls, kind: Kind = "layout") -> Params:
+        # By leave-family-out folds of the sample's train split. Configurations of layouts hold dozens of instances
+        # of a leaf, so a little goes a long way; where each is its own instance (tiles), trees must say more.
+        tile = kind == "tile"
         return {
             **cls.tree_defaults(kind),
             "learning_rate": 0.1,
-            "num_leaves": 7,
+            "num_leaves": 15 if tile else 7,
             "min_data_in_leaf": 10,
             "lambda_l2": 0.001,
-            "leaf_l2": 0.1,
+            "leaf_l2": 0.001 if tile else 0.1,
             "configs": 1000,
             "round_configs": 128,
             "tie_tolerance": 0.003,
@@ -97,7 +100,7 @@ class SumPooled(LightGBMRanker):
             "min_data_in_leaf": trial.suggest_int("min_data_in_leaf", 5, 100, log=True),
             "feature_fraction": trial.suggest_float("feature_fraction", 0.1, 1.0),
             "bagging_fraction": trial.suggest_float("bagging_fraction", 0.5, 1.0),
-            "leaf_l2": trial.suggest_float("leaf_l2", 0.001, 10.0, log=True),
+            "leaf_l2": trial.suggest_float("leaf_l2", 0.0001, 10.0, log=True),
             "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
             "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),
             "columns": suggest_columns(trial),
