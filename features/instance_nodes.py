@@ -27,6 +27,8 @@ _SLOT: Final = {
     "default_minor": "log2 of 1 + the default's minor-most size",
     "minor_place": "the minor-most dimension counted from the last one, 0 = last",
     "minor_role": "what the minor-most dimension is to a convolution, dot or reshape (index of its role)",
+    "kept": "log2 of 1 + the bytes that a set layout keeps from being fused away, in millionths of the bytes "
+    "that a fusing compiler stores",
 }
 _OPERAND: Final = {
     "bytes": "log2 of 1 + the tensor's bytes",
@@ -34,6 +36,7 @@ _OPERAND: Final = {
     "opcode": "opcode group of what makes the tensor",
     "configurable": "whether that is a configurable node",
     "fanout": "consumers of the tensor",
+    "fused": "whether a fusing compiler would not store the tensor",
 }
 
 COLUMNS: Final[dict[str, str]] = {
@@ -45,6 +48,7 @@ COLUMNS: Final[dict[str, str]] = {
     "node__flops__share": "log2 of 1 + their millionths of the graph's",
     "node__fanout__count": "consumers of the output",
     "node__root__flag": "whether it is the program's root",
+    "node__fused__flag": "whether a fusing compiler would not store the output (features.fusion)",
     "node__consumer__opcode": "opcode group of the consumer with the largest output",
     "node__consumer__configurable": "whether that consumer is configurable",
     "node__level__share": "longest path down from the node, of the graph's longest",
@@ -92,6 +96,7 @@ def _node(context: LayoutContext) -> dict[str, NDArray[Any]]:
         "node__flops__share": millionths(context.flops[node], context.flops.sum()),
         "node__fanout__count": _fanout(context)[node],
         "node__root__flag": context.column("is_root")[node] > 0,
+        "node__fused__flag": context.fused[node],
         "node__consumer__opcode": np.where(has, group[consumer], ABSENT),
         "node__consumer__configurable": np.where(has, context.position[consumer] >= 0, ABSENT),
         "node__level__share": context.level[node] / max(1, int(context.level.max())),
@@ -115,6 +120,7 @@ def _row(context: LayoutContext) -> dict[str, NDArray[Any]]:
     """Layout physics slot by slot, from types of rows."""
     kind, k = context.row_type, context.table.node
     found: dict[str, NDArray[Any]] = {}
+    stored = float(context.bytes[~context.fused].sum())
     given, changed = np.zeros(len(k)), np.zeros(len(k))
     for number, (slot, rows) in enumerate(context.slots.items()):
         tensor = context.slot_tensor[k, number]
@@ -133,6 +139,9 @@ def _row(context: LayoutContext) -> dict[str, NDArray[Any]]:
             "default_minor": log2(default_minor),
             "minor_place": np.where(laid, context.rank[tensor] - 1 - layout[:, 0], ABSENT),
             "minor_role": np.where(laid, context.roles[k, number, minor], ABSENT),
+            "kept": millionths(
+                np.where(rows.given[kind] & context.fused[tensor], context.bytes[tensor], 0), stored
+            ),
         }
         given += present & columns["given"]
         changed += present & columns["changed"]
@@ -159,6 +168,7 @@ def _operands(context: LayoutContext) -> dict[str, NDArray[Any]]:
             "opcode": group[tensor],
             "configurable": context.position[tensor] >= 0,
             "fanout": fanout[tensor],
+            "fused": context.fused[tensor],
         }
         found |= {f"{slot}__{what}__node": np.where(tensor >= 0, v, ABSENT) for what, v in columns.items()}
     return found

@@ -11,6 +11,7 @@ from scipy import sparse
 from data.graph import Graph, tensor_ranks
 from data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE
 from data.topology import node_levels
+from features.fusion import fused_away
 from features.opcode_classes import OPCODE_CLASSES, opcode_class
 from features.roles import dot_split
 from features.slots import slot_tensors
@@ -110,6 +111,11 @@ class ProgramContext:
         matrix = sparse.csr_array(self.operands + self.consumers)
         matrix.data[:] = 1.0
         return matrix
+
+    @cached_property
+    def fused(self) -> NDArray[np.bool_]:
+        """``(nodes,)`` whether a fusing compiler never stores the output (`features.fusion.fused_away`)."""
+        return fused_away(self)
 
     @cached_property
     def flops(self) -> Floats:

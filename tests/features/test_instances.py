@@ -17,6 +17,7 @@ from features.opcode_groups import OPCODE_GROUPS, opcode_group
 from tests.features.helpers import SAMPLE, layout_of, load, shared_shape_graphs
 from tests.features.oracle_configs import SLOTS, Configuration, Configured
 from tests.features.oracle_copies import Copies, Pair, unlike
+from tests.features.oracle_fusion import fused_away
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_row
 
@@ -24,9 +25,14 @@ NODE = (
     "node__opcode__group",
     "node__rank__dims",
     "node__bytes__log2",
+    "node__fused__flag",
     "row__given__count",
     "row__changed__count",
-    *(f"{slot}__{what}__row" for slot in SLOTS for what in ("given", "changed", "distance", "contiguity", "minor")),
+    *(
+        f"{slot}__{what}__row"
+        for slot in SLOTS
+        for what in ("given", "changed", "distance", "contiguity", "minor", "kept")
+    ),
 )
 PAIR = (
     "pair__kind__number",
@@ -50,17 +56,20 @@ def node_values(graph: Configured, config: Configuration, place: int) -> list[fl
         group_of(graph.opcodes[node]),
         graph.tensors[node].rank,
         log2(1 + graph.tensors[node].bytes),
+        fused_away(graph, node),
         sum(bool(choice.given) for choice in choices if choice is not None),
         sum(choice.changed for choice in choices if choice is not None),
     ]
-    for choice in choices:
+    stored = sum(graph.tensors[n].bytes for n in graph.nodes if not fused_away(graph, n))
+    for choice, tensor_node in zip(choices, graph.slot_tensor[place], strict=True):
         if choice is None:
-            found += [-1] * 5
+            found += [-1] * 6
             continue
         tensor, layout = choice.tensor, choice.layout
         minor = tensor.dims[layout[0]] if layout else 0
         found += [bool(choice.given), choice.changed, tensor.distance(layout), tensor.contiguity(layout)]
-        found.append(log2(1 + minor))
+        kept = tensor.bytes if choice.given and fused_away(graph, tensor_node) else 0
+        found += [log2(1 + minor), log2(1 + 1e6 * kept / max(stored, 1))]
     return found
 
 
