@@ -27,20 +27,32 @@ def quantiles(
 ) -> xgboost.QuantileDMatrix:
     """XGBoost's data of some columns with the groups of ``data``.
 
+    Weights also decide where it draws the bounds of its bins, a little differently for rows that come in batches.
+
     Args:
         xgb: the module ``xgboost``.
         label: ``(rows,)``.
         weight: ``(groups,)``; XGBoost weighs groups.
         used: columns, ascending.
     """
-    few = len(label) * len(used) < wide_rows.BATCHED
-    rows = data.matrix(used=used) if few else _batches(xgb, data, used)
-    found: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(rows, max_bin=bins, nthread=threads)
-    found.set_info(label=label, group=np.diff(data.indptr), weight=weight)
-    return found
+    if len(label) * len(used) >= wide_rows.BATCHED:
+        batched: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
+            _batches(xgb, data, label, weight, used), max_bin=bins, nthread=threads
+        )
+        return batched
+    whole: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
+        data.matrix(used=used), label, group=np.diff(data.indptr), weight=weight, max_bin=bins, nthread=threads
+    )
+    return whole
 
 
-def _batches(xgb: ModuleType, data: RankingData, used: NDArray[np.intp]) -> Any:
+def _batches(
+    xgb: ModuleType,
+    data: RankingData,
+    label: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    used: NDArray[np.intp],
+) -> Any:
     """The graphs' rows one graph after the other; XGBoost asks for them several times."""
 
     class Batches(xgb.DataIter):  # type: ignore[misc, name-defined]
@@ -51,7 +63,11 @@ def _batches(xgb: ModuleType, data: RankingData, used: NDArray[np.intp]) -> Any:
         def next(self, input_data: Any) -> bool:
             if self.at == data.groups:
                 return False
-            input_data(data=data.parts[self.at].matrix(used=used))
+            g = self.at
+            part = slice(int(data.indptr[g]), int(data.indptr[g + 1]))
+            group = np.full(part.stop - part.start, g)
+            rows = data.parts[g].matrix(used=used)
+            input_data(data=rows, label=label[part], qid=group, weight=weight[g : g + 1])
             self.at += 1
             return True
 

@@ -8,9 +8,10 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 
+from models.ranking_data import RankingData
 from models.wide_rows import WideRows
 from tests.models.contract import fitted, saved
-from tests.models.rows import easy_data
+from tests.models.rows import easy_data, easy_graph
 
 PART = WideRows(np.array([7, 8], np.float32), np.arange(12, dtype=np.float32).reshape(4, 3))
 WHOLE = np.array([[7, 8, 0, 1, 2], [7, 8, 3, 4, 5], [7, 8, 6, 7, 8], [7, 8, 9, 10, 11]])
@@ -52,7 +53,8 @@ def test_a_copy_not_a_view() -> None:
 def test_batches_teach_what_one_matrix_teaches(
     model: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    data = easy_data()
+    graphs = [easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)]
+    data = RankingData.from_graphs(graphs)
     whole = saved(fitted(model, data, **params), tmp_path / "whole")
     calls: list[int] = []
     matrix = WideRows.matrix
