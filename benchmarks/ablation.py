@@ -29,6 +29,7 @@ from features.store import GraphRows, rows_from_graph
 from models.folds import family_folds
 from models.ranking_data import RankingData
 from models.validation import join_curves, validate_folds
+from models.wide_rows import WideRows
 from models.zoo import DEFAULT, ranker_class
 
 _ROUNDS = 200
@@ -52,8 +53,9 @@ class Ablation:
     def _curve(self, columns: Sequence[str], seed: int) -> NDArray[np.float64]:
         """``(stages,)`` mean score over graphs."""
         wanted = set(columns)
-        index = [number for number, name in enumerate(self.data.columns) if name in wanted]
-        data = replace(self.data, rows=self.data.rows[:, index], columns=[self.data.columns[i] for i in index])
+        index = np.array([number for number, name in enumerate(self.data.columns) if name in wanted])
+        parts = [WideRows(np.empty(0, np.float32), part.matrix(used=index)) for part in self.data.parts]
+        data = replace(self.data, parts=parts, columns=[self.data.columns[i] for i in index])
         params = {**ranker_class(self.model).default_params(self.kind), "columns": "all"}
         parts = validate_folds(
             self.kind, self.graphs, data, self.folds, self.model, params, rounds=_ROUNDS, seed=seed

@@ -22,6 +22,7 @@ from features.assemble import FeatureSettings, assemble
 from features.store import rows_from_graph
 from models.metrics import kendall_tau
 from models.ranking_data import RankingData
+from models.wide_rows import WideRows
 from models.zoo import DEFAULT, ranker_class
 
 FILE = "layout/xla/default/train/alexnet_train_batch_32.npz"
@@ -47,9 +48,8 @@ def main() -> None:
     for seed in range(asked.seeds):
         drawn = np.random.default_rng(seed).permutation(len(cost))[: asked.learn + asked.rank]
         learn, test = drawn[: asked.learn], drawn[asked.learn :]
-        data = RankingData(
-            matrix[learn], cost[learn], np.array([0, len(learn)]), ["learn"], ["alexnet"], rows.columns
-        )
+        part = WideRows(rows.graph_values, rows.rows[learn])
+        data = RankingData([part], cost[learn], np.array([0, len(learn)]), ["learn"], ["alexnet"], rows.columns)
         started = time.perf_counter()
         ranker = ranker_class(asked.model)().fit(data, {}, rounds=asked.rounds, seed=seed)
         seconds = time.perf_counter() - started

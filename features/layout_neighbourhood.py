@@ -145,7 +145,8 @@ class Boundary(LayoutBlock):
                 inside = np.einsum("nc,nc->c", changed, around, dtype=np.float64)
                 ends = around.sum(axis=0, dtype=np.float64)
                 columns += [2 * (ends - inside) / pairs_there, inside / pairs_there]
-                columns += [np.einsum("nc,nc->c", waste, around), np.einsum("pc,pc->c", mismatch, around[left])]
+                columns += [np.einsum("nc,nc->c", waste, around, dtype=np.float64)]
+                columns += [np.einsum("pc,pc->c", mismatch, around[left], dtype=np.float64)]
             return np.stack(columns, axis=1)
 
         return finish

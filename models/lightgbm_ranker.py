@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -16,6 +16,7 @@ from data.graph import Kind
 from features.instances import LazyInstances
 from models.columns import chosen_columns
 from models.contract import Params, Ranker
+from models.lightgbm_data import binned
 from models.ranking_data import RankingData
 
 if TYPE_CHECKING:
@@ -79,26 +80,24 @@ class LightGBMRanker(Ranker):
         seed: int,
         threads: int,
         weight: NDArray[np.float64] | None = None,
-        order: NDArray[np.intp] | None = None,
+        orders: Sequence[NDArray[np.intp]] | None = None,
         sizes: list[int] | None = None,
     ) -> Self:
         """Grow the trees.
 
         Args:
-            label, weight: ``(rows,)`` in the order of ``data``.
+            label, weight: ``(rows,)`` in the order of ``orders``, or of ``data`` without.
             own: `tree_defaults`, changed or not, and ``columns``.
             objective: LightGBM's ``objective`` (a name or an `Objective`) and its own parameters.
-            order, sizes: query groups, where the objective has them: rows in their order, rows of each.
+            orders, sizes: query groups, where the objective has them: for each graph the places of its rows in
+                their order (or None, as they are), and the rows of each query group.
         """
         self.columns, self._threads = data.columns, threads
         self._used = chosen_columns(data.columns, own["columns"])
-        rows = data.rows
-        if order is not None:
-            rows, label = rows[np.ix_(order, self._used)], label[order]
-        elif len(self._used) < len(data.columns):
-            rows = rows[:, self._used]
-        binning = {"max_bin": 63, "min_data_in_leaf": own["min_data_in_leaf"], "verbose": -1}
-        train = lgb.Dataset(rows, label, group=sizes, weight=weight, params=binning)
+        train = binned(
+            data, label, self._used, min_data_in_leaf=own["min_data_in_leaf"], threads=threads, weight=weight,
+            orders=orders, sizes=sizes,
+        )  # fmt: skip
         params = {
             **objective,
             "metric": "None",
@@ -119,7 +118,7 @@ class LightGBMRanker(Ranker):
             params["objective"] = lambda relevance, _: custom(relevance)
             # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.
             train.construct()
-            if not any(train.feature_num_bin(i) for i in range(rows.shape[1])):
+            if not any(train.feature_num_bin(i) for i in range(len(self._used))):
                 params |= {"objective": "regression", "boost_from_average": False}
         self._booster = lgb.train(params, train, rounds)
         return self

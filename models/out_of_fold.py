@@ -17,11 +17,11 @@ def out_of_fold_scores(
 
     All 0 with a single family: there is nothing to learn from.
     """
-    scores = np.zeros(len(data.rows))
+    scores = np.zeros(len(data.cost))
     for held in family_folds(data.families, folds):
         learned = [g for g in range(data.groups) if g not in set(held)]
         fitted = ranker().fit(data.take(learned), params, rounds=rounds, seed=seed, threads=threads)
         for g in held:
             part = slice(data.indptr[g], data.indptr[g + 1])
-            scores[part] = fitted.predict(data.rows[part], data.columns, data.instances_of(g))
+            scores[part] = fitted.predict(data.parts[g].matrix(), data.columns, data.instances_of(g))
     return scores

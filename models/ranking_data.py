@@ -1,4 +1,4 @@
-"""Rows of many graphs as one matrix with group boundaries."""
+"""Rows of many graphs with group boundaries."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from data.errors import ModelError
 from data.family import program_family
 from features.instances import LazyInstances
 from features.store import GraphRows
+from models.wide_rows import WideRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,15 +20,15 @@ class RankingData:
     """Query groups for training.
 
     Attributes:
-        rows: ``(rows, columns)`` float32.
+        parts: rows of each group; shared with whoever made them, not copied.
         cost: ``(rows,)`` lower is faster; only compared within a group.
         indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
         names, families: of each group.
-        columns: names of the columns of ``rows``.
+        columns: names of the columns of the rows.
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
     """
 
-    rows: NDArray[np.float32]
+    parts: Sequence[WideRows]
     cost: NDArray[np.float64]
     indptr: NDArray[np.int64]
     names: list[str]
@@ -39,9 +40,24 @@ class RankingData:
     def groups(self) -> int:
         return len(self.names)
 
+    @property
+    def rows(self) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, written out anew at each call: for few rows."""
+        return self.matrix()
+
+    def matrix(
+        self, orders: Sequence[NDArray[np.intp]] | None = None, used: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, a copy of all groups; on request rows within each group in another order.
+
+        ``orders`` has for each group the places of its rows, ``used`` are some columns, ascending.
+        """
+        places = orders if orders is not None else [None] * self.groups
+        return np.concatenate([part.matrix(at, used) for part, at in zip(self.parts, places, strict=True)])
+
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows]) -> RankingData:
-        """Stack the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
+        """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
             raise ModelError(
@@ -54,7 +70,7 @@ class RankingData:
                     f"{graph.name} and {usable[0].name} have different columns", do="run build-features again"
                 )
         return cls(
-            rows=np.concatenate([graph.matrix() for graph in usable]),
+            parts=[WideRows(graph.graph_values, graph.rows) for graph in usable],
             cost=np.concatenate([graph.row_cost for graph in usable]),
             indptr=np.cumsum([0, *(len(graph.rows) for graph in usable)]),
             names=[graph.name for graph in usable],
@@ -64,12 +80,11 @@ class RankingData:
         )
 
     def take(self, groups: Sequence[int]) -> RankingData:
-        """Some of the groups."""
-        parts = [slice(self.indptr[g], self.indptr[g + 1]) for g in groups]
+        """Some of the groups; their rows are shared."""
         return RankingData(
-            rows=np.concatenate([self.rows[part] for part in parts]),
-            cost=np.concatenate([self.cost[part] for part in parts]),
-            indptr=np.cumsum([0, *(part.stop - part.start for part in parts)]),
+            parts=[self.parts[g] for g in groups],
+            cost=np.concatenate([self.cost[self.indptr[g] : self.indptr[g + 1]] for g in groups]),
+            indptr=np.cumsum([0, *(len(self.parts[g]) for g in groups)]),
             names=[self.names[g] for g in groups],
             families=[self.families[g] for g in groups],
             columns=self.columns,

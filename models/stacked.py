@@ -20,6 +20,7 @@ from models.out_of_fold import out_of_fold_scores
 from models.ranking_data import RankingData
 from models.ranknet import RankNet
 from models.sum_pooled import SumPooled
+from models.wide_rows import WideRows
 
 if TYPE_CHECKING:
     import optuna
@@ -70,11 +71,13 @@ class Stacked(Ranker):
         scores = out_of_fold_scores(
             SumPooled, data, of_pooled, folds=folds, rounds=pooled_rounds, seed=seed, threads=threads
         )
-        bounds = zip(data.indptr[:-1], data.indptr[1:], strict=True)
-        ranks = np.concatenate([mean_rank(scores[a:b]) for a, b in bounds])
+        widened = [
+            WideRows(part.constant, _with(part.varying, mean_rank(scores[a:b])))
+            for part, a, b in zip(data.parts, data.indptr[:-1], data.indptr[1:], strict=True)
+        ]
         self.columns = data.columns
         self._pooled = SumPooled().fit(data, of_pooled, rounds=pooled_rounds, seed=seed, threads=threads)
-        stacked = replace(data, rows=_with(data.rows, ranks), columns=[*data.columns, COLUMN])
+        stacked = replace(data, parts=widened, columns=[*data.columns, COLUMN])
         self._wide = RankNet().fit(stacked, own, rounds=rounds, seed=seed, threads=threads)
         return self
 

@@ -143,7 +143,7 @@ class SumPooled(LightGBMRanker):
                 )
             if instances is None:
                 counts = sparse.csr_array(sparse.eye_array(len(kept), format="csr"))
-                values.append(data.rows[part][kept][:, self._used])
+                values.append(data.parts[g].matrix(kept, self._used))
             else:
                 counts = instances.value.counts(kept)
                 held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))

@@ -79,7 +79,7 @@ def validate_fold(
     stages = [*range(STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
-        rows, graph = data.rows[data.indptr[g] : data.indptr[g + 1]], graphs[g]
+        rows, graph = data.parts[g].matrix(), graphs[g]
         scored = ranker.staged(rows, STEP, data.instances_of(g))
         found = [judge(kind, scores[graph.group], graph.cost, graph.group) for scores in scored]
         found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing

@@ -19,6 +19,7 @@ from models.contract import Params, Ranker
 from models.graph_weights import GRAPH_WEIGHTS, row_weights
 from models.labels import TIE_TOLERANCES, mean_rank, merge_ties
 from models.ranking_data import RankingData
+from models.xgboost_data import quantiles
 
 if TYPE_CHECKING:
     import optuna
@@ -80,15 +81,8 @@ class XGBPairwise(Ranker):
         own = {**self.default_params(), **params}
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, own["tie_tolerance"])))
         self.columns, self._used = data.columns, chosen_columns(data.columns, own["columns"])
-        rows = data.rows if len(self._used) == len(data.columns) else data.rows[:, self._used]
-        train = xgb.QuantileDMatrix(
-            rows,
-            relevance,
-            group=np.diff(data.indptr),
-            weight=row_weights(data.indptr, own["graph_weight"])[data.indptr[:-1]],  # XGBoost weighs groups
-            max_bin=_MAX_BIN,
-            nthread=threads,
-        )
+        weight = row_weights(data.indptr, own["graph_weight"])[data.indptr[:-1]]
+        train = quantiles(xgb, data, relevance, weight, self._used, bins=_MAX_BIN, threads=threads)
         with xgb.config_context(verbosity=0):
             self._booster = xgb.train(_booster_params(own, seed, threads), train, rounds)
         return self

@@ -194,7 +194,7 @@ class _Training:
             tuned=tuned,
             why=why,
             graphs=self.data.data.groups,
-            rows=len(self.data.data.rows),
+            rows=len(self.data.data.cost),
             families=len(set(self.data.data.families)),
             rounds=rounds,
             chosen_by=chosen_by,

@@ -212,6 +212,21 @@ def test_only_transductive_columns_of_a_layout_know_the_other_candidates(arrays,
     assert after.rows.tobytes() == before.rows[kept].tobytes()
 
 
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_a_configuration_by_itself_has_the_row_that_it_has_among_others(first):
+    """Sums must not depend on how many configurations are summed up together."""
+    inductive, compared = FeatureSettings(candidates=False), 0
+    for seed in range(first, first + 20):
+        arrays = fitting_graph(seed)
+        among = assemble(layout_of(arrays), inductive).rows
+        for number, config in enumerate(distinct(arrays)[0][:3]):
+            one = of_configs(arrays, np.array([config]))
+            if same_slots(arrays, one):
+                assert assemble(layout_of(one), inductive).rows.tobytes() == among[number].tobytes()
+                compared += 1
+    assert compared > 30
+
+
 @given(choice=st.lists(st.integers(0, 63), min_size=1, max_size=10, unique=True), place=st.sampled_from(TILE_FILES))
 @settings(max_examples=20)
 def test_only_transductive_columns_of_a_tile_know_the_other_candidates(choice, place):
