@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
 
 from data.collection import Collection, GraphFile
 from data.errors import GraphFileError
@@ -56,9 +60,20 @@ class CollectionSize:
     families: int
     broken: Mapping[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def table(self) -> dict[str, NDArray[np.int64]]:
+        """Split -> ``(graphs, 3)``: configurations, nodes, configurable nodes of each graph."""
+        return {
+            split: np.array([(g.configs, g.nodes, g.configurable) for g in graphs], np.int64).reshape(-1, 3)
+            for split, graphs in self.graphs.items()
+        }
+
     def rows(self, split: str, most: int = 0) -> int:
         """Configurations of a split, at most ``most`` of each graph (0: all)."""
-        return sum(min(g.configs, most) if most else g.configs for g in self.graphs.get(split, ()))
+        if split not in self.table:
+            return 0
+        configs = self.table[split][:, 0]
+        return int((np.minimum(configs, most) if most else configs).sum())
 
 
 def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:

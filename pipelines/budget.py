@@ -11,10 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+import numpy as np
+
 from data.collection import Collection
 from data.errors import XlarankError
 from data.graph import Kind
-from data.sizes import CollectionSize, GraphSize
+from data.sizes import CollectionSize
 from pipelines.costs import COSTS
 
 #: Planned seconds are this much longer than measured ones, and memory is planned to this share of the budget.
@@ -238,29 +240,24 @@ def _tuned(
 
 def _jobs(sizes: Sequence[CollectionSize], budget: Budget, asked: int) -> int:
     """Processes for building: no more than cores, nor than fit into memory with the largest graphs at once."""
-    largest = max(
-        (_build_bytes(graph, size.collection.kind) for size in sizes for s in size.graphs.values() for graph in s),
-        default=_PROCESS,
-    )
+    largest = max((_build_bytes(size) for size in sizes), default=_PROCESS)
     fit = int(1e9 * budget.ram_gb * _MEMORY_SHARE / largest)
     return max(1, min(asked or budget.cores, fit))
 
 
-def _build_bytes(graph: GraphSize, kind: Kind) -> float:
-    cost = COSTS[kind]
-    return _PROCESS + graph.configs * (cost.choice_bytes * graph.configurable + cost.row_bytes)
+def _build_bytes(size: CollectionSize) -> float:
+    """Of a process at the largest graph."""
+    cost = COSTS[size.collection.kind]
+    each = [t[:, 0] * (cost.choice_bytes * t[:, 2] + cost.row_bytes) for t in size.table.values()]
+    return _PROCESS + max((float(values.max(initial=0.0)) for values in each), default=0.0)
 
 
 def build_seconds(size: CollectionSize) -> float:
     """Seconds on one core to build all rows of a collection, as measured (without `SAFETY`)."""
-    cost = COSTS[size.collection.kind]
-    return sum(
-        cost.graph_seconds
-        + cost.node_seconds * graph.nodes
-        + graph.configs * (cost.config_seconds + cost.choice_seconds * graph.configurable)
-        for graphs in size.graphs.values()
-        for graph in graphs
-    )
+    cost, graphs = COSTS[size.collection.kind], np.concatenate([*size.table.values()])
+    configs, nodes, configurable = graphs.T
+    work = configs * (cost.config_seconds + cost.choice_seconds * configurable)
+    return float((cost.graph_seconds + cost.node_seconds * nodes + work).sum())
 
 
 def _collection(
