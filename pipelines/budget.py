@@ -7,9 +7,12 @@ in `pipelines.costs`; every second it promises carries `SAFETY`.
 from __future__ import annotations
 
 import math
+import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from pathlib import Path
+from typing import ClassVar, Final
 
 import numpy as np
 
@@ -75,6 +78,17 @@ class Budget:
         return 3600 * self.hours
 
 
+def machine_budget(place: Path, *, hours: float = 12.0, ram_gb: float = 0.0, cores: int = 0) -> Budget:
+    """A budget where 0 stands for what this machine has: nine tenths of its memory, every core that this process
+    may use; and nine tenths of the free disk that ``place`` (or the folder it will be made in) lies on."""
+    if ram_gb == 0:
+        ram_gb = 0.9e-9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if cores == 0:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    there = next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.exists())
+    return Budget(hours, ram_gb, cores, 0.9e-9 * shutil.disk_usage(there).free)
+
+
 @dataclass(frozen=True)
 class CollectionPlan:
     """What is done with one collection, and what it is expected to take.
@@ -133,6 +147,28 @@ class Plan:
     jobs: int
     collections: tuple[CollectionPlan, ...]
     notes: tuple[str, ...] = ()
+
+    #: Heads of `rows`; > marks numbers.
+    COLUMNS: ClassVar = (
+        "collection", ">configurations kept", ">rows", ">rounds", ">trials", ">seeds", ">build min", ">first min",
+        ">tune min", ">final min", ">GB memory", ">GB disk",
+    )  # fmt: skip
+
+    def rows(self) -> list[tuple[str, ...]]:
+        """The plan as a table, a row a collection."""
+        return [
+            (
+                str(p.collection), f"{p.max_configs:,}", f"{p.rows:,}", str(p.rounds), str(p.trials), str(p.seeds),
+                *(
+                    f"{seconds / 60:.1f}"
+                    for seconds in (p.build_seconds, p.first_seconds + p.rank_seconds, p.tune_seconds, p.second_pass)
+                ),
+                f"{p.memory_gb:.1f}", f"{p.disk_gb:.2f}",
+            )
+            if p.trained
+            else (str(p.collection), *["-"] * (len(self.COLUMNS) - 1))
+            for p in self.collections
+        ]  # fmt: skip
 
     @property
     def seconds(self) -> float:

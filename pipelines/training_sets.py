@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from data.collection import Collection, choose
 from data.errors import CollectionError
 from data.workspace import Workspace
-from features.store import GraphRows, Manifest, load_split, read_manifest, stored_collections
+from features.store import GraphRows, Manifest, Recipe, each_of_split, read_manifest, stored_collections
 from models.bundle import CARD
 from models.ranking_data import RankingData
+from models.sampling import sample_configs
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,9 @@ def trained_collections(workspace: Workspace) -> list[Collection]:
 def training_set(workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)) -> TrainingSet:
     """The labelled, rankable graphs of some splits.
 
+    Where the first was built with a part of each graph's configurations, as large a part of the others is learned
+    from, although all of it is stored: a whole validation graph would outweigh all training graphs together.
+
     Raises `CollectionError` when the first split was not built or nothing in it can be learned from.
     """
     manifests = [read_manifest(workspace, collection, split) for split in splits]
@@ -53,12 +60,25 @@ def training_set(workspace: Workspace, collection: Collection, splits: Sequence[
                 f"the splits of {collection} were built by different feature code or settings",
                 do="run build-features again for all splits",
             )
-    loaded = [graph for split in splits for graph in load_split(workspace, collection, split)]
-    usable = [graph for graph in loaded if graph.labelled and graph.rankable]
+    seen, usable = 0, []
+    for split in splits:
+        for graph in each_of_split(workspace, collection, split):
+            seen += 1
+            if graph.labelled and graph.rankable:
+                usable.append(graph if split == splits[0] else _part(graph, manifest.recipe))
+    usable = [graph for graph in usable if graph.rankable]
     if not usable:
         raise CollectionError(
-            f"{collection} has {len(loaded)} graphs in {' and '.join(splits)}, none of which can be learned from",
+            f"{collection} has {seen} graphs in {' and '.join(splits)}, none of which can be learned from",
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
     return TrainingSet(collection, manifest, usable, RankingData.from_graphs(usable))
+
+
+def _part(graph: GraphRows, recipe: Recipe) -> GraphRows:
+    """The graph with as many configurations as the recipe keeps; the draw depends on the graph alone."""
+    if not recipe.max_configs or len(graph.rows) <= recipe.max_configs:
+        return graph
+    rng = np.random.default_rng([recipe.seed, zlib.crc32(graph.name.encode())])
+    return graph.take(sample_configs(graph.row_cost, recipe.max_configs, rng, recipe.sampling).astype(np.int64))
