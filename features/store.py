@@ -127,12 +127,22 @@ class GraphRows:
             "rankable": self.rankable,
         }
 
-    def take(self, keep: NDArray[np.int64]) -> GraphRows:
-        """Some of the rows, by sorted index, with all configurations behind them."""
+    def matrix(self) -> NDArray[np.float32]:
+        """``(distinct, columns)`` float32."""
+        return self.matrix_into(np.empty((len(self.rows), len(self.columns)), np.float32))
+
+    def matrix_into(self, out: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Write `matrix` into ``out``, ``(distinct, columns)``, and return it."""
+        constants = len(self.graph_values)
+        out[:, :constants] = self.graph_values
+        out[:, constants:] = self.rows
+        return out
+
+    def take(self, keep: NDArray[np.integer]) -> GraphRows:
+        """Some of the distinct configurations (sorted row numbers), with all that are identical to them."""
         place = np.full(len(self.rows), -1)
         place[keep] = np.arange(len(keep))
         there = place[self.group] >= 0
-        instances = self.instances
         return replace(
             self,
             rows=self.rows[keep],
@@ -140,13 +150,8 @@ class GraphRows:
             ids=self.ids[there],
             runtime=self.runtime[there],
             normalizer=self.normalizer[there],
-            instances=None if instances is None else LazyInstances(lambda: instances.value.take(keep)),
+            instances=_some_of(self.instances, keep) if self.instances else None,
         )
-
-    def matrix(self) -> NDArray[np.float32]:
-        """``(distinct, columns)`` float32."""
-        constant = np.broadcast_to(self.graph_values, (len(self.rows), len(self.graph_values)))
-        return np.concatenate([constant, self.rows], axis=1)
 
 
 @dataclass
@@ -175,7 +180,7 @@ class Manifest:
 
 def rows_from_graph(graph: Graph, features: GraphFeatures, keep: NDArray[np.int64] | None = None) -> GraphRows:
     """Join features with labels; ``keep`` names the distinct configurations (sorted) to hold on to."""
-    whole = GraphRows(
+    rows = GraphRows(
         name=graph.name,
         columns=[*features.graph_columns, *features.config_columns],
         graph_values=np.array(list(features.graph_columns.values()), np.float32),
@@ -186,7 +191,11 @@ def rows_from_graph(graph: Graph, features: GraphFeatures, keep: NDArray[np.int6
         normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
         instances=features.instances,
     )
-    return whole if keep is None else whole.take(keep)
+    return rows if keep is None else rows.take(keep)
+
+
+def _some_of(instances: LazyInstances, keep: NDArray[np.integer]) -> LazyInstances:
+    return LazyInstances(lambda: instances.value.take(keep))
 
 
 def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> None:
@@ -305,11 +314,11 @@ def stored_roots(workspace: Workspace) -> set[str]:
 
 def load_split(workspace: Workspace, collection: Collection, split: str) -> list[GraphRows]:
     """All graphs of a split in the order of the manifest; empty where nothing was built."""
-    return list(each_of_split(workspace, collection, split))
+    return list(each_graph(workspace, collection, split))
 
 
-def each_of_split(workspace: Workspace, collection: Collection, split: str) -> Iterator[GraphRows]:
-    """The same one by one, for a caller that need not hold them all."""
+def each_graph(workspace: Workspace, collection: Collection, split: str) -> Iterator[GraphRows]:
+    """The same one by one: the stored rows of a split need not fit into memory together."""
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         return

@@ -98,7 +98,11 @@ class LightGBMRanker(Ranker):
         elif len(self._used) < len(data.columns):
             rows = rows[:, self._used]
         binning = {"max_bin": 63, "min_data_in_leaf": own["min_data_in_leaf"], "verbose": -1}
+        binning |= {"seed": seed, "num_threads": threads}
         train = lgb.Dataset(rows, label, group=sizes, weight=weight, params=binning)
+        # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold, until the end.
+        train.construct()
+        del rows
         params = {
             **objective,
             "metric": "None",
@@ -118,8 +122,7 @@ class LightGBMRanker(Ranker):
         if callable(custom := params["objective"]):
             params["objective"] = lambda relevance, _: custom(relevance)
             # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.
-            train.construct()
-            if not any(train.feature_num_bin(i) for i in range(rows.shape[1])):
+            if not any(train.feature_num_bin(i) for i in range(train.num_feature())):
                 params |= {"objective": "regression", "boost_from_average": False}
         self._booster = lgb.train(params, train, rounds)
         return self

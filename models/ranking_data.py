@@ -53,10 +53,14 @@ class RankingData:
                 raise ModelError(
                     f"{graph.name} and {usable[0].name} have different columns", do="run build-features again"
                 )
+        indptr = np.cumsum([0, *(len(graph.rows) for graph in usable)])
+        rows = np.empty((indptr[-1], len(usable[0].columns)), np.float32)
+        for graph, start, stop in zip(usable, indptr[:-1], indptr[1:], strict=True):
+            graph.matrix_into(rows[start:stop])  # joining matrices of graphs would hold everything twice
         return cls(
-            rows=np.concatenate([graph.matrix() for graph in usable]),
+            rows=rows,
             cost=np.concatenate([graph.row_cost for graph in usable]),
-            indptr=np.cumsum([0, *(len(graph.rows) for graph in usable)]),
+            indptr=indptr,
             names=[graph.name for graph in usable],
             families=[program_family(graph.name) for graph in usable],
             columns=usable[0].columns,

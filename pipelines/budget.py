@@ -79,8 +79,11 @@ class Budget:
 
 
 def machine_budget(place: Path, *, hours: float = 12.0, ram_gb: float = 0.0, cores: int = 0) -> Budget:
-    """A budget where 0 stands for what this machine has: nine tenths of its memory, every core that this process
-    may use; and nine tenths of the free disk that ``place`` (or the folder it will be made in) lies on."""
+    """A budget where 0 stands for what this machine has.
+
+    That is nine tenths of its memory and every core that this process may use; of disk, nine tenths of what is free
+    where ``place`` lies or will be made.
+    """
     if ram_gb == 0:
         ram_gb = 0.9e-9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if cores == 0:
@@ -159,11 +162,8 @@ class Plan:
         return [
             (
                 str(p.collection), f"{p.max_configs:,}", f"{p.rows:,}", str(p.rounds), str(p.trials), str(p.seeds),
-                *(
-                    f"{seconds / 60:.1f}"
-                    for seconds in (p.build_seconds, p.first_seconds + p.rank_seconds, p.tune_seconds, p.second_pass)
-                ),
-                f"{p.memory_gb:.1f}", f"{p.disk_gb:.2f}",
+                f"{p.build_seconds / 60:.1f}", f"{(p.first_seconds + p.rank_seconds) / 60:.1f}",
+                f"{p.tune_seconds / 60:.1f}", f"{p.second_pass / 60:.1f}", f"{p.memory_gb:.1f}", f"{p.disk_gb:.2f}",
             )
             if p.trained
             else (str(p.collection), *["-"] * (len(self.COLUMNS) - 1))

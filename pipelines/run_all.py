@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from data.collection import Collection, GraphFile, graph_files
-from data.errors import ModelError, XlarankError
+from data.errors import CollectionError, ModelError, XlarankError
 from data.root import DataRoot
 from data.sizes import CollectionSize, survey
-from data.submission import complete_submission, submission_id
+from data.submission import complete_submission, read_submission, submission_id
 from data.workspace import Workspace
 from features.assemble import FeatureSettings
 from features.store import read_manifest
@@ -49,7 +49,9 @@ _LAST: Final = 0.95
 #: seconds more: starting a process takes the same time for the smallest step.
 _PATIENCE, _GRACE = 3.0, 60.0
 #: Stages of a collection, worst first, as `CollectionOutcome.ranked_by` names them.
-DEFAULT_ORDER, FIRST, FINAL, ATTACHED = "default order", "first model", "final model", "attached model"
+DEFAULT_ORDER, EARLIER, FIRST, FINAL = "default order", "an earlier run", "first model", "final model"
+#: In place of them, where models were brought.
+ATTACHED: Final = "attached model"
 
 
 @dataclass
@@ -57,7 +59,7 @@ class CollectionOutcome:
     """What became of one collection.
 
     Attributes:
-        ranked_by: what its rows of the submission are from: `DEFAULT_ORDER`, `FIRST`, `FINAL` or `ATTACHED`.
+        ranked_by: what its rows of the submission are from, by the stages above.
         first, tuned, final: reports of the steps; None where one was not run now (it was done before, or failed).
         valid: ``{metric: {mean, std, low, high, graphs}}`` of the first model, which did not learn from valid.
         notes: what a reader must know: what failed, what there was no time for.
@@ -134,9 +136,12 @@ def run_all(
     plan = plan_budget(sizes, budget, seeds=seeds, jobs=jobs, trials=trials)
     if tell is not None:
         tell(plan)
-    job = _Job(
-        data_root, workspace, out, plan, _test_graphs(files, sizes), started, seeds, seed, progress or Silent()
-    )
+    cover = _test_graphs(files, sizes)
+    if not cover:
+        raise CollectionError(
+            f"{data_root.path} has no test graphs that can be read", expected="npz files in a folder called test"
+        )
+    job = _Job(data_root, workspace, out, plan, cover, started, seeds, seed, progress or Silent())
     job.begin(sizes)
     if models is not None:
         job.infer(models)
@@ -190,8 +195,13 @@ class _Job:
                     self.broken[f"{size.collection} {graph}"] = why
         for part in self.plan.collections:
             if not part.trained:
-                self.note(part, "there was no time, memory or disk for a model, or nothing to learn from")
+                self.note(part, "there is no time, memory or disk for a model, or nothing to learn from or to rank")
         complete_submission(self.out, {}, self.cover)
+        there = read_submission(self.out)
+        for collection, outcome in self.outcomes.items():
+            rows = [order for row_id, order in there.items() if row_id.startswith(f"{collection}:")]
+            if any(order != list(range(len(order))) for order in rows):
+                outcome.ranked_by = EARLIER
 
     def note(self, part: CollectionPlan, text: str) -> None:
         self.outcomes[part.collection].notes.append(text)
@@ -211,7 +221,8 @@ class _Job:
     # The first round: features and a model of each collection, the cheapest first.
 
     def first_round(self) -> None:
-        parts = sorted((part for part in self.plan.collections if part.trained), key=lambda part: part.first_pass)
+        parts = [part for part in self.plan.collections if part.trained or self.card(part) is not None]
+        parts.sort(key=lambda part: part.first_pass)
         for number, part in enumerate(parts):
             others = sum(other.first_pass for other in parts[number + 1 :]) / SAFETY
             allowed = min(self.left(), max(self.left() - others, _PATIENCE * part.first_pass + _GRACE))
@@ -223,6 +234,9 @@ class _Job:
                 self.attempt("the first model", self.first, part, end)
 
     def build(self, part: CollectionPlan, end: float) -> None:
+        # A model of an earlier run keeps the rows that it learned from, whatever this plan would keep.
+        card = self.card(part)
+        most = part.max_configs if card is None else card.recipe.max_configs
         # Without its test graphs a collection cannot be ranked; training graphs may be cut short.
         for splits in (["test"], ["train", "valid"]):
             jobs = self.plan.jobs
@@ -230,7 +244,7 @@ class _Job:
                 try:
                     report = build_features(
                         self.data_root, self.workspace, collections=[str(part.collection)], splits=splits,
-                        max_configs=part.max_configs, jobs=jobs, seed=self.seed,
+                        max_configs=most, jobs=jobs, seed=self.seed,
                         timeout=max(1.0, (end - time.monotonic()) * 0.8), progress=self.progress,
                     )  # fmt: skip
                     break
@@ -257,10 +271,9 @@ class _Job:
 
     def rank(self, part: CollectionPlan, by: str) -> None:
         """Put the collection's rows into the submission."""
-        report = isolated(
-            submit, self.workspace, self.out, collections=[str(part.collection)], cover=self.cover,
-            limit=max(_GRACE, self.left(1.0)), progress=self.progress,
-        )  # fmt: skip
+        report = submit(
+            self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, progress=self.progress
+        )
         outcome, prefix = self.outcomes[part.collection], f"{part.collection}:"
         outcome.ranked_by = by
         rest = sum(row.startswith(prefix) and origin != "ranked" for row, origin in report.origin.items())

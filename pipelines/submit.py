@@ -10,7 +10,7 @@ from data.collection import Collection
 from data.errors import CollectionError, ModelError
 from data.submission import complete_submission, submission_id, wanted_count
 from data.workspace import Workspace
-from features.store import each_of_split, read_manifest
+from features.store import each_graph, read_manifest
 from models.bundle import CARD, load_model
 from models.metrics import order_of, top_of
 from pipelines.progress import Progress, Silent
@@ -93,7 +93,7 @@ def _rank_collection(
     model = load_model(workspace.model(collection))
     model.require_rows_of(manifest)
     report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-    for graph in each_of_split(workspace, collection, split):
+    for graph in each_graph(workspace, collection, split):
         score = model.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
         row_id = submission_id(collection, graph.name)
         wanted = wanted_count(row_id, len(graph.ids))
