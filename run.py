@@ -52,6 +52,8 @@ Select = Annotated[
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
 WORK = Path("work")
+#: Lines shown of a list of graphs.
+_LISTED = 20
 
 
 @app.command()
@@ -643,7 +645,9 @@ def _headline(text: str) -> None:
 def _list(title: str, lines: list[str]) -> None:
     from rich.text import Text
 
-    for line in lines:
+    # A tile collection may have a thousand kernels of one configuration; --json of `info` has them all.
+    shown = lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"and {len(lines) - _LISTED:,} more"]
+    for line in shown:
         text = Text.assemble((f"{title}:", "yellow"), " ", _plain(line))
         _console().print(text, highlight=False, soft_wrap=True)
 

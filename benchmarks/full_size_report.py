@@ -45,7 +45,10 @@ class Learning:
 
     @classmethod
     def of(cls, steps: Steps, collection: str, rounds: Sequence[int]) -> Learning:
-        """From the two trials that were run."""
+        """From the two trials that were run, or those of the first collection of the kind that has them."""
+        kind = collection.split(":")[0]
+        if f"{collection} tune {rounds[0]}" not in steps:
+            collection = next(name for name in OFFICIAL if name.startswith(kind) and f"{name} train" in steps)
         rows = steps[f"{collection} rows"]
         fitted = rows["train_rows"] * (min(5, rows["families"]) - 1)
         line = Line.through(*[(r, steps[f"{collection} tune {r}"]["cpu"] / fitted) for r in rounds])
@@ -78,80 +81,90 @@ def report(
 ) -> str:
     """Markdown tables: what was run, how well it extrapolates, and the whole job."""
     ran = [
-        "| collection | graphs: all / written | configurations: all / written | written files unpack to"
-        " | rows learned from, all graphs | `build-features` | `info` | one trial, "
-        f"{rounds[0]} and {rounds[1]} rounds | `train --with-valid`, {rounds[1]} rounds | peak: build / learn |",
-        "|---" * 10 + "|",
+        "| collection | graphs written / all | configurations written / all | unpacked | `build-features`"
+        " | `info` |",
+        "|---" * 6 + "|",
     ]
-    checks = ["| collection | build: tenth from hundredth | `train` from the two trials |", "|---" * 3 + "|"]
+    learned = [
+        f"| collection | rows, train | families | a trial of {rounds[0]} rounds | of {rounds[1]} rounds"
+        f" | `train --with-valid` of {rounds[1]} rounds | `evaluate` on valid |",
+        "|---" * 7 + "|",
+    ]
+    peaks = [
+        "| collection | `build-features`, 2 processes | `tune`, 2 folds at once | `train`, 2 folds at once"
+        " | `train`, 4 folds at once | `evaluate` |",
+        "|---" * 6 + "|",
+    ]
+    checks = ["| collection | `build-features` of the tenth from the hundredth | `train` from the two trials |"]
+    checks.append("|---" * 3 + "|")
     whole = [
-        f"| collection | build | one trial | {trials} trials | train, {seeds} seeds | together | disk |",
+        f"| collection | build | one trial | {trials} trials | `train`, {seeds} seeds | together | disk |",
         "|---" * 7 + "|",
     ]
     total = disk = 0.0
     for name in collections:
         shapes = draw_shapes(name)
         chosen = pick_share(shapes, share)
-        small = pick_share(chosen, 0.1)
-        rows, made = steps[f"{name} rows"], steps[f"{name} generate"]
-        step = {word: steps[f"{name} {word}"] for word in ("build again", "build small", "build share", "info")}
-        first, second = (steps[f"{name} tune {r}"] for r in rounds)
-        train = steps[f"{name} train"]
-        peak = max(part["peak_mb"] for part in (first, second, train))
+        made = steps[f"{name} generate"]["unpacked"] / 1e9
+        info = steps.get(f"{name} info")
+        rows, built, start = (steps[f"{name} {word}"] for word in ("rows", "build share", "build again"))
         ran.append(
-            f"| {name} | {len(shapes):,} / {len(chosen):,}"
-            f" | {sum(s.configs for s in shapes):,} / {sum(s.configs for s in chosen):,}"
-            f" | {made['unpacked'] / 1e9:.1f} GB | {rows['rows']:,} | {_took(step['build share'])}"
-            f" | {_took(step['info'])} | {_took(first)}, {_took(second)} | {_took(train)}"
-            f" | {step['build share']['peak_mb'] / 1000:.2f} / {peak / 1000:.2f} GB |"
+            f"| {name} | {len(chosen):,} / {len(shapes):,}"
+            f" | {sum(s.configs for s in chosen):,} / {sum(s.configs for s in shapes):,}"
+            f" | {made:.1f} GB | {_took(built)} | {_took(info)} |"
         )
-        start = step["build again"]["cpu"]
-        guess = Line.through((0, start), (work_of(small), step["build small"]["cpu"])).at(work_of(chosen))
+        trials_run = [steps.get(f"{name} tune {r}") for r in rounds]
+        train, evaluated, wide = (steps.get(f"{name} {word}") for word in ("train", "evaluate", "train wide"))
+        learned.append(
+            f"| {name} | {rows['train_rows']:,} | {rows['families']} | {_took(trials_run[0])}"
+            f" | {_took(trials_run[1])} | {_took(train)} | {_took(evaluated)} |"
+        )
+        peaks.append(
+            f"| {name} | "
+            + " | ".join(_peak(step) for step in (built, trials_run[1], train, wide, evaluated))
+            + " |"
+        )
+        small = (work_of(pick_share(chosen, 0.1)), steps[f"{name} build small"]["cpu"])
         learning = Learning.of(steps, name, rounds)
-        guessed = learning.train(rows, rounds[1], rows["seeds"], rows["final_rounds"])
-        checks.append(
-            f"| {name} | {guess:.0f} s, was {step['build share']['cpu']:.0f} s"
-            f" ({guess / step['build share']['cpu'] - 1:+.0%})"
-            f" | {guessed:.0f} s, was {train['cpu']:.0f} s ({guessed / train['cpu'] - 1:+.0%}) |"
-        )
-        build = Line.through((0, start), (work_of(chosen), step["build share"]["cpu"])).at(work_of(shapes))
-        trial = learning.trial(rows, full_rounds)
-        final = learning.train(rows, full_rounds, seeds, full_rounds)
-        bytes_ = steps[f"{name} fill"]["bytes"]
+        guess = Line.through((0, start["cpu"]), small).at(work_of(chosen))
+        compared = f"| {name} | {_against(guess, built['cpu'])} | "
+        if train is not None:
+            model = steps[f"{name} model"]
+            guess = learning.train(rows, rounds[1], model["seeds"], model["rounds"])
+            compared += _against(guess, train["cpu"])
+        checks.append(compared + " |")
+        build = Line.through((0, start["cpu"]), (work_of(chosen), built["cpu"])).at(work_of(shapes))
+        trial, final = learning.trial(rows, full_rounds), learning.train(rows, full_rounds, seeds, full_rounds)
+        together, size = build + trials * trial + final, steps[f"{name} fill"]["bytes"]
         whole.append(
             f"| {name} | {_hours(build)} | {_hours(trial)} | {_hours(trials * trial)} | {_hours(final)}"
-            f" | {_hours(build + trials * trial + final)} | {bytes_ / 1e9:.2f} GB |"
+            f" | {_hours(together)} | {size / 1e9:.2f} GB |"
         )
-        total, disk = total + build + trials * trial + final, disk + bytes_
-    submit = steps["submit"]
-    whole.append(f"| **all** | | | | | **{_hours(total)}** | **{disk / 1e9:.2f} GB** |")
-    wide = [
-        f"| {name} | {steps[f'{name} train wide']['peak_mb'] / 1000:.2f} GB |"
-        for name in collections
-        if f"{name} train wide" in steps
-    ]
-    parts = [
-        "Run (processor time, by the clock):",
-        *ran,
-        "",
-        "Checks of the extrapolation:",
-        *checks,
-        "",
-        f"The whole job, extrapolated to {full_rounds} rounds (processor hours):",
-        *whole,
-        "",
-        "Peak memory of `train` with four folds at once:",
-        "| collection | peak |",
-        "|---|---|",
-        *wide,
-        "",
-        f"`submit`, {sum(OFFICIAL[name][0][2] for name in collections)} test graphs: {_took(submit)},"
-        f" peak {submit['peak_mb'] / 1000:.2f} GB.",
-    ]
-    return "\n".join(parts) + "\n"
+        total, disk = total + together, disk + size
+    whole.append(f"| all | | | | | {_hours(total)} | {disk / 1e9:.2f} GB |")
+    submit = steps.get("submit")
+    titles = {
+        "Reading and building, run": ran,
+        "Learning from as many rows as all graphs give, run": learned,
+        "Peak memory, run": peaks,
+        "How far the extrapolation is off": checks,
+        f"All graphs, {full_rounds} rounds, extrapolated, in hours of one core": whole,
+    }
+    text = [f"### {title}\n\n" + "\n".join(lines) for title, lines in titles.items()]
+    return "\n\n".join([*text, f"`submit`: {_took(submit)}, {_peak(submit)}."]) + "\n"
 
 
-def _took(step: Mapping[str, Any]) -> str:
+def _peak(step: Mapping[str, Any] | None) -> str:
+    return f"{step['peak_mb'] / 1000:.2f} GB" if step else "not run"
+
+
+def _against(guess: float, was: float) -> str:
+    return f"{guess:.0f} s, took {was:.0f} s ({guess / was - 1:+.0%})"
+
+
+def _took(step: Mapping[str, Any] | None) -> str:
+    if step is None:
+        return "not run"
     return f"{step['cpu']:.0f} s ({step['wall']:.0f} s)"
 
 

@@ -775,3 +775,17 @@ def test_an_unknown_column_is_one_clear_line(command: Callable[..., Outcome]) ->
     outcome = command("explain-feature", "paddin__output_waste__max")
     assert outcome.code == 1 and len(outcome.errors) == 1
     assert "padding__output_waste__max" in outcome.errors[0]
+
+
+def test_a_long_list_of_graphs_is_cut_short(command: Callable[..., Outcome], tmp_path: Path) -> None:
+    """Hundreds of tile kernels have one configuration only; they must not hide the table."""
+    for number in range(25):
+        arrays = tile_arrays()
+        arrays["config_feat"][:] = arrays["config_feat"][0]
+        save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", arrays)
+    outcome = command("info", "--data-root", tmp_path, "--json", tmp_path / "info.json")
+    listed = [line for line in outcome.out.splitlines() if line.startswith("cannot be ranked")]
+    assert len(listed) == 21
+    assert listed[-1].endswith(": and 5 more")
+    (part,) = json.loads((tmp_path / "info.json").read_text())
+    assert len(part["unrankable"]) == 25
