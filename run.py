@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help 
 
     from data.root import DataRoot
     from data.workspace import Workspace
+    from pipelines.budget import Plan
 
 app = typer.Typer(
     add_completion=False,
@@ -51,6 +52,8 @@ Select = Annotated[
 ]
 Json = Annotated[Path | None, typer.Option("--json", help="Also write the result to this file.")]
 WORK = Path("work")
+#: Lines shown of a list of graphs.
+_LISTED = 20
 
 
 @app.command()
@@ -269,6 +272,68 @@ def submit(
 
 
 @app.command()
+def check_submission(
+    file: Annotated[Path, typer.Argument(help="The submission to check.")],
+    sample: Annotated[
+        Path | None, typer.Option(help="sample_submission.csv: whose ids must be there. Default: the test graphs.")
+    ] = None,
+    data_root: Root = None,
+) -> None:
+    """Check a submission: ids, permutations, five of a tile; every problem is counted."""
+    from pipelines.check_submission import check_submission as run
+
+    root = None if sample is not None and data_root is None else _data_root(data_root)
+    checked = run(file, sample=sample, data_root=root)
+    _list("not known how many configurations", checked.unknown)
+    if not checked.problems:
+        _say(f"{file}: {checked.rows} rows, right (checked against {checked.against})")
+        return
+    for problem in checked.problems[:20]:
+        _error(problem)
+    _error(f"{len(checked.problems)} problems in {file} (checked against {checked.against})")
+    raise typer.Exit(1)
+
+
+@app.command()
+def run_all(
+    out: Annotated[
+        Path, typer.Option(help="The submission; there from the first minute, then made better.")
+    ] = Path("submission.csv"),
+    budget_hours: Annotated[float, typer.Option(help="Wall clock, counted from now.")] = 12.0,
+    budget_ram_gb: Annotated[float, typer.Option(help="Memory; 0 takes 9/10 of the machine's.")] = 0.0,
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Boosters of a final model.")] = 3,
+    trials: Annotated[int, typer.Option(min=0, help="Most tuning trials per collection; 0 for none.")] = 100,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes that build; 0 chooses.")] = 0,
+    models: Annotated[
+        Path | None, typer.Option(help="A workspace with trained models: rank with these, learn nothing.")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Graphs to submission within a budget of time and memory; goes on where it was interrupted."""
+    from pipelines.budget import machine_budget
+    from pipelines.run_all import run_all as run
+
+    root, place = _data_root(data_root), _workspace(workspace)
+    budget = machine_budget(place.root, hours=budget_hours, ram_gb=budget_ram_gb)
+    with _progress() as progress:
+        summary = run(
+            root, place, out, budget, collections=collection or (), seeds=seeds, trials=trials, jobs=jobs,
+            models=models, seed=seed, progress=progress, tell=lambda plan: _show_plan(plan, models is None),
+        )  # fmt: skip
+    table = _table("collection", "ranked by", ">valid, first model", ">trials", ">out of fold, final model", ">s")
+    for outcome in summary.outcomes:
+        table.add_row(*outcome.cells())
+    _show(table)
+    for outcome in summary.outcomes:
+        _list(f"note ({outcome.collection})", outcome.notes)
+    _say(f"wrote {summary.out}: {summary.rows} rows, checked; {summary.seconds / 60:.1f} min")
+    _finish(summary.broken)
+
+
+@app.command()
 def rank(
     graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
     top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
@@ -463,6 +528,20 @@ def _build(
     _finish(report.broken)
 
 
+def _show_plan(plan: Plan, learning: bool) -> None:
+    budget = plan.budget
+    _say(
+        f"budget: {budget.hours:g} h, {budget.ram_gb:.1f} GB of memory, {budget.disk_gb:.0f} GB of disk, "
+        f"{budget.cores} cores; {plan.jobs} build at a time"
+    )
+    if learning:
+        table = _table(*plan.COLUMNS)
+        for row in plan.rows():
+            table.add_row(*row)
+        _show(table)
+        _list("note", list(plan.notes))
+
+
 def _score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Table:
     from rich.table import Table
 
@@ -566,7 +645,9 @@ def _headline(text: str) -> None:
 def _list(title: str, lines: list[str]) -> None:
     from rich.text import Text
 
-    for line in lines:
+    # A tile collection may have a thousand kernels of one configuration; --json of `info` has them all.
+    shown = lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"and {len(lines) - _LISTED:,} more"]
+    for line in shown:
         text = Text.assemble((f"{title}:", "yellow"), " ", _plain(line))
         _console().print(text, highlight=False, soft_wrap=True)
 

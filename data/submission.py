@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from data.collection import Collection
 from data.errors import SubmissionError
+from data.files import whole_file
 
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.
@@ -46,6 +47,82 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
     Raises `SubmissionError` unless every id stands there exactly once, with every configuration exactly
     once (layout) or 5 different ones (tile; fewer if the graph has fewer).
     """
+    for problem in submission_problems(path, configs):
+        raise problem
+
+
+def submission_problems(
+    path: Path, configs: Mapping[str, int | None], *, more_tiles: bool = False
+) -> Iterator[SubmissionError]:
+    """Everything that is wrong with a file, in the order of its lines; a line is told its first problem.
+
+    Args:
+        configs: id -> number of configurations, None where nobody knows.
+        more_tiles: whether a tile graph may list more than the 5 that count.
+    """
+    try:
+        lines = _lines(path)
+    except SubmissionError as error:
+        yield error
+        return
+    seen: set[str] = set()
+    for number, line in enumerate(lines, start=2):
+        if len(line) != 2:
+            yield SubmissionError(f"line {number} of {path} has {len(line)} fields", expected="2")
+            continue
+        row_id, listed = line
+        if row_id in seen:
+            yield SubmissionError(f"{row_id} stands twice in {path}", expected="every id once")
+        elif row_id not in configs:
+            yield SubmissionError(f"{row_id} in {path} is not a test graph", expected="only known ids")
+        elif (problem := _row_problem(row_id, listed, configs[row_id], more_tiles)) is not None:
+            yield problem
+        seen.add(row_id)
+    missing = [row_id for row_id in configs if row_id not in seen]
+    if missing:
+        yield SubmissionError(
+            f"{len(missing)} ids are missing from {path}, such as {missing[0]}", expected=f"{len(configs)} rows"
+        )
+
+
+def read_submission(path: Path) -> dict[str, list[int]]:
+    """Rows of a file, whatever they list; lines that cannot be a row are passed over. Raises `SubmissionError`."""
+    rows = {}
+    for line in _lines(path):
+        entries = line[1].split(";") if len(line) == 2 else []
+        if entries and all(_NUMBER.fullmatch(entry) for entry in entries):
+            rows[line[0]] = [int(entry) for entry in entries]
+    return rows
+
+
+def complete_submission(
+    path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int]
+) -> dict[str, str]:
+    """Write a file that covers all of ``configs``, whole or not at all, and say where each row is from.
+
+    A row is ``ranked``; or else it stays what it is in the file now in place, if it is right there ("kept"); or
+    else it lists the configurations in the order of the graph's file ("default").
+    """
+    try:
+        before = read_submission(path) if path.exists() else {}
+    except SubmissionError:
+        before = {}
+    rows: dict[str, Sequence[int]] = {}
+    origin = {}
+    for row_id, count in configs.items():
+        rows[row_id], origin[row_id] = range(wanted_count(row_id, count)), "default"
+        if row_id in ranked:
+            rows[row_id], origin[row_id] = ranked[row_id], "ranked"
+        elif row_id in before and _order_problem(row_id, before[row_id], count, more=False) is None:
+            rows[row_id], origin[row_id] = before[row_id], "kept"
+    with whole_file(path) as partial:
+        write_submission(partial, rows)
+        check_submission(partial, configs)
+    return origin
+
+
+def _lines(path: Path) -> list[list[str]]:
+    """Lines below the header."""
     try:
         csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 700 kB
         with path.open(encoding="utf-8", newline="") as stream:
@@ -56,36 +133,28 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
         raise SubmissionError(
             f"{path} starts with {','.join(lines[0]) if lines else 'nothing'}", expected=",".join(HEADER)
         )
-    seen: set[str] = set()
-    for number, line in enumerate(lines[1:], start=2):
-        if len(line) != 2:
-            raise SubmissionError(f"line {number} of {path} has {len(line)} fields", expected="2")
-        row_id, listed = line
-        if row_id in seen:
-            raise SubmissionError(f"{row_id} stands twice in {path}", expected="every id once")
-        if row_id not in configs:
-            raise SubmissionError(f"{row_id} in {path} is not a test graph", expected="only known ids")
-        seen.add(row_id)
-        _check_row(row_id, listed, configs[row_id])
-    missing = [row_id for row_id in configs if row_id not in seen]
-    if missing:
-        raise SubmissionError(
-            f"{len(missing)} ids are missing from {path}, such as {missing[0]}", expected=f"{len(configs)} rows"
-        )
+    return lines[1:]
 
 
-def _check_row(row_id: str, listed: str, configs: int) -> None:
+def _row_problem(row_id: str, listed: str, configs: int | None, more: bool) -> SubmissionError | None:
     entries = listed.split(";")
     if not all(_NUMBER.fullmatch(entry) for entry in entries):  # int() alone takes " 1", "+1" and "1_0" too
-        raise SubmissionError(f"{row_id} lists {listed[:40]!r}", expected="configuration numbers joined by ;")
-    order = [int(entry) for entry in entries]
+        return SubmissionError(f"{row_id} lists {listed[:40]!r}", expected="configuration numbers joined by ;")
+    return _order_problem(row_id, [int(entry) for entry in entries], configs, more)
+
+
+def _order_problem(row_id: str, order: Sequence[int], configs: int | None, more: bool) -> SubmissionError | None:
     if len(set(order)) != len(order):
-        raise SubmissionError(f"{row_id} lists a configuration twice", expected="every one at most once")
-    if min(order) < 0 or max(order) >= configs:
-        raise SubmissionError(
-            f"{row_id} lists configuration {max(order) if max(order) >= configs else min(order)}",
-            expected=f"0 to {configs - 1}",
-        )
-    wanted = wanted_count(row_id, configs)
-    if len(order) != wanted:
-        raise SubmissionError(f"{row_id} lists {len(order)} configurations", expected=f"{wanted}")
+        return SubmissionError(f"{row_id} lists a configuration twice", expected="every one at most once")
+    if min(order) < 0 or (configs is not None and max(order) >= configs):
+        wrong = min(order) if min(order) < 0 else max(order)
+        most = f"0 to {configs - 1}" if configs is not None else "0 or more"
+        return SubmissionError(f"{row_id} lists configuration {wrong}", expected=most)
+    tile = row_id.startswith("tile:")
+    if configs is None and not tile:
+        configs = max(order) + 1
+    wanted = TILE_TOP if configs is None else wanted_count(row_id, configs)
+    enough = tile and more and len(order) > wanted
+    if len(order) != wanted and not enough:
+        return SubmissionError(f"{row_id} lists {len(order)} configurations", expected=f"{wanted}")
+    return None

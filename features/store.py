@@ -9,6 +9,7 @@ file's metadata. With polars: ``pl.read_parquet(path).explode("configurations", 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -128,8 +129,26 @@ class GraphRows:
 
     def matrix(self) -> NDArray[np.float32]:
         """``(distinct, columns)`` float32."""
-        constant = np.broadcast_to(self.graph_values, (len(self.rows), len(self.graph_values)))
-        return np.concatenate([constant, self.rows], axis=1)
+        out = np.empty((len(self.rows), len(self.columns)), np.float32)
+        constants = len(self.graph_values)
+        out[:, :constants] = self.graph_values
+        out[:, constants:] = self.rows
+        return out
+
+    def take(self, keep: NDArray[np.integer]) -> GraphRows:
+        """Some of the distinct configurations (sorted row numbers), with all that are identical to them."""
+        place = np.full(len(self.rows), -1)
+        place[keep] = np.arange(len(keep))
+        there = place[self.group] >= 0
+        return replace(
+            self,
+            rows=self.rows[keep],
+            group=place[self.group[there]],
+            ids=self.ids[there],
+            runtime=self.runtime[there],
+            normalizer=self.normalizer[there],
+            instances=_some_of(self.instances, keep) if self.instances else None,
+        )
 
 
 @dataclass
@@ -158,29 +177,21 @@ class Manifest:
 
 def rows_from_graph(graph: Graph, features: GraphFeatures, keep: NDArray[np.int64] | None = None) -> GraphRows:
     """Join features with labels; ``keep`` names the distinct configurations (sorted) to hold on to."""
-    group, ids = graph.duplicates.group, np.arange(graph.configs)
-    rows, instances = features.rows, features.instances
-    if keep is not None:
-        place = np.full(graph.duplicates.distinct, -1)
-        place[keep] = np.arange(len(keep))
-        ids = ids[place[group] >= 0]
-        group, rows = place[group[ids]], rows[keep]
-        instances = _some_of(instances, keep) if instances else None
-    normalizer = graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64)
-    return GraphRows(
+    rows = GraphRows(
         name=graph.name,
         columns=[*features.graph_columns, *features.config_columns],
         graph_values=np.array(list(features.graph_columns.values()), np.float32),
-        rows=rows,
-        group=group,
-        ids=ids,
-        runtime=graph.runtime[ids],
-        normalizer=normalizer[ids],
-        instances=instances,
+        rows=features.rows,
+        group=graph.duplicates.group,
+        ids=np.arange(graph.configs),
+        runtime=graph.runtime,
+        normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
+        instances=features.instances,
     )
+    return rows if keep is None else rows.take(keep)
 
 
-def _some_of(instances: LazyInstances, keep: NDArray[np.int64]) -> LazyInstances:
+def _some_of(instances: LazyInstances, keep: NDArray[np.integer]) -> LazyInstances:
     return LazyInstances(lambda: instances.value.take(keep))
 
 
@@ -300,17 +311,20 @@ def stored_roots(workspace: Workspace) -> set[str]:
 
 def load_split(workspace: Workspace, collection: Collection, split: str) -> list[GraphRows]:
     """All graphs of a split in the order of the manifest; empty where nothing was built."""
+    return list(each_graph(workspace, collection, split))
+
+
+def each_graph(workspace: Workspace, collection: Collection, split: str) -> Iterator[GraphRows]:
+    """The same one by one: the stored rows of a split need not fit into memory together."""
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
-        return []
-    found = []
+        return
     for name, about in manifest.graphs.items():
         rows = read_rows(workspace.graph_rows(collection, split, name))
         if collection.kind == "layout":
             path = workspace.graph_instances(collection, split, name)
             rows = replace(rows, instances=LazyInstances(partial(_instances_beside, path, manifest.recipe, about)))
-        found.append(rows)
-    return found
+        yield rows
 
 
 def _instances_beside(path: Path, recipe: Recipe, about: dict[str, Any]) -> Instances:

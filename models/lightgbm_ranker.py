@@ -98,6 +98,8 @@ class LightGBMRanker(Ranker):
             data, label, self._used, min_data_in_leaf=own["min_data_in_leaf"], threads=threads, weight=weight,
             orders=orders, sizes=sizes,
         )  # fmt: skip
+        # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold, until the end.
+        train.construct()
         params = {
             **objective,
             "metric": "None",
@@ -117,8 +119,7 @@ class LightGBMRanker(Ranker):
         if callable(custom := params["objective"]):
             params["objective"] = lambda relevance, _: custom(relevance)
             # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.
-            train.construct()
-            if not any(train.feature_num_bin(i) for i in range(len(self._used))):
+            if not any(train.feature_num_bin(i) for i in range(train.num_feature())):
                 params |= {"objective": "regression", "boost_from_average": False}
         self._booster = lgb.train(params, train, rounds)
         return self

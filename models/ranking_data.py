@@ -69,10 +69,11 @@ class RankingData:
                 raise ModelError(
                     f"{graph.name} and {usable[0].name} have different columns", do="run build-features again"
                 )
+        indptr = np.cumsum([0, *(len(graph.rows) for graph in usable)])
         return cls(
             parts=[WideRows(graph.graph_values, graph.rows) for graph in usable],
             cost=np.concatenate([graph.row_cost for graph in usable]),
-            indptr=np.cumsum([0, *(len(graph.rows) for graph in usable)]),
+            indptr=indptr,
             names=[graph.name for graph in usable],
             families=[program_family(graph.name) for graph in usable],
             columns=usable[0].columns,

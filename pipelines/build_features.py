@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_TH
 
 @dataclass
 class SplitReport:
-    """What happened to one split of a collection."""
+    """What happened to one split of a collection; ``left`` graphs were not begun before the time was over."""
 
     collection: str
     split: str
@@ -56,6 +56,7 @@ class SplitReport:
     kept: int = 0
     unrankable: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
+    left: int = 0
 
 
 @dataclass
@@ -94,6 +95,7 @@ def build_features(
     sampling: str = "random",
     jobs: int = 0,
     seed: int = 0,
+    timeout: float | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
@@ -106,6 +108,8 @@ def build_features(
             Validation and test graphs are always whole: every configuration must be ranked.
         sampling: how they are drawn, one of `models.sampling.SAMPLES`; graphs without labels at random.
         jobs: processes; 0 chooses by the size of the files.
+        timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
+            what follows works with the others, and a second call goes on.
 
     Raises `DataRootError` and `CollectionError` for input that is not there, `ModelError` for an unknown
     ``sampling``, `WorkspaceError`.
@@ -121,7 +125,7 @@ def build_features(
     work = [
         _Job(file, workspace, _recipe(file, settings, max_configs, seed, sampling), settings) for file in chosen
     ]
-    outcomes = _run(work, _processes(jobs, chosen), progress)
+    outcomes = _run(work, _processes(jobs, chosen), None if timeout is None else started + timeout, progress)
     reports = _write_manifests(data_root, workspace, work, outcomes)
     widths = {
         kind: (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
@@ -151,12 +155,14 @@ def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
     return min(jobs, max(1, len(files)))
 
 
-def _run(work: list[_Job], processes: int, progress: Progress) -> dict[GraphFile, dict[str, Any]]:
-    """Outcome per file: counts, or ``{"broken": why}``."""
+def _run(
+    work: list[_Job], processes: int, end: float | None, progress: Progress
+) -> dict[GraphFile, dict[str, Any]]:
+    """Outcome per file that was begun before the ``end`` (monotonic): counts, or ``{"broken": why}``."""
     progress.begin("building features", len(work))
     outcomes: dict[GraphFile, dict[str, Any]] = {}
     try:
-        for file, outcome in _outcomes(work, processes):
+        for file, outcome in _outcomes(work, processes, end):
             outcomes[file] = outcome
             progress.step(f"{file.collection} {file.split} {file.name}")
     finally:
@@ -164,9 +170,11 @@ def _run(work: list[_Job], processes: int, progress: Progress) -> dict[GraphFile
     return outcomes
 
 
-def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dict[str, Any]]]:
+def _outcomes(work: list[_Job], processes: int, end: float | None) -> Iterator[tuple[GraphFile, dict[str, Any]]]:
     if processes <= 1:
         for job in work:
+            if end is not None and time.monotonic() >= end:
+                return
             yield job.file, _build_one(job)
         return
     # Fresh interpreters: forking a process that holds the thread pools of pyarrow can hang.
@@ -175,7 +183,11 @@ def _outcomes(work: list[_Job], processes: int) -> Iterator[tuple[GraphFile, dic
     try:
         with _interrupts_held_back(), _one_thread_each():
             futures = {pool.submit(_build_one, job): job.file for job in work}
-        for future in as_completed(futures):
+        left = None if end is None else max(0.0, end - time.monotonic())
+        with suppress(TimeoutError):
+            for future in as_completed(futures, left):
+                yield futures.pop(future), future.result()
+        for future in [future for future in futures if not future.cancel()]:  # already begun
             yield futures[future], future.result()
     except BrokenProcessPool as error:
         raise XlarankError(
@@ -293,8 +305,12 @@ def _write_manifests(
                 graph_columns=job.settings.graph_columns(job.file.collection.kind),
                 config_columns=job.settings.config_columns(job.file.collection.kind),
             )
-        report, manifest, outcome = reports[key], manifests[key], outcomes[job.file]
+        report, manifest = reports[key], manifests[key]
         report.graphs += 1
+        if job.file not in outcomes:
+            report.left += 1
+            continue
+        outcome = outcomes[job.file]
         if "broken" in outcome:
             report.broken[job.file.name] = manifest.broken[job.file.name] = outcome["broken"]
             continue

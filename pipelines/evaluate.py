@@ -14,7 +14,7 @@ from data.collection import SPLITS, Collection, choose
 from data.errors import CollectionError, ModelError, XlarankError
 from data.family import program_family
 from data.workspace import Workspace
-from features.store import GraphRows, Manifest, load_split, read_manifest
+from features.store import GraphRows, Manifest, each_graph, read_manifest
 from models.bundle import CARD, ModelCard, TrainedModel, load_model
 from models.folds import graph_folds
 from models.metrics import judge, summarise
@@ -222,7 +222,7 @@ def _evaluate_one(
     learned = {name for names in model.card.trained_on.values() for name in names}
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
     scores: dict[str, dict[str, float]] = {}
-    for graph in load_split(workspace, collection, split):
+    for graph in each_graph(workspace, collection, split):
         where = f"{collection} {graph.name}"
         if not graph.labelled:
             found.left_out[where] = "its labels are withheld"

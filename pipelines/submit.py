@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from data.collection import Collection
 from data.errors import CollectionError, ModelError
-from data.files import whole_file
-from data.submission import check_submission, submission_id, wanted_count, write_submission
+from data.submission import complete_submission, submission_id, wanted_count
 from data.workspace import Workspace
-from features.store import load_split, read_manifest
+from features.store import each_graph, read_manifest
 from models.bundle import CARD, load_model
 from models.metrics import order_of, top_of
 from pipelines.progress import Progress, Silent
@@ -27,12 +26,14 @@ class Submission:
         rows: collection -> test graphs ranked.
         left_out: collection -> why its test graphs are not in the file.
         broken: test graphs whose files could not be read, ``collection graph`` -> why.
+        origin: id -> "ranked", "kept" or "default", by `data.submission.complete_submission`.
     """
 
     out: Path
     rows: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
+    origin: dict[str, str] = field(default_factory=dict)
 
 
 def submit(
@@ -41,13 +42,15 @@ def submit(
     *,
     collections: Sequence[str] = (),
     split: str = "test",
+    cover: Mapping[str, int] | None = None,
     progress: Progress | None = None,
 ) -> Submission:
     """Rank every graph of the test split of each collection that has a trained model.
 
     The file is checked (every id once, every configuration index exactly once or the 5 best) before it is
-    moved into place. Raises `CollectionError` when there is nothing to rank, or for a named collection
-    that has no model or no test graphs.
+    moved into place. ``cover``, id -> number of configurations, names graphs that must stand in it even if no
+    model ranks them: these keep the row of the file now in place, or else the default order. Raises
+    `CollectionError` when there is nothing to rank, or for a named collection that has no model or no test graphs.
     """
     progress = progress or Silent()
     report = Submission(out)
@@ -65,12 +68,10 @@ def submit(
             report.left_out[str(collection)] = str(error)
         progress.step(str(collection))
     progress.end()
-    if not rows:
+    if not rows and not cover:
         reasons = [f"{name}: {why}" for name, why in (report.left_out | report.broken).items()]
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons))
-    with whole_file(out) as partial:
-        write_submission(partial, rows)
-        check_submission(partial, configs)
+    report.origin = complete_submission(out, rows, {**(cover or {}), **configs})
     return report
 
 
@@ -92,7 +93,7 @@ def _rank_collection(
     model = load_model(workspace.model(collection))
     model.require_rows_of(manifest)
     report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-    for graph in load_split(workspace, collection, split):
+    for graph in each_graph(workspace, collection, split):
         score = model.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
         row_id = submission_id(collection, graph.name)
         wanted = wanted_count(row_id, len(graph.ids))

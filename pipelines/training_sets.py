@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from data.collection import Collection, choose
 from data.errors import CollectionError
 from data.workspace import Workspace
-from features.store import GraphRows, Manifest, load_split, read_manifest, stored_collections
+from features.store import GraphRows, Manifest, Recipe, each_graph, read_manifest, stored_collections
 from models.bundle import CARD
 from models.ranking_data import RankingData
+from models.sampling import sample_configs
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,9 @@ def trained_collections(workspace: Workspace) -> list[Collection]:
 def training_set(workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)) -> TrainingSet:
     """The labelled, rankable graphs of some splits.
 
+    Where the first split was built with at most so many configurations of each graph, the others, which are stored
+    whole, give no more: a few validation graphs of 100,000 rows would outweigh, and outgrow, all the rest.
+
     Raises `CollectionError` when the first split was not built or nothing in it can be learned from.
     """
     manifests = [read_manifest(workspace, collection, split) for split in splits]
@@ -53,12 +60,32 @@ def training_set(workspace: Workspace, collection: Collection, splits: Sequence[
                 f"the splits of {collection} were built by different feature code or settings",
                 do="run build-features again for all splits",
             )
-    loaded = [graph for split in splits for graph in load_split(workspace, collection, split)]
-    usable = [graph for graph in loaded if graph.labelled and graph.rankable]
+    found, usable = 0, []
+    for split in splits:
+        for graph in each_graph(workspace, collection, split):
+            found += 1
+            if graph.labelled and graph.rankable:
+                usable.append(_at_most(graph, manifest.recipe))
     if not usable:
         raise CollectionError(
-            f"{collection} has {len(loaded)} graphs in {' and '.join(splits)}, none of which can be learned from",
+            f"{collection} has {found} graphs in {' and '.join(splits)}, none of which can be learned from",
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    return TrainingSet(collection, manifest, usable, RankingData.from_graphs(usable))
+    data = RankingData.from_graphs(usable)
+    constants, bounds = len(usable[0].graph_values), zip(data.indptr[:-1], data.indptr[1:], strict=True)
+    # The matrix holds all rows: graphs look into it instead of keeping theirs.
+    views = [
+        replace(graph, rows=data.rows[start:stop, constants:])
+        for graph, (start, stop) in zip(usable, bounds, strict=True)
+    ]
+    return TrainingSet(collection, manifest, views, data)
+
+
+def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
+    """A graph with no more rows than the recipe keeps, drawn as `build_features` draws them."""
+    if not recipe.max_configs or len(graph.rows) <= recipe.max_configs:
+        return graph
+    rng = np.random.default_rng([recipe.seed, zlib.crc32(graph.name.encode())])
+    kept = graph.take(sample_configs(graph.row_cost, recipe.max_configs, rng, recipe.sampling))
+    return kept if kept.rankable else graph

@@ -17,7 +17,6 @@ from data.workspace import Workspace
 from features.assemble import FeatureSettings
 from features.block import Tier
 from models.bundle import load_model
-from pipelines import submit as module
 from pipelines.submit import Submission, submit
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, tile_graph
@@ -196,7 +195,7 @@ def test_a_file_that_fails_its_check_does_not_replace_the_old_one(
         assert path != out, "it is checked before it is in place"
         raise SubmissionError("made up")
 
-    monkeypatch.setattr(module, "check_submission", refuse)
+    monkeypatch.setattr("data.submission.check_submission", refuse)
     with pytest.raises(SubmissionError, match="made up"):
         run(shared_trained, out)
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
@@ -210,7 +209,7 @@ def test_a_full_disk_does_not_leave_half_a_file(
         path.write_text("ID,Top")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "write_submission", fill)
+    monkeypatch.setattr("data.submission.write_submission", fill)
     with pytest.raises(WorkspaceError, match=r"out\.csv \(No space left on device\)"):
         run(shared_trained, tmp_path / "out.csv")
     assert list(tmp_path.iterdir()) == []

@@ -15,6 +15,7 @@ from data.errors import CollectionError, ModelError, WorkspaceError, XlarankErro
 from data.workspace import Workspace
 from features.assemble import FeatureSettings
 from features.block import Tier
+from features.store import load_split
 from models.best_params import BestParams
 from models.bundle import TrainedModel, load_model
 from models.lambdarank import LambdaRank
@@ -23,6 +24,7 @@ from models.ranking_data import RankingData
 from models.validation import Curves
 from models.zoo import DEFAULT, RANKERS
 from pipelines.train import TrainResult, train
+from pipelines.training_sets import training_set
 from tests.graphs import save_npz
 from tests.pipelines.trees import (
     LAYOUT,
@@ -325,6 +327,30 @@ def test_with_valid_learns_from_both_splits(built: Path, fits: list[dict[str, An
     )
     assert list(model_of(built, LAYOUT).card.trained_on) == ["train+valid"]
     assert set(model_of(built, LAYOUT).card.folds) == set(names)
+
+
+def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree: Path, built: Path) -> None:
+    build(tree, built, max_configs=9)
+    data = training_set(Workspace(built), Collection.parse(LAYOUT), ("train", "valid"))
+    assert np.diff(data.data.indptr).max() == 9
+    stored = {graph.name: graph for graph in load_split(Workspace(built), Collection.parse(LAYOUT), "valid")}
+    assert min(len(graph.rows) for graph in stored.values()) > 9, "they are stored whole"
+    for graph in data.graphs:
+        if graph.name in stored:
+            whole = stored[graph.name]
+            rows = [int(np.flatnonzero((whole.rows == row).all(axis=1))[0]) for row in graph.rows]
+            assert rows == sorted(set(rows))
+            assert graph.row_cost.tolist() == whole.row_cost[rows].tolist()
+            assert set(graph.ids) == {i for i, row in zip(whole.ids, whole.group, strict=True) if row in rows}
+
+
+def test_graphs_of_a_training_set_look_into_its_matrix(built: Path) -> None:
+    """Their own copies would take half as much memory again."""
+    data = training_set(Workspace(built), Collection.parse(LAYOUT))
+    stored = load_split(Workspace(built), Collection.parse(LAYOUT), "train")
+    assert all(np.shares_memory(graph.rows, data.data.rows) for graph in data.graphs)
+    for mine, whole in zip(data.graphs, stored, strict=True):
+        assert np.array_equal(mine.matrix(), whole.matrix())
 
 
 def test_without_it_valid_is_never_seen(built: Path, fits: list[dict[str, Any]]) -> None:

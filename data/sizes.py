@@ -1,0 +1,96 @@
+"""How large graphs and collections are, from the headers of the files: nothing is unpacked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from data.collection import Collection, GraphFile
+from data.errors import GraphFileError
+from data.graph import Kind
+from data.npz import NpzReader
+
+
+@dataclass(frozen=True)
+class GraphSize:
+    """Counts of one graph.
+
+    Attributes:
+        configs: configurations in the file, duplicates included.
+        nodes: of the graph.
+        configurable: nodes whose layout a configuration chooses; 0 for tiles.
+    """
+
+    configs: int
+    nodes: int
+    configurable: int = 0
+
+
+def graph_size(path: Path, kind: Kind) -> GraphSize:
+    """Read the size of a graph; raises `GraphFileError` for a file that is no graph of this kind."""
+    name, rank = ("node_config_feat", 3) if kind == "layout" else ("config_feat", 2)
+    with NpzReader(path) as reader:
+        configs, nodes = reader.header(name).shape, reader.header("node_feat").shape
+    if len(configs) != rank or len(nodes) != 2:
+        raise GraphFileError(
+            f"{path.name}: {name} has shape {configs} and node_feat {nodes}",
+            expected=f"{rank} and 2 dimensions",
+            do="write the file in the TpuGraphs format",
+        )
+    return GraphSize(configs[0], nodes[0], configs[1] if kind == "layout" else 0)
+
+
+@dataclass(frozen=True)
+class CollectionSize:
+    """Sizes of the graphs of a collection.
+
+    Attributes:
+        graphs: split -> size of each graph.
+        families: of the train split; of them folds are made.
+        broken: ``split name`` -> why, of files without a readable header.
+    """
+
+    collection: Collection
+    graphs: Mapping[str, Sequence[GraphSize]]
+    families: int
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def table(self) -> dict[str, NDArray[np.int64]]:
+        """Split -> ``(graphs, 3)``: configurations, nodes, configurable nodes of each graph."""
+        return {
+            split: np.array([(g.configs, g.nodes, g.configurable) for g in graphs], np.int64).reshape(-1, 3)
+            for split, graphs in self.graphs.items()
+        }
+
+    def rows(self, split: str, most: int = 0) -> int:
+        """Configurations of a split, at most ``most`` of each graph (0: all)."""
+        if split not in self.table:
+            return 0
+        configs = self.table[split][:, 0]
+        return int((np.minimum(configs, most) if most else configs).sum())
+
+
+def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
+    """Sizes of all collections from the headers of their files; a millisecond a file."""
+    graphs: dict[Collection, dict[str, list[GraphSize]]] = {}
+    families: dict[Collection, set[str]] = {}
+    broken: dict[Collection, dict[str, str]] = {}
+    for file in files:
+        splits = graphs.setdefault(file.collection, {})
+        try:
+            splits.setdefault(file.split, []).append(graph_size(file.path, file.collection.kind))
+        except GraphFileError as error:
+            broken.setdefault(file.collection, {})[f"{file.split} {file.name}"] = str(error)
+            continue
+        if file.split == "train":
+            families.setdefault(file.collection, set()).add(file.family)
+    return [
+        CollectionSize(name, splits, len(families.get(name, ())), broken.get(name, {}))
+        for name, splits in sorted(graphs.items())
+    ]

@@ -1,0 +1,63 @@
+"""Check a submission file against a sample submission or the test graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from data.collection import graph_files
+from data.errors import GraphFileError
+from data.root import DataRoot
+from data.sizes import graph_size
+from data.submission import read_submission, submission_id, submission_problems
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What was found.
+
+    Attributes:
+        rows: expected of the file.
+        against: what it was compared with, in words.
+        problems: everything that is wrong, in the order of the file.
+        unknown: test graphs that could not be read, so that nobody knows how many configurations they have.
+    """
+
+    rows: int
+    against: str
+    problems: list[str]
+    unknown: list[str]
+
+
+def check_submission(path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None) -> Checked:
+    """Find everything that is wrong with a submission.
+
+    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``. A layout row lists
+    every configuration once; a tile row at least 5 different ones, of which 5 count (all where there are fewer).
+    How many a graph has is read from the data root; without one, a layout graph has as many as its sample row
+    lists, and of a tile graph nobody knows.
+
+    Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
+    """
+    configs: dict[str, int | None] = {}
+    unknown = []
+    if data_root is not None:
+        for file in graph_files(data_root.npz, [], where=str(data_root.path)):
+            if file.split == "test":
+                row_id = submission_id(file.collection, file.name)
+                try:
+                    configs[row_id] = graph_size(file.path, file.collection.kind).configs
+                except GraphFileError as error:
+                    configs[row_id] = None
+                    unknown.append(f"{row_id}: {error}")
+    against = f"{len(configs)} test graphs"
+    if sample is not None:
+        listed = read_submission(sample)
+        against = f"{len(listed)} ids of {sample}"
+        configs = {
+            row_id: configs.get(row_id) or (None if row_id.startswith("tile:") else len(order))
+            for row_id, order in listed.items()
+        }
+        unknown = [line for line in unknown if line.split(": ", 1)[0] in configs]
+    problems = [str(problem) for problem in submission_problems(path, configs, more_tiles=True)]
+    return Checked(len(configs), against, problems, unknown)

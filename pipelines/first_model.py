@@ -1,0 +1,75 @@
+"""A model of the train split alone, and how it ranks valid: what to show beside a final model."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any, Final
+
+import numpy as np
+
+from data.collection import Collection
+from data.errors import XlarankError
+from data.files import write_json
+from data.workspace import Workspace
+from features.store import read_rows
+from models.bundle import load_model
+from pipelines.budget import FIRST_SEEDS
+from pipelines.evaluate import evaluate
+from pipelines.progress import Progress
+from pipelines.train import TrainResult, train
+
+#: Configurations of the example that are written down.
+_SHOWN: Final = 1000
+
+
+def first_model(
+    workspace: Workspace, collection: Collection, *, rounds: int, threads: int, seed: int, progress: Progress
+) -> TrainResult:
+    """Train on the train split and judge on valid, as `read_first_scores` returns it.
+
+    Raises what `pipelines.train.train` raises; a valid split that cannot be judged leaves no scores.
+    """
+    (result,) = train(
+        workspace, collections=[str(collection)], seeds=FIRST_SEEDS, rounds=rounds, seed=seed, threads=threads,
+        progress=progress,
+    )  # fmt: skip
+    found: dict[str, Any] = {}
+    try:
+        report = evaluate(workspace, collections=[str(collection)], progress=progress).report[str(collection)]
+        found = {"report": report, "example": _example(workspace, collection, report["score"]["graphs"])}
+    except XlarankError:
+        pass
+    write_json(_file(workspace, collection), found)
+    return result
+
+
+def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
+    """``report``: `models.metrics.summarise` of valid; ``example``: its graph of median score, each configuration's
+    ``predicted`` score and ``measured`` cost (ns; tiles: over the normalizer). Empty where there is neither."""
+    path = _file(workspace, collection)
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _file(workspace: Workspace, collection: Collection) -> Any:
+    return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
+
+
+def _example(workspace: Workspace, collection: Collection, scores: dict[str, float]) -> dict[str, Any]:
+    name = sorted(scores, key=lambda graph: (scores[graph], graph))[len(scores) // 2]
+    graph = read_rows(workspace.graph_rows(collection, "valid", name))
+    predicted, measured = (
+        load_model(workspace.model(collection)).predict(graph.matrix(), graph.columns),
+        graph.row_cost,
+    )
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    shown = rng.permutation(len(measured))[:_SHOWN]
+    return {
+        "graph": name,
+        "score": scores[name],
+        "predicted": predicted[shown].tolist(),
+        "measured": measured[shown].tolist(),
+    }

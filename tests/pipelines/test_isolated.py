@@ -1,0 +1,53 @@
+"""Steps in processes of their own: results, errors and progress come back; time and death end them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from data.errors import CollectionError, XlarankError
+from pipelines.isolated import isolated
+from pipelines.progress import Progress
+from tests.pipelines.trees import Listener
+
+
+def double(value: int, *, progress: Progress, fail: str = "") -> int:
+    progress.begin("doubling", 1)
+    if fail == "clearly":
+        raise CollectionError("made up", do="nothing")
+    if fail == "as a bug":
+        raise ZeroDivisionError("made up")
+    if fail == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if fail == "never done":
+        time.sleep(60)
+    progress.step("done")
+    progress.end()
+    return 2 * value
+
+
+def test_results_and_progress_come_back() -> None:
+    listener = Listener()
+    assert isolated(double, 21, progress=listener) == 42
+    assert listener.jobs == [("doubling", 1)] and listener.notes == ["done"] and listener.ended == 1
+
+
+@pytest.mark.parametrize(
+    ("fail", "kind", "said"),
+    [
+        ("clearly", CollectionError, "made up; nothing"),
+        ("as a bug", RuntimeError, "ZeroDivisionError: made up"),
+        ("killed", XlarankError, "signal 9, most likely for want of memory"),
+        ("never done", XlarankError, "was not done after 2 s"),
+    ],
+)
+def test_what_goes_wrong_is_raised_here(fail: str, kind: type[Exception], said: str) -> None:
+    listener = Listener()
+    started = time.monotonic()
+    with pytest.raises(kind, match=said):
+        isolated(double, 1, fail=fail, limit=2 if fail == "never done" else None, progress=listener)
+    assert time.monotonic() - started < 30
+    assert listener.ended == len(listener.jobs), "no job is left open"
