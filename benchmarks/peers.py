@@ -167,7 +167,7 @@ def compare(
         for seed in range(seeds):
             ranker = ranker_class(model)().fit(data, params, rounds=chosen, seed=seed, threads=threads)
             for place, graph in enumerate(valid.rows(model)):
-                score = ranker.predict(graph.matrix(), graph.columns)[graph.group]
+                score = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
                 judged[seed, place] = judge(kind, score, graph.cost, graph.group)["score"]
         yield f"| {model} | {chosen} | {told(scores)} | {told(judged)} |"
 

@@ -50,7 +50,8 @@ def test_weights_can_come_from_folds_within(monkeypatch: pytest.MonkeyPatch, tmp
         return np.array([0.0, 0.75, 0.25])
 
     monkeypatch.setattr(ensemble, "ensemble_weights", weights)
-    ranker = fitted("ensemble", data, rounds=3, weights="out_of_fold", **{"weight_xgb-pairwise": 0.0})
+    three = {f"weight_{name}": 1.0 for name in ("lambdarank", "ranknet", "rankreg")}
+    ranker = fitted("ensemble", data, rounds=3, weights="out_of_fold", **{**_NONE, **three})
     ((scores, of),) = asked
     assert of is data
     assert [one.shape for one in scores] == [(180,)] * 3
