@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from data.errors import WorkspaceError
+
+_PARTIAL: Final = ".partial-"
+#: Seconds after which nobody can still be writing a file.
+_ABANDONED: Final = 24 * 3600.0
 
 
 @contextmanager
@@ -21,7 +26,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".partial-", suffix=path.suffix)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_PARTIAL, suffix=path.suffix)
     except OSError as error:
         raise WorkspaceError(
             f"cannot write {path} ({error.strerror or error})",
@@ -53,3 +58,17 @@ def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, whole or not at all."""
     with whole_file(path) as partial:
         partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def sweep_partial(folder: Path) -> list[Path]:
+    """Remove what killed processes left half written below ``folder`` more than a day ago; what was removed.
+
+    Younger ones may be at work still. What cannot be removed stays: it is in nobody's way.
+    """
+    removed = []
+    for path in sorted(folder.rglob(f"{_PARTIAL}*")):
+        with suppress(OSError):
+            if path.is_file() and time.time() - path.lstat().st_mtime > _ABANDONED:
+                path.unlink()
+                removed.append(path)
+    return removed

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from data.graph import Kind
-from features.block import Scope, registered
+from features.block import Scope, Tier, registered
 
 if TYPE_CHECKING:
     import optuna
@@ -31,14 +31,22 @@ def suggest_columns(trial: optuna.trial.BaseTrial) -> str:
     return str(trial.suggest_categorical("columns", list(CHOICES)))
 
 
-def chosen_columns(columns: list[str], choice: str) -> NDArray[np.intp]:
-    """Indices into ``columns``."""
+def suggest_tier(trial: optuna.trial.BaseTrial) -> str:
+    """Whether to look at the columns of the full tier too, as ``tier``."""
+    return str(trial.suggest_categorical("tier", [tier.value for tier in Tier]))
+
+
+def chosen_columns(columns: list[str], choice: str, tier: str = Tier.FULL.value) -> NDArray[np.intp]:
+    """Indices into ``columns`` of those that the choice and the tier leave, ascending.
+
+    Raises `ValueError` for another choice or tier.
+    """
     if choice not in CHOICES:
         raise ValueError(f"columns={choice!r} is not one of {CHOICES}")
     left_out: set[str] = set()
     for block in [*registered("layout"), *registered("tile")]:
         graph = choice in ("no_graph", "alone") and block.scope is Scope.GRAPH
         candidates = choice in ("no_candidates", "alone") and block.transductive
-        if graph or candidates:
+        if graph or candidates or not Tier(tier).includes(block.tier):
             left_out.update(block.columns)
     return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)

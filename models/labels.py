@@ -7,7 +7,6 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from data.errors import ModelError
 
@@ -67,6 +66,8 @@ def mean_rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> mean_rank(np.array([30.0, 10.0, 20.0, 10.0, 40.0])).tolist()
     [0.75, 0.125, 0.5, 0.125, 1.0]
     """
+    from scipy.stats import rankdata  # takes long to load
+
     ranks: NDArray[np.float64] = (rankdata(values) - 1) / max(1, len(values) - 1)
     return ranks
 
@@ -80,6 +81,8 @@ def normal_score(values: NDArray[np.float64]) -> NDArray[np.float64]:
     >>> normal_score(np.array([30.0, 10.0, 20.0])).round(2).tolist()
     [0.87, -0.87, 0.0]
     """
+    from scipy.stats import rankdata
+
     scores: NDArray[np.float64] = ndtri((rankdata(values) - 0.375) / (len(values) + 0.25))
     return scores
 

@@ -6,7 +6,7 @@ every row counts: labels are full ranks with a linear gain and no truncation.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,10 @@ from models.ranking_data import RankingData
 
 if TYPE_CHECKING:
     import optuna
+
+
+#: Sizes of query groups worth trying; small ones are drawn from a graph of few configurations, too.
+_GROUPS: Final = (30, 100, 250, 1000)
 
 
 class LambdaRank(LightGBMRanker):
@@ -49,6 +53,7 @@ class LambdaRank(LightGBMRanker):
             "lambdarank_norm": trial.suggest_categorical("lambdarank_norm", [True, False]),
             "labels": trial.suggest_categorical("labels", ["rank", "log"]),
             "columns": suggest_columns(trial),
+            "max_group": trial.suggest_categorical("max_group", list(_GROUPS)),
             "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
         }
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from data.errors import ModelError
 from data.graph import Kind
 from features.instances import LazyInstances
-from models.columns import chosen_columns
+from models.columns import chosen_columns, suggest_tier
 from models.contract import Params, Ranker
 from models.lightgbm_data import binned
 from models.ranking_data import RankingData
@@ -55,6 +55,7 @@ class LightGBMRanker(Ranker):
             "feature_fraction": 0.3 if tile else 0.5,
             "bagging_fraction": 0.6 if tile else 0.8,
             "lambda_l2": 1.0,
+            "tier": "full",
         }
 
     @staticmethod
@@ -67,6 +68,7 @@ class LightGBMRanker(Ranker):
             "feature_fraction": trial.suggest_float("feature_fraction", 0.1, 1.0),
             "bagging_fraction": trial.suggest_float("bagging_fraction", 0.5, 1.0),
             "lambda_l2": trial.suggest_float("lambda_l2", 0.1, 100.0, log=True),
+            "tier": suggest_tier(trial),
         }
 
     def _train(
@@ -93,7 +95,7 @@ class LightGBMRanker(Ranker):
                 their order (or None, as they are), and the rows of each query group.
         """
         self.columns, self._threads = data.columns, threads
-        self._used = chosen_columns(data.columns, own["columns"])
+        self._used = chosen_columns(data.columns, own["columns"], own["tier"])
         train = binned(
             data, label, self._used, min_data_in_leaf=own["min_data_in_leaf"], threads=threads, weight=weight,
             orders=orders, sizes=sizes,

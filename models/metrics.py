@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import kendalltau
 
 from data.graph import Kind
 from models.bootstrap import bootstrap_interval
@@ -25,6 +24,8 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
     >>> kendall_tau(np.zeros(3), np.array([10.0, 20.0, 30.0]))
     0.0
     """
+    from scipy.stats import kendalltau  # takes long to load; ranking a graph without runtimes does without
+
     if len(cost) < 2 or np.ptp(score) == 0 or np.ptp(cost) == 0:
         return 0.0
     return float(kendalltau(score, cost, variant="b").statistic)

@@ -135,7 +135,9 @@ class SumPooled(LightGBMRanker):
             if g == 0:
                 self._instance_columns = names
                 self._used = (
-                    _chosen(names, own["columns"]) if names else chosen_columns(data.columns, own["columns"])
+                    _chosen(names, own["columns"])
+                    if names
+                    else chosen_columns(data.columns, own["columns"], own["tier"])
                 )
             elif names != self._instance_columns:
                 raise ModelError(

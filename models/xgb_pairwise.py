@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from data.errors import ModelError
 from data.graph import Kind
 from features.instances import LazyInstances
-from models.columns import chosen_columns, default_columns, suggest_columns
+from models.columns import chosen_columns, default_columns, suggest_columns, suggest_tier
 from models.contract import Params, Ranker
 from models.graph_weights import GRAPH_WEIGHTS, row_weights
 from models.labels import TIE_TOLERANCES, mean_rank, merge_ties
@@ -59,6 +59,7 @@ class XGBPairwise(Ranker):
             "tie_tolerance": 0.0,
             "graph_weight": "equal",
             "columns": default_columns(kind),
+            "tier": "full",
         }
 
     @classmethod
@@ -74,13 +75,14 @@ class XGBPairwise(Ranker):
             "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
             "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),
             "columns": suggest_columns(trial),
+            "tier": suggest_tier(trial),
         }
 
     def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
         xgb = _xgboost()
         own = {**self.default_params(), **params}
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, own["tie_tolerance"])))
-        self.columns, self._used = data.columns, chosen_columns(data.columns, own["columns"])
+        self.columns, self._used = data.columns, chosen_columns(data.columns, own["columns"], own["tier"])
         weight = row_weights(data.indptr, own["graph_weight"])[data.indptr[:-1]]
         train = quantiles(xgb, data, relevance, weight, self._used, bins=_MAX_BIN, threads=threads)
         with xgb.config_context(verbosity=0):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from data.collection import Collection, GraphFile, choose_splits, graph_files
 from data.errors import ModelError, WorkspaceError, XlarankError
+from data.files import sweep_partial
 from data.graph import Graph, read_graph
 from data.root import DataRoot
 from data.workspace import Workspace
@@ -118,6 +119,7 @@ def build_features(
     if sampling not in SAMPLES:
         raise ModelError(f"--sampling is {sampling!r}", expected=", ".join(SAMPLES))
     workspace.require_writable()
+    sweep_partial(workspace.root)
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
     chosen_splits = choose_splits(splits)
     started = time.monotonic()

@@ -27,6 +27,7 @@ from models.zoo import DEFAULT, ranker_class
 from pipelines.progress import Progress, Silent
 from pipelines.study_plot import StudyPicture
 from pipelines.study_sharing import at_work, myself, one_at_a_time
+from pipelines.study_storage import open_study
 from pipelines.training_sets import TrainingSet, chosen_collections, training_set
 
 if TYPE_CHECKING:
@@ -211,9 +212,9 @@ def _open_study(
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             _mend(folder / "journal.log")
             place: Any = storage or JournalStorage(JournalFileBackend(str(folder / "journal.log")))
-            study = optuna.create_study(study_name=name, storage=place, direction="maximize", load_if_exists=True)
+            study = open_study(name, place)
             study.sampler = TrialSampler(seed)
-            study.pruner = optuna.pruners.MedianPruner(n_startup_trials=10, n_warmup_steps=1)
+            study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1)
     except OSError as error:
         raise WorkspaceError(
             f"cannot write the study at {folder} ({error.strerror or error})", do="pass another --workspace"

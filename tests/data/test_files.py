@@ -6,12 +6,13 @@ import errno
 import json
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
 
 from data.errors import WorkspaceError
-from data.files import whole_file, write_json
+from data.files import sweep_partial, whole_file, write_json
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -133,3 +134,28 @@ def test_what_json_cannot_hold_leaves_the_old_report(tmp_path, value):
     with pytest.raises((ValueError, TypeError)):
         write_json(path, value)
     assert content(tmp_path) == {"report.json": "old"}
+
+
+def test_only_what_was_left_behind_long_ago_is_swept(tmp_path: Path) -> None:
+    day = 24 * 3600
+    ages = {
+        "deep/er/.partial-old.parquet": 2 * day,
+        ".partial-just.json": day + 60,
+        "deep/.partial-young.json": day - 60,
+        "deep/result.json": 5 * day,
+    }
+    for name, age in ages.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("half")
+        os.utime(path, (time.time() - age,) * 2)
+    (tmp_path / ".partial-folder").mkdir()
+    os.utime(tmp_path / ".partial-folder", (0, 0))
+    swept = sweep_partial(tmp_path)
+    assert [str(path.relative_to(tmp_path)) for path in swept] == [
+        ".partial-just.json",
+        "deep/er/.partial-old.parquet",
+    ]
+    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert left == {"deep/.partial-young.json", "deep/result.json"}
+    assert sweep_partial(tmp_path / "not there") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from features.assemble import FeatureSettings
-from features.block import Scope, registered
+from features.block import Scope, Tier, registered
 from models.columns import CHOICES, chosen_columns
 
 
@@ -48,6 +48,23 @@ def test_indices_point_into_the_columns_given() -> None:
     assert chosen_columns(["mine", first, "yours"], "no_graph").tolist() == [0, 2]
     assert chosen_columns(["mine", first, "yours"], "all").tolist() == [0, 1, 2]
     assert chosen_columns([], "alone").tolist() == []
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_fast_tier_leaves_out_what_only_the_full_one_has(kind: str, choice: str) -> None:
+    settings, less = FeatureSettings(), FeatureSettings(Tier.FAST)
+    columns = settings.graph_columns(kind) + settings.config_columns(kind)
+    fast = {*less.graph_columns(kind), *less.config_columns(kind)}
+    wanted = [name for name in names(choice, kind) if name in fast]
+    assert [columns[i] for i in chosen_columns(columns, choice, "fast")] == wanted
+    assert wanted and (kind == "tile" or len(wanted) < len(names(choice, kind))), "tiles' own columns are all fast"
+    assert [columns[i] for i in chosen_columns(columns, choice, "full")] == names(choice, kind)
+
+
+def test_an_unknown_tier_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'quick' is not a valid Tier"):
+        chosen_columns(["mine"], "all", "quick")
 
 
 def test_an_unknown_choice_is_refused_by_name() -> None:

@@ -518,8 +518,11 @@ def test_a_killed_build_is_finished_by_the_next(tmp_path: Path) -> None:
     # what a kill in the middle of a write leaves, at the worst moment
     (folder / ".partial-abc123.parquet").write_bytes(b"PAR1 half")
     (folder / ".partial-def456.json").write_text('{"recipe":')
+    os.utime(folder / ".partial-def456.json", (0, 0))
 
     report = build(tmp_path / "tree", work)
+    assert (folder / ".partial-abc123.parquet").exists(), "somebody may be writing it now"
+    assert not (folder / ".partial-def456.json").exists(), "nobody has been for years"
     assert totals(report) == (len(names) - done, done, 0)
     build(tmp_path / "tree", tmp_path / "uninterrupted")
     wanted = parquet_bytes(tmp_path / "uninterrupted")
