@@ -57,10 +57,10 @@ class Ablation:
         parts = [WideRows(np.empty(0, np.float32), part.matrix(used=index)) for part in self.data.parts]
         data = replace(self.data, parts=parts, columns=[self.data.columns[i] for i in index])
         params = {**ranker_class(self.model).default_params(self.kind), "columns": "all"}
-        parts = validate_folds(
+        curves = validate_folds(
             self.kind, self.graphs, data, self.folds, self.model, params, rounds=_ROUNDS, seed=seed
         )
-        mean: NDArray[np.float64] = join_curves(list(parts)).column("score").mean(axis=0)
+        mean: NDArray[np.float64] = join_curves(list(curves)).column("score").mean(axis=0)
         return mean
 
     def score(self, columns: Sequence[str]) -> NDArray[np.float64]:

@@ -9,11 +9,10 @@ program family (but for the last two rows):
 - learned from 1, 2, 4, ... of the other families, drawn anew for each seed, and from all of them;
 - learned from the other families of the *other* collections: the same programs, another search;
 - *same family*: learned from all graphs but the judged one;
-- *same graph*: learned from three quarters of the graph's own configurations alone, judged on the last, four times.
-  No other row knows the graph's runtimes. Where it is no better, it is not other programs that are missing.
+- *same graph*: learned from three quarters of the graph's own configurations alone and judged on the last quarter,
+  four times. No other row knows the graph's runtimes. Where it is no better, more programs would not help either.
 
-The number of rounds is fixed, not chosen. Wide-row rankers; the instances of a few configurations of one graph are no
-others than those of all, so ``sum-pooled`` can be asked, too.
+The number of rounds is fixed, not chosen.
 """
 
 from __future__ import annotations

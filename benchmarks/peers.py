@@ -68,6 +68,7 @@ class NaivePooled(LightGBMRanker):
             "bagging_fraction": 1.0,
             "lambda_l2": 0.0,
             "columns": "all",
+            "tier": "full",
         }
 
     @classmethod
@@ -77,11 +78,11 @@ class NaivePooled(LightGBMRanker):
     def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
         levels = data.per_group(lambda cost: np.rint((1 - mean_rank(cost)) * (_LEVELS - 1)))
         # beyond LightGBM's limit on a group its rows are dealt into several, as for the ranker of that name
-        order, sizes = LambdaRank._query_groups(data, MAX_GROUP, seed)
-        dealt = order if len(sizes) > data.groups else None
+        orders, sizes = LambdaRank._query_groups(data, MAX_GROUP, seed)
+        levels = levels[np.concatenate([a + order for a, order in zip(data.indptr[:-1], orders, strict=True)])]
         objective = {"objective": "lambdarank"}
         return self._train(
-            data, levels, params, objective, rounds=rounds, seed=seed, threads=threads, order=dealt, sizes=sizes
+            data, levels, params, objective, rounds=rounds, seed=seed, threads=threads, orders=orders, sizes=sizes
         )
 
 

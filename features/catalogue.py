@@ -23,6 +23,7 @@ MODULES: Final = (
     "features.layout_violation",
     "features.tile_bounds",
     "features.tile_candidates",
+    "features.tile_inner",
     "features.tile_kernel",
     "features.tile_traffic",
 )

@@ -93,11 +93,17 @@ class TileContext(ProgramContext):
 
         Reductions are walked over their operand on TPU, over their result elsewhere. So of the tensors whose
         extents admit all bounds the one is taken that most bounds reach; of equals roots, then larger ones.
+        Where a vector tile is given there is no such doubt: it cuts the result, a root's or the main node's.
         """
         roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
         tensors = np.flatnonzero(self.rank > 0)
         candidates = np.array([*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]])
         most = self.bounds["output"].max(axis=0)
+        if self.vectorised:
+            results = candidates[: len(roots) + 1]
+            admitted = results[~(most > self.dims[results]).any(axis=1)]
+            if len(admitted):
+                return int(admitted[0])
         used = int(np.max(np.flatnonzero(most > 0), initial=-1)) + 1
         rank = self.rank[candidates][:, None]
         inside = np.arange(MAX_RANK) < rank
@@ -109,6 +115,11 @@ class TileContext(ProgramContext):
             found.append(np.where(fits, score, -1.0))
         best = np.maximum(*found)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
+
+    @cached_property
+    def vectorised(self) -> bool:
+        """Whether the input bounds are given, as a vector tile inside the output tile; TPU files leave them 0."""
+        return bool(self.bounds["input"].any())
 
     def _physical(self, node: Ints) -> Floats:
         """``(nodes, 6)`` extents major to minor, the two minor-most in hardware tiles."""

@@ -15,6 +15,7 @@ from data.errors import ModelError
 from data.graph import Kind
 from models.columns import default_columns, suggest_columns
 from models.contract import Params
+from models.head_start import suggest_head_start
 from models.labels import MAX_GROUP, TIE_TOLERANCES, merge_ties, relevance, split_group
 from models.lightgbm_ranker import LightGBMRanker
 from models.ranking_data import RankingData
@@ -36,6 +37,7 @@ class LambdaRank(LightGBMRanker):
     def default_params(cls, kind: Kind = "layout") -> Params:
         return {
             **cls.tree_defaults(kind),
+            "head_start": 2.0 if kind == "tile" else 0.0,
             "lambdarank_norm": True,
             "labels": "rank",
             "columns": default_columns(kind),
@@ -47,9 +49,11 @@ class LambdaRank(LightGBMRanker):
 
     @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
+        defaults = cls.default_params(kind)
         return {
-            **cls.default_params(kind),
+            **defaults,
             **cls.suggest_trees(trial),
+            **suggest_head_start(trial, defaults["head_start"]),
             "lambdarank_norm": trial.suggest_categorical("lambdarank_norm", [True, False]),
             "labels": trial.suggest_categorical("labels", ["rank", "log"]),
             "columns": suggest_columns(trial),

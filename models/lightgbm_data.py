@@ -46,13 +46,14 @@ def binned(
     min_data_in_leaf: int,
     threads: int,
     weight: NDArray[np.float64] | None = None,
+    start: NDArray[np.float64] | None = None,
     orders: Sequence[NDArray[np.intp]] | None = None,
     sizes: list[int] | None = None,
 ) -> lgb.Dataset:
     """LightGBM's data of some columns, not yet constructed.
 
     Args:
-        label, weight: ``(rows,)`` in the order that the rows are to have.
+        label, weight, start: ``(rows,)`` in the order that the rows are to have; trees add to ``start``.
         used: columns, ascending.
         orders: for each group the places of its rows, where they are not to stay as they are.
         sizes: rows of each query group, where the objective has them.
@@ -70,4 +71,4 @@ def binned(
         "num_threads": threads,
         "verbose": -1,
     }
-    return lgb.Dataset(rows, label, group=sizes, weight=weight, params=binning)
+    return lgb.Dataset(rows, label, group=sizes, weight=weight, init_score=start, params=binning)

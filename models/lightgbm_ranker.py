@@ -16,6 +16,7 @@ from data.graph import Kind
 from features.instances import LazyInstances
 from models.columns import chosen_columns, suggest_tier
 from models.contract import Params, Ranker
+from models.head_start import HeadStart
 from models.lightgbm_data import binned
 from models.ranking_data import RankingData
 
@@ -41,6 +42,7 @@ class LightGBMRanker(Ranker):
         self._booster: lgb.Booster | None = None
         self._used: NDArray[np.intp] = np.empty(0, np.intp)
         self._threads = 0
+        self._head_start: HeadStart | None = None
 
     @staticmethod
     def tree_defaults(kind: Kind) -> Params:
@@ -49,7 +51,7 @@ class LightGBMRanker(Ranker):
         # from seed to seed, which stronger sampling averages out.
         tile = kind == "tile"
         return {
-            "learning_rate": 0.1 if tile else 0.05,
+            "learning_rate": 0.07 if tile else 0.05,
             "num_leaves": 15,
             "min_data_in_leaf": 20,
             "feature_fraction": 0.3 if tile else 0.5,
@@ -89,16 +91,18 @@ class LightGBMRanker(Ranker):
 
         Args:
             label, weight: ``(rows,)`` in the order of ``orders``, or of ``data`` without.
-            own: `tree_defaults`, changed or not, and ``columns``.
+            own: `tree_defaults`, changed or not, ``columns`` and, if any, ``head_start`` (see `HeadStart`).
             objective: LightGBM's ``objective`` (a name or an `Objective`) and its own parameters.
             orders, sizes: query groups, where the objective has them: for each graph the places of its rows in
                 their order (or None, as they are), and the rows of each query group.
         """
         self.columns, self._threads = data.columns, threads
         self._used = chosen_columns(data.columns, own["columns"], own["tier"])
+        self._head_start = HeadStart.find(data.columns, own.get("head_start", 0.0))
+        start = self._head_start.of(data, orders) if self._head_start else None
         train = binned(
             data, label, self._used, min_data_in_leaf=own["min_data_in_leaf"], threads=threads, weight=weight,
-            orders=orders, sizes=sizes,
+            start=start, orders=orders, sizes=sizes,
         )  # fmt: skip
         # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold, until the end.
         train.construct()
@@ -136,13 +140,18 @@ class LightGBMRanker(Ranker):
         return self.columns
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
-        return -np.asarray(self._fitted().predict(rows[:, self._used], num_threads=self._threads), np.float64)
+        grown = self._fitted().predict(rows[:, self._used], num_threads=self._threads)
+        return -(self._started(rows) + np.asarray(grown, np.float64))
+
+    def _started(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+        """``(rows,)`` relevance before the first tree."""
+        return self._head_start.relevance(rows) if self._head_start else np.zeros(len(rows))
 
     def staged(
         self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
     ) -> Iterator[NDArray[np.float64]]:
         booster, used = self._fitted(), rows[:, self._used]
-        total = np.zeros(len(rows))
+        total = -self._started(rows)
         for start in range(0, max(1, booster.num_trees()), every):
             part = booster.predict(used, start_iteration=start, num_iteration=every, num_threads=self._threads)
             total = total - np.asarray(part)
@@ -157,7 +166,8 @@ class LightGBMRanker(Ranker):
 
     def save(self, folder: Path) -> None:
         folder.joinpath(_BOOSTER).write_text(self._fitted().model_to_string(), encoding="utf-8")
-        state = {"columns": self.columns, "used": self._used.tolist()}
+        weight = self._head_start.weight if self._head_start else 0.0
+        state = {"columns": self.columns, "used": self._used.tolist(), "head_start": weight}
         folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
 
     @classmethod
@@ -166,6 +176,7 @@ class LightGBMRanker(Ranker):
         try:
             state = json.loads(folder.joinpath(_STATE).read_text(encoding="utf-8"))
             ranker.columns, ranker._used = state["columns"], np.array(state["used"], np.intp)
+            ranker._head_start = HeadStart.find(ranker.columns, state["head_start"])
             text = folder.joinpath(_BOOSTER).read_text(encoding="utf-8")
             if "\nend of parameters\n" not in text:  # LightGBM reads past the end of a cut text
                 raise ValueError(f"{_BOOSTER} is cut short")

@@ -12,6 +12,7 @@ from data.graph import Kind
 from models.columns import default_columns, suggest_columns
 from models.contract import Params
 from models.graph_weights import GRAPH_WEIGHTS, row_weights
+from models.head_start import suggest_head_start
 from models.labels import TIE_TOLERANCES, mean_rank, merge_ties, normal_score
 from models.lightgbm_ranker import LightGBMRanker
 from models.ranking_data import RankingData
@@ -32,6 +33,7 @@ class RankRegression(LightGBMRanker):
     def default_params(cls, kind: Kind = "layout") -> Params:
         return {
             **cls.tree_defaults(kind),
+            "head_start": 0.8 if kind == "tile" else 0.0,
             "target": "normal" if kind == "tile" else "rank",  # of a kernel the five best count
             "tie_tolerance": 0.0,
             "graph_weight": "equal",
@@ -40,9 +42,11 @@ class RankRegression(LightGBMRanker):
 
     @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
+        defaults = cls.default_params(kind)
         return {
-            **cls.default_params(kind),
+            **defaults,
             **cls.suggest_trees(trial),
+            **suggest_head_start(trial, defaults["head_start"]),
             "target": trial.suggest_categorical("target", list(TARGETS)),
             "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
             "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),

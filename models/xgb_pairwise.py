@@ -17,6 +17,7 @@ from features.instances import LazyInstances
 from models.columns import chosen_columns, default_columns, suggest_columns, suggest_tier
 from models.contract import Params, Ranker
 from models.graph_weights import GRAPH_WEIGHTS, row_weights
+from models.head_start import HeadStart, suggest_head_start
 from models.labels import TIE_TOLERANCES, mean_rank, merge_ties
 from models.ranking_data import RankingData
 from models.xgboost_data import quantiles
@@ -44,6 +45,7 @@ class XGBPairwise(Ranker):
         super().__init__()
         self._booster: xgb.Booster | None = None
         self._used: NDArray[np.intp] = np.empty(0, np.intp)
+        self._head_start: HeadStart | None = None
 
     @classmethod
     def default_params(cls, kind: Kind = "layout") -> Params:
@@ -55,6 +57,7 @@ class XGBPairwise(Ranker):
             "colsample_bytree": 0.3 if tile else 0.5,
             "subsample": 0.6 if tile else 0.8,
             "reg_lambda": 1.0,
+            "head_start": 2.0 if tile else 0.0,
             "pairs": 8,
             "tie_tolerance": 0.0,
             "graph_weight": "equal",
@@ -71,6 +74,7 @@ class XGBPairwise(Ranker):
             "colsample_bytree": trial.suggest_float("colsample_bytree", 0.1, 1.0),
             "subsample": trial.suggest_float("subsample", 0.5, 1.0),
             "reg_lambda": trial.suggest_float("reg_lambda", 0.1, 100.0, log=True),
+            **suggest_head_start(trial, cls.default_params(kind)["head_start"]),
             "pairs": trial.suggest_int("pairs", 4, 16),
             "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
             "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),
@@ -84,7 +88,9 @@ class XGBPairwise(Ranker):
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, own["tie_tolerance"])))
         self.columns, self._used = data.columns, chosen_columns(data.columns, own["columns"], own["tier"])
         weight = row_weights(data.indptr, own["graph_weight"])[data.indptr[:-1]]
-        train = quantiles(xgb, data, relevance, weight, self._used, bins=_MAX_BIN, threads=threads)
+        self._head_start = HeadStart.find(data.columns, own["head_start"])
+        start = self._head_start.of(data) if self._head_start else None
+        train = quantiles(xgb, data, relevance, weight, self._used, start=start, bins=_MAX_BIN, threads=threads)
         with xgb.config_context(verbosity=0):
             self._booster = xgb.train(_booster_params(own, seed, threads), train, rounds)
         return self
@@ -95,19 +101,22 @@ class XGBPairwise(Ranker):
         return self._booster
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
-        return self._after(rows[:, self._used], self._fitted().num_boosted_rounds())
+        return self._after(rows, self._fitted().num_boosted_rounds())
 
     def staged(
         self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
     ) -> Iterator[NDArray[np.float64]]:
-        rounds, used = self._fitted().num_boosted_rounds(), rows[:, self._used]
+        rounds = self._fitted().num_boosted_rounds()
         for stop in [*range(every, rounds, every), rounds]:
-            yield self._after(used, stop)
+            yield self._after(rows, stop)
 
-    def _after(self, used: NDArray[np.float32], rounds: int) -> NDArray[np.float64]:
+    def _after(self, rows: NDArray[np.float32], rounds: int) -> NDArray[np.float64]:
         """Scores of the first rounds; the trees' sum is a relevance, higher is faster."""
-        relevance = self._fitted().inplace_predict(used, iteration_range=(0, rounds), predict_type="margin")
-        return -np.asarray(relevance, np.float64)
+        grown = self._fitted().inplace_predict(
+            rows[:, self._used], iteration_range=(0, rounds), predict_type="margin"
+        )
+        started = self._head_start.relevance(rows) if self._head_start else 0.0
+        return -(started + np.asarray(grown, np.float64))
 
     def importance(self) -> dict[str, float]:
         # XGBoost names unnamed columns f0, f1, ... and leaves out those it never split on.
@@ -122,7 +131,8 @@ class XGBPairwise(Ranker):
 
     def save(self, folder: Path) -> None:
         folder.joinpath(_BOOSTER).write_bytes(self._fitted().save_raw("json"))
-        state = {"columns": self.columns, "used": self._used.tolist()}
+        weight = self._head_start.weight if self._head_start else 0.0
+        state = {"columns": self.columns, "used": self._used.tolist(), "head_start": weight}
         folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
 
     @classmethod
@@ -131,6 +141,7 @@ class XGBPairwise(Ranker):
         try:
             state = json.loads(folder.joinpath(_STATE).read_text(encoding="utf-8"))
             ranker.columns, ranker._used = state["columns"], np.array(state["used"], np.intp)
+            ranker._head_start = HeadStart.find(ranker.columns, state["head_start"])
             content = folder.joinpath(_BOOSTER).read_bytes()
             json.loads(content)["learner"]  # XGBoost takes other bytes for other formats
             with xgb.config_context(verbosity=0):

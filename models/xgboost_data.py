@@ -22,6 +22,7 @@ def quantiles(
     weight: NDArray[np.float64],
     used: NDArray[np.intp],
     *,
+    start: NDArray[np.float64] | None = None,
     bins: int,
     threads: int,
 ) -> xgboost.QuantileDMatrix:
@@ -34,15 +35,17 @@ def quantiles(
         label: ``(rows,)``.
         weight: ``(groups,)``; XGBoost weighs groups.
         used: columns, ascending.
+        start: ``(rows,)`` what trees add to.
     """
     if len(label) * len(used) >= wide_rows.BATCHED:
         batched: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
-            _batches(xgb, data, label, weight, used), max_bin=bins, nthread=threads
+            _batches(xgb, data, label, weight, used, start), max_bin=bins, nthread=threads
         )
         return batched
     whole: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
-        data.matrix(used=used), label, group=np.diff(data.indptr), weight=weight, max_bin=bins, nthread=threads
-    )
+        data.matrix(used=used), label, group=np.diff(data.indptr), weight=weight, base_margin=start, max_bin=bins,
+        nthread=threads,
+    )  # fmt: skip
     return whole
 
 
@@ -52,6 +55,7 @@ def _batches(
     label: NDArray[np.float64],
     weight: NDArray[np.float64],
     used: NDArray[np.intp],
+    start: NDArray[np.float64] | None,
 ) -> Any:
     """The graphs' rows one graph after the other; XGBoost asks for them several times."""
 
@@ -67,7 +71,8 @@ def _batches(
             part = slice(int(data.indptr[g]), int(data.indptr[g + 1]))
             group = np.full(part.stop - part.start, g)
             rows = data.parts[g].matrix(used=used)
-            input_data(data=rows, label=label[part], qid=group, weight=weight[g : g + 1])
+            margin = None if start is None else start[part]
+            input_data(data=rows, label=label[part], qid=group, weight=weight[g : g + 1], base_margin=margin)
             self.at += 1
             return True
 

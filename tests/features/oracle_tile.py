@@ -131,6 +131,10 @@ class TileOracle(Program):
         return [max(row["output"][i] for row in self.bounds) for i in range(6)]
 
     @cached_property
+    def vectorised(self) -> bool:
+        return any(bound > 0 for row in self.bounds for bound in row["input"])
+
+    @cached_property
     def walked(self) -> int:
         """The tensor whose extents admit all bounds and meet most of them; roots (last first), the main node,
         larger tensors, in this order, where that is no decision."""
@@ -138,6 +142,11 @@ class TileOracle(Program):
         roots = [node for node in tensors if self.entry(node, "is_root") > 0]
         by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
         used = max((i + 1 for i in range(6) if self.most[i] > 0), default=0)
+        if self.vectorised:  # a vector tile cuts the result: a root's (last first) or else the main node's
+            for node in [*roots[::-1], self.main]:
+                extents = _six(self.tensors[node].dims)
+                if all(most <= extent for most, extent in zip(self.most, extents, strict=True)):
+                    return node
         best, best_score = self.main, -1
         for node in [*roots[::-1], self.main, *by_size]:
             tensor = self.tensors[node]
@@ -173,13 +182,16 @@ class TileOracle(Program):
     def config_columns(self) -> Columns:
         columns: Columns = {}
         for row in self.bounds:
-            for name, value in {**self._counts(row), **self._shape(row), **self._traffic(row)}.items():
+            for name, value in self._of(row).items():
                 columns.setdefault(name, []).append(value)
         for ranked in RANKED:
             block, what, how = ranked.split("__")
             columns[f"rank__{block}_{what}__{how}"] = ranks(columns[ranked])
             columns[f"zscore__{block}_{what}__{how}"] = scores(columns[ranked])
         return columns
+
+    def _of(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        return {**self._counts(row), **self._shape(row), **self._traffic(row), **self._inner(row)}
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         values = {}
@@ -291,6 +303,74 @@ class TileOracle(Program):
             ),
         }
 
+    def _inner(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        if not self.vectorised:
+            return dict.fromkeys(INNER, 0.0)
+        output, given, size = self.tile(row, "output"), self.tile(row, "input"), self._element
+        vector = [min(pair) for pair in zip(given, output, strict=True)]
+        last = max(1, self._rank) - 1
+        n, m = vector[last], prod(vector[:last])
+        lanes = max(1.0, 32 / size)
+        per_row = ceil(n / lanes)
+        sums, depth = m * per_row, self.depth or 1.0
+        kind = self.classes[self.main]
+        window = prod(entry for entry in self._entries(self.main, "window_size_0", 6) if entry > 0)
+        shared = kind == "dot" or (kind == "convolution" and depth > window)
+        if shared:
+            chains, loads = sums, m + per_row
+        else:
+            chains = sums * (prod(self.tile(row, "kernel")) if self.contracted else 1)
+            loads = sums + (per_row if kind == "convolution" else 0)
+        lines = ceil(n * size / 64)
+        fetch = self._fetch(depth, size) if shared else 0
+        spilled = max(0, sums + per_row + 1 - 16)
+        divides = all(out % part == 0 for out, part in zip(output, vector, strict=True))
+        slowest = max(sums / 2, 4 * sums / chains, loads / 2, lines * fetch)
+        cycles = (slowest + 1.5 * spilled) * lanes / (m * n) if divides else 4 * lanes
+        odd = int(n)
+        while odd % 2 == 0:
+            odd //= 2
+        run = self._run(output)
+        moved = self.tensors[self.main].bytes + sum(self.tensors[node].bytes for node in self.main_operands)
+        speed = 32 if moved < 2**20 else 12 if moved < 2**24 else 4
+        memory = moved / max(1, self.tensors[self.main].elements) / speed * (1 + 256 / (run * size))
+        computing = cycles / lanes * depth
+        return {
+            "inner__divides__flag": float(divides),
+            "inner__lanes__share": n / (lanes * per_row),
+            "inner__odd__log": log2(odd),
+            "inner__chains__log": log2(max(1, 8 / chains)),
+            "inner__loads__log": log2(loads / (m * n)),
+            "inner__lines__log": log2(lines / (m * n if shared else n)),
+            "inner__spill__log": log2(1 + spilled),
+            "inner__cycles__log": log2(cycles),
+            "estimate__run__log": log2(run),
+            "estimate__memory__log": log2(max(1e-6, memory)),
+            "estimate__longer__log": log2(max(1e-6, computing, memory)),
+            "estimate__sum__log": log2(max(1e-6, computing + memory)),
+        }
+
+    @property
+    def _element(self) -> float:
+        return max(1, self.tensors[self.walked].element_bytes)
+
+    def _fetch(self, depth: float, size: float) -> float:
+        """Cycles a line: where the rows of a panel, one below the other, find a place."""
+        apart = max(1, round(self.extents["output"][max(1, self._rank) - 1] * size / 64))
+        for sets, cycles in ((64, 0.5), (1024, 2.0)):
+            reached = {number * apart % sets for number in range(sets)}
+            if depth <= 8 * len(reached):
+                return cycles
+        return 12.0
+
+    def _run(self, output: Sequence[float]) -> float:
+        run = 1.0
+        for i in reversed(range(self._rank)):
+            run *= output[i]
+            if output[i] < self.extents["output"][i]:
+                break
+        return run
+
     def graph_columns(self) -> dict[str, float]:
         extents, parameters = self.extents["output"], self._parameters
         work = self.tensors[self.main].elements * (self.depth or 1)
@@ -341,4 +421,11 @@ RANKED = (
     "traffic__total__ratio",
     "traffic__intensity__log",
     "traffic__inner_step__log",
+)
+
+INNER = (
+    *(f"inner__{name}__log" for name in ("odd", "chains", "loads", "lines", "spill", "cycles")),
+    *(f"estimate__{name}__log" for name in ("run", "memory", "longer", "sum")),
+    "inner__divides__flag",
+    "inner__lanes__share",
 )

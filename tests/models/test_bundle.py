@@ -161,7 +161,7 @@ def test_a_ranker_of_several_folders_is_saved_and_guarded_as_one(tmp_path: Path)
     ranker = fitted("ensemble", DATA, rounds=2)
     save_model(tmp_path / "model", card(model="ensemble"), [ranker])
     assert np.array_equal(scores(tmp_path / "model"), ranker.predict(DATA.rows, COLUMNS))
-    member = sorted(tmp_path.rglob("rankreg/booster.txt"))[0]
+    member = sorted(tmp_path.rglob("ranknet/booster.txt"))[0]
     member.write_bytes(member.read_bytes().replace(b"leaf_value=", b"leaf_valuf=", 1))
     with pytest.raises(ModelError, match="has changed since it was written"):
         load_model(tmp_path / "model")
