@@ -18,9 +18,9 @@
 # 1. the competition *Google - Fast or Slow? Predict AI Model Runtime*,
 # 2. the dataset made by `python run.py package-kaggle` (the code; with `--models`, trained models too).
 #
-# With models in the dataset nothing is trained: the test graphs are ranked and that is all. Without, every collection
-# is built, tuned and trained within the budget below. A right `submission.csv` is there from the first minute and is
-# made better step by step; a collection that fails keeps the best rows it has.
+# With models in the dataset nothing is trained: the test graphs are ranked and that is all. Without, every
+# collection is built, tuned and trained within the budget below. A right `submission.csv` is there from the first
+# minute and is made better step by step; a collection that fails keeps the best rows it has.
 
 # %% tags=["parameters"]
 import os
@@ -82,15 +82,14 @@ models = [place / "workspace" for place in attached("workspace/models")] if USE_
 workspace = Workspace(Path(WORKING) / "xlarank")
 if RESUME and not workspace.root.exists():
     shutil.copytree(RESUME, workspace.root)
-print(
-    f"code: {code[0]}\ndata: {data_root.npz}\nmodels: {models[0] if models else 'none attached, so they are trained'}"
-)
+print(f"code: {code[0]}\ndata: {data_root.npz}")
+print(f"models: {models[0] if models else 'none attached, so they are trained'}")
 
 # %% [markdown]
 # ## The plan and the work
 #
-# The plan says what the budget allows: configurations kept of each graph that is learned from, trials, rounds. Seconds
-# are estimates with a safety factor; the rest of the budget goes to tuning.
+# The plan says what the budget allows: configurations kept of each graph that is learned from, trials, rounds.
+# Minutes are estimates with a safety factor; the rest of the budget goes to tuning.
 
 # %%
 pd.set_option("display.width", 200, "display.max_columns", 20)
@@ -137,9 +136,10 @@ summary = run_all(
 # %% [markdown]
 # ## Results
 #
-# *Valid* is scored by the first model, which learned from the training graphs alone; *out of fold* is scored by models
-# that saw neither the graph nor its program family, over all graphs that the final model learned from. Layout
-# collections: Kendall's tau. Tile collections: 1 - slowdown of the best of the top 5.
+# *Valid* is scored by the first model, which learned from the training graphs alone; *out of fold* is scored by
+# models that saw neither the graph nor its program family, over all graphs that the final model learned from; where
+# parameters were tuned it is a little lucky. Layout collections: Kendall's tau. Tile collections: 1 - slowdown of
+# the best of the top 5.
 
 # %%
 heads = ["collection", "ranked by", "valid, first model", "trials", "out of fold, final model", "seconds"]
@@ -160,18 +160,16 @@ import matplotlib.pyplot as plt
 
 plt.rcParams.update({"figure.dpi": 90, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9})
 BAR, LINE, FAINT = "#4c78a8", "#d1495b", "#9aa5b1"
-ranked = [
-    name for name in map(str, trained_collections(workspace)) if name in {o.collection for o in summary.outcomes}
-]
+chosen = {outcome.collection for outcome in summary.outcomes}
+ranked = [name for name in map(str, trained_collections(workspace)) if name in chosen]
 
 
 def panels(names: list, width: float, height: float) -> list:
     """One panel for each name, in rows of at most three."""
     columns = min(3, len(names))
     rows = -(-len(names) // columns)
-    _, axes = plt.subplots(
-        rows, columns, figsize=(width * columns, height * rows), squeeze=False, layout="constrained"
-    )
+    size = width * columns, height * rows
+    _, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis in axes.flat[len(names) :]:
         axis.axis("off")
     return list(axes.flat[: len(names)])
@@ -199,7 +197,7 @@ for name in ranked:
 if scores:
     for axis, (name, (judged, of_graph)) in zip(panels(list(scores), 5.2, 3.6), scores.items(), strict=True):
         values = pd.Series(of_graph).sort_values()
-        few = len(values) <= 40
+        few = len(values) <= 60
         axis.bar(range(len(values)), values, color=BAR, width=0.8 if few else 1.0)
         axis.axhline(values.mean(), color=LINE, lw=1.2)
         axis.annotate(
@@ -207,9 +205,11 @@ if scores:
         )
         axis.set_title(f"{name}, {judged}: {len(values)} graphs", loc="left")
         axis.set_ylabel(metric(name))
+        axis.margins(x=0.01)
         axis.set_xticks(range(len(values)) if few else [])
         if few:
-            axis.set_xticklabels([label[:24] for label in values.index], rotation=90, fontsize=6.5)
+            labels = [label[:24] for label in values.index]
+            axis.set_xticklabels(labels, rotation=90, fontsize=6.5 if len(values) <= 40 else 5)
     plt.show()
 
 # %% [markdown]
@@ -230,6 +230,7 @@ if studies:
         axis.scatter(trials.number, trials.value, s=14, color=FAINT, label="trial")
         axis.step(trials.number, trials.value.cummax(), where="post", color=LINE, lw=1.4, label="best so far")
         axis.set_title(name, loc="left")
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_xlabel("trial")
         axis.set_ylabel(f"out of fold, {metric(name)}")
         axis.legend(frameon=False, fontsize=8, loc="lower right")
@@ -256,7 +257,8 @@ if ranked:
 # %% [markdown]
 # ### Predicted and measured rank
 #
-# The validation graph of median score, ranked by the first model, which did not learn from it. Rank 0 is the fastest.
+# The validation graph of median score, ranked by the first model, which did not learn from it. Rank 0 is the
+# fastest.
 
 # %%
 examples = {name: read_first_scores(workspace, Collection.parse(name)).get("example") for name in ranked}
@@ -266,9 +268,8 @@ if examples:
         ranks = [pd.Series(example[side]).rank() - 1 for side in ("predicted", "measured")]
         axis.plot([0, len(ranks[0])], [0, len(ranks[0])], color=FAINT, lw=0.8)
         axis.scatter(*ranks, s=9, color=BAR, alpha=0.6, lw=0)
-        axis.set_title(
-            f"{name}\n{example['graph'][:40]}: {metric(name)} {example['score']:.2f}", loc="left", fontsize=8.5
-        )
+        title = f"{name}\n{example['graph'][:40]}: {metric(name)} {example['score']:.2f}"
+        axis.set_title(title, loc="left", fontsize=8.5)
         axis.set_xlabel("predicted rank")
         axis.set_ylabel("measured rank")
     plt.show()
