@@ -200,15 +200,13 @@ if scores:
         few = len(values) <= 60
         axis.bar(range(len(values)), values, color=BAR, width=0.8 if few else 1.0)
         axis.axhline(values.mean(), color=LINE, lw=1.2)
-        axis.annotate(
-            f"mean {values.mean():.3f}", (0, values.mean()), (2, 3), textcoords="offset points", color=LINE
-        )
-        axis.set_title(f"{name}, {judged}: {len(values)} graphs", loc="left")
+        title = f"{name}, {judged}\n{len(values)} graphs, mean {values.mean():.3f} (red)"
+        axis.set_title(title, loc="left")
         axis.set_ylabel(metric(name))
         axis.margins(x=0.01)
         axis.set_xticks(range(len(values)) if few else [])
         if few:
-            labels = [label[:24] for label in values.index]
+            labels = [label if len(label) <= 26 else f"{label[:13]}…{label[-12:]}" for label in values.index]
             axis.set_xticklabels(labels, rotation=90, fontsize=6.5 if len(values) <= 40 else 5)
     plt.show()
 

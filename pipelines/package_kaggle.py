@@ -157,6 +157,13 @@ def _models(root: Path, content: dict[str, Path]) -> tuple[str, ...]:
     for collection in collections:
         folder = workspace.model(collection)
         card = load_model(folder).card
+        current = card.recipe.settings().code_hash(collection.kind)
+        if card.recipe.code_hash != current:
+            raise ModelError(
+                f"the model of {collection} was trained on rows of feature code {card.recipe.code_hash}",
+                expected=f"{current}, the code of this clone",
+                do="train again, or package from the clone that it was trained with",
+            )
         paths = [folder / CARD, *(path for seed in card.seeds for path in (folder / seed).rglob("*"))]
         for pattern in ("best-*.json", "trials-*.csv"):
             paths += workspace.study(collection).glob(pattern)

@@ -63,6 +63,15 @@ def test_models_come_along_in_a_workspace_of_their_own(shared_trained: Path, tmp
     assert not (tmp_path / "other").exists()
 
 
+def test_a_model_of_other_code_is_refused_before_it_is_uploaded(trained: Path, tmp_path: Path) -> None:
+    card = trained / "models" / "tile" / "cpu" / "model.json"
+    value = json.loads(card.read_text())
+    value["recipe"]["code_hash"] = "0123456789abcdef"
+    card.write_text(json.dumps(value))
+    with pytest.raises(ModelError, match="model of tile:cpu was trained on rows of feature code 0123456789abcdef"):
+        package_kaggle(tmp_path / "package", models=trained)
+
+
 def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path) -> None:
     package_kaggle(tmp_path / "package")
     (tmp_path / "package" / "old.txt").write_text("")
