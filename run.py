@@ -334,6 +334,24 @@ def run_all(
 
 
 @app.command()
+def package_kaggle(
+    out: Annotated[Path, typer.Option(help="A folder, or a file that ends in .zip.")] = Path("work/kaggle-dataset"),
+    models: Annotated[Path | None, typer.Option(help="A workspace whose trained models come along.")] = None,
+    wheelhouse: Annotated[
+        bool, typer.Option("--wheelhouse", help="Also download what Kaggle's image lacks.")
+    ] = False,
+    owner: Annotated[str, typer.Option(help="Your Kaggle name, for the metadata.")] = "YOUR-KAGGLE-NAME",
+) -> None:
+    """Make the Kaggle dataset that the notebook in kaggle/ runs from; needs a git clone."""
+    from pipelines.package_kaggle import package_kaggle as run
+
+    made = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
+    _say(f"wrote {made.out}: {made.files} files, {made.size / 1e6:.1f} MB")
+    _list("model", list(made.models))
+    _list("wheel", list(made.wheels))
+
+
+@app.command()
 def rank(
     graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
     top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,

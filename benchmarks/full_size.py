@@ -81,8 +81,8 @@ class Rehearsal:
         log = self.folder / (name.replace(":", "-").replace(" ", "-") + ".log")
         self.step(name, lambda: asdict(measured_run([sys.executable, "run.py", *words], log)))
 
-    def rehearse(self, collection: str) -> None:
-        """All steps of a collection but the last, ``submit``."""
+    def build(self, collection: str) -> None:
+        """The steps of a collection up to stored rows as many as all graphs give."""
         shapes = draw_shapes(collection)
         chosen = pick_share(shapes, self.asked.share)
         small = pick_share(chosen, 0.1)
@@ -96,15 +96,16 @@ class Rehearsal:
         work = ["--workspace", str(self.workspace.root)]
         second = ["build-features", "--data-root", str(roots["share"]), *work, *where]
         self.command(f"{collection} build share", *second)
-        self.command(f"{collection} info", "info", "--data-root", str(roots["share"]), "--collection", collection)
+        if collection not in self.asked.build_only:
+            place = ["--data-root", str(roots["share"]), "--collection", collection]
+            self.command(f"{collection} info", "info", *place)
         self.step(f"{collection} fill", lambda: self._fill(collection, shapes))
         self.step(f"{collection} rows", lambda: self._rows(collection))
-        if collection not in self.asked.build_only:
-            self._learn(collection, roots["share"])
 
-    def _learn(self, collection: str, root: Path) -> None:
+    def learn(self, collection: str) -> None:
+        """The steps that learn from a collection's rows and judge what was learned."""
         work = ["--workspace", str(self.workspace.root)]
-        learn = ["--collection", collection, "--data-root", str(root)]
+        learn = ["--collection", collection, "--data-root", str(self.folder / "tree")]
         for rounds in ROUNDS:
             apart = self.folder / f"work-{rounds}"
             apart.mkdir(exist_ok=True)
@@ -206,8 +207,10 @@ def main() -> None:
     asked = parser.parse_args()
     rehearsal = Rehearsal(asked)
     for collection in asked.collections:
-        rehearsal.rehearse(collection)
+        rehearsal.build(collection)
     learned = [name for name in asked.collections if name not in asked.build_only]
+    for collection in learned:
+        rehearsal.learn(collection)
     submitted = [word for name in learned for word in ("--collection", name)]
     out = str(asked.folder / "submission.csv")
     rehearsal.command("submit", "submit", "--workspace", str(rehearsal.workspace.root), "--out", out, *submitted)

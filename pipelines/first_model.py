@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from models.bundle import load_model
 from pipelines.budget import FIRST_SEEDS
 from pipelines.evaluate import evaluate
 from pipelines.progress import Progress
+from pipelines.reports import first_scores
 from pipelines.train import TrainResult, train
 
 #: Configurations of the example that are written down.
@@ -26,7 +26,7 @@ _SHOWN: Final = 1000
 def first_model(
     workspace: Workspace, collection: Collection, *, rounds: int, threads: int, seed: int, progress: Progress
 ) -> TrainResult:
-    """Train on the train split and judge on valid, as `read_first_scores` returns it.
+    """Train on the train split and judge on valid, as `pipelines.reports.read_first_scores` returns it.
 
     Raises what `pipelines.train.train` raises; a valid split that cannot be judged leaves no scores.
     """
@@ -40,22 +40,8 @@ def first_model(
         found = {"report": report, "example": _example(workspace, collection, report["score"]["graphs"])}
     except XlarankError:
         pass
-    write_json(_file(workspace, collection), found)
+    write_json(first_scores(workspace, collection), found)
     return result
-
-
-def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """``report``: `models.metrics.summarise` of valid; ``example``: its graph of median score, each configuration's
-    ``predicted`` score and ``measured`` cost (ns; tiles: over the normalizer). Empty where there is neither."""
-    path = _file(workspace, collection)
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
-
-
-def _file(workspace: Workspace, collection: Collection) -> Any:
-    return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
 
 
 def _example(workspace: Workspace, collection: Collection, scores: dict[str, float]) -> dict[str, Any]:

@@ -35,9 +35,10 @@ from pipelines.budget import (
     share_tuning,
 )
 from pipelines.build_features import build_features
-from pipelines.first_model import first_model, read_first_scores
+from pipelines.first_model import first_model
 from pipelines.isolated import isolated
 from pipelines.progress import Progress, Silent
+from pipelines.reports import first_scores, read_first_scores
 from pipelines.submit import submit
 from pipelines.train import TrainResult, train
 from pipelines.training_sets import trained_collections
@@ -353,6 +354,11 @@ class _Job:
             target = self.workspace.root.joinpath(kind, *part.collection.parts)
             if source.is_dir() and source.resolve() != target.resolve():
                 shutil.copytree(source, target, dirs_exist_ok=True)
+        source, target = (first_scores(place, part.collection) for place in (theirs, self.workspace))
+        if source.is_file() and source.resolve() != target.resolve():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+        self.outcomes[part.collection].valid = read_first_scores(self.workspace, part.collection).get("report", {})
         settings: FeatureSettings = recipe.settings()
         build_features(
             self.data_root, self.workspace, collections=[str(part.collection)], splits=["test"], settings=settings,

@@ -678,15 +678,9 @@ def test_ctrl_c_ends_the_program_whatever_a_library_makes_of_it(tmp_path: Path, 
 ROOMS = ("data", "features", "models", "pipelines", "run")
 #: What pipelines share; every other module there is a verb.
 SHARED = (
-    "budget",
-    "costs",
-    "isolated",
-    "progress",
-    "study_plot",
-    "study_sampler",
-    "study_sharing",
+    "budget", "costs", "isolated", "progress", "reports", "study_plot", "study_sampler", "study_sharing",
     "training_sets",
-)
+)  # fmt: skip
 #: What runs other pipelines; nothing imports these but each other, in this order.
 CONDUCTORS = ("first_model", "run_all")
 

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Run the notebook as Kaggle would: folders like Kaggle's, the code from package-kaggle, no network.
+#
+#   kaggle/rehearse.sh OUT [NPZ] [MODELS]
+#
+# OUT     folder for the executed notebook, its pictures and the submission
+# NPZ     folder that holds layout/ or tile/; default: the embedded sample
+# MODELS  a workspace with trained models, to rehearse inference alone
+#
+# PYTHON names the interpreter, which needs the extra "kaggle" (and Kaggle's versions, if these are to be rehearsed).
+# XLARANK_HOURS, XLARANK_TRIALS, XLARANK_COLLECTIONS, ... reach the notebook; see its first cell. Linux only: the
+# network is cut with a namespace of its own.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/.." && pwd)
+python=${PYTHON:-python3}
+mkdir -p "$1"
+out=$(cd "$1" && pwd)
+npz=$(cd "${2:-$root/data/sample/npz}" && pwd)
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+
+mkdir -p "$place/kaggle/input/predict-ai-model-runtime/npz_all" "$place/kaggle/working"
+ln -s "$npz" "$place/kaggle/input/predict-ai-model-runtime/npz_all/npz"
+models=()
+if [ -n "${3:-}" ]; then models=(--models "$(cd "$3" && pwd)"); fi
+(cd "$root" && "$python" run.py package-kaggle --out "$place/kaggle/input/xlarank" "${models[@]}")
+cp "$place/kaggle/input/xlarank/kaggle/xlarank_submission.ipynb" "$place/kaggle/working/"
+
+export XLARANK_INPUT=$place/kaggle/input XLARANK_WORKING=$place/kaggle/working
+unset XLARANK_DATA PYTHONPATH
+cd "$place/kaggle/working"
+# The kernel and its client talk over the loopback device, which a new namespace has to bring up.
+unshare --map-root-user --net "$python" -c '
+import fcntl, os, socket, struct, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as device:
+    fcntl.ioctl(device, 0x8914, struct.pack("16sH14x", b"lo", 0x1))  # SIOCSIFFLAGS, IFF_UP
+try:
+    socket.create_connection(("1.1.1.1", 443), 3)
+except OSError:
+    os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+sys.exit("the network is not cut")
+' -m nbconvert --to notebook --execute --ExecutePreprocessor.timeout=-1 --output executed.ipynb \
+  xlarank_submission.ipynb
+
+"$python" - executed.ipynb "$out" <<'PYTHON'
+import base64, json, sys
+from pathlib import Path
+
+out, number = Path(sys.argv[2]), 0
+for cell in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["cells"]:
+    for output in cell.get("outputs", []):
+        print("".join(output.get("text", [])), end="")
+        picture = output.get("data", {}).get("image/png")
+        if picture:
+            number += 1
+            (out / f"picture-{number}.png").write_bytes(base64.b64decode(picture))
+print(f"{number} pictures in {out}")
+PYTHON
+cp executed.ipynb submission.csv "$out/"
+"$python" "$root/run.py" check-submission submission.csv --data-root "$place/kaggle/input/predict-ai-model-runtime"

@@ -1,0 +1,72 @@
+"""The Kaggle notebook: in step with its source, and its source runs from a package without models and with them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import run
+from pipelines.package_kaggle import package_kaggle
+from tests.pipelines.trees import LAYOUT, TILE, write_tree
+
+ROOT = Path(run.__file__).parent
+SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix in (".py", ".ipynb"))
+
+
+def test_the_notebook_is_its_source() -> None:
+    jupytext = pytest.importorskip("jupytext", reason="the notebook is compared with its source by jupytext")
+    made, kept = jupytext.read(SOURCE), jupytext.read(NOTEBOOK)
+    assert [(cell.cell_type, cell.source) for cell in kept.cells] == [
+        (cell.cell_type, cell.source) for cell in made.cells
+    ], "run: jupytext --to ipynb --update kaggle/xlarank_submission.py"
+    assert all(not cell.get("outputs") for cell in kept.cells), "outputs are not kept in git"
+    assert kept.cells[1].metadata["tags"] == ["parameters"]
+
+
+def test_the_notebook_asks_for_no_network_and_no_gpu() -> None:
+    metadata = json.loads((ROOT / "kaggle" / "kernel-metadata.json").read_text())
+    assert metadata["code_file"] == NOTEBOOK.name
+    assert metadata["competition_sources"] == ["predict-ai-model-runtime"]
+    assert (metadata["enable_internet"], metadata["enable_gpu"]) == (False, False)
+
+
+def execute(place: Path, working: str, **parameters: object) -> str:
+    """Run the source, not as a file: steps in processes of their own would run a file again."""
+    (place / working).mkdir()
+    given = {"INPUT": place / "input", "WORKING": place / working, "SEEDS": 1, "TRIALS": 3, **parameters}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; exec(compile(sys.stdin.read(), 'notebook', 'exec'))"],
+        input=SOURCE.read_text(encoding="utf-8"), cwd=place / working, capture_output=True, text=True, timeout=300,
+        env={
+            **os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(place), "OMP_NUM_THREADS": "1",
+            **{f"XLARANK_{name}": str(value) for name, value in given.items()},
+        },
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="the notebook draws with matplotlib")
+    tree = {
+        LAYOUT: {"test": ["omega__a"]},
+        TILE: {"train": ["conv__a", "dot__a"], "valid": ["pool__a"], "test": ["sort__a"]},
+    }
+    write_tree(tmp_path / "input" / "predict-ai-model-runtime" / "npz_all", tree)
+    package_kaggle(tmp_path / "input" / "xlarank")
+    out = execute(tmp_path, "working", HOURS=0.05)
+    assert "none attached, so they are trained" in out
+    assert re.search(rf"{TILE} +final model", out) and re.search(rf"{LAYOUT} +default order", out)
+    assert "submission.csv: 2 rows, 0 problems" in out
+    rows = (tmp_path / "working" / "submission.csv").read_bytes()
+
+    package_kaggle(tmp_path / "input" / "xlarank", models=tmp_path / "working" / "xlarank")
+    out = execute(tmp_path, "inference", HOURS=0.05)
+    assert re.search(rf"{TILE} +attached model", out) and "training" not in out and "tuning" not in out
+    assert (tmp_path / "inference" / "submission.csv").read_bytes() == rows

@@ -1,0 +1,111 @@
+"""The package for Kaggle: what is in it, that it is whole or absent, and the same each time."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from data.errors import ModelError, WorkspaceError, XlarankError
+from pipelines import package_kaggle as module
+from pipelines.package_kaggle import METADATA, ROOT, missing_requirements, package_kaggle
+from tests.pipelines.trees import LAYOUT, TILE
+
+
+def names_of(folder: Path) -> set[str]:
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
+    made = package_kaggle(tmp_path / "new" / "package", owner="ada")
+    names = names_of(made.out)
+    assert made.files == len(names) and (made.models, made.wheels) == ((), ())
+    assert {"run.py", "pyproject.toml", "LICENSE", "pipelines/run_all.py", "features/store.py"} <= names
+    assert "data/sample/npz/tile/cpu/test/swish__a.npz" in names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "docs/", ".", "work/"))]
+    metadata = json.loads((made.out / METADATA).read_text())
+    assert metadata["id"] == "ada/xlarank" and 6 <= len(metadata["title"]) <= 50
+    assert 20 <= len(metadata["subtitle"]) <= 80
+    kernel = json.loads((made.out / "kaggle" / "kernel-metadata.json").read_text())
+    assert (kernel["id"], kernel["dataset_sources"]) == ("ada/xlarank-submission", ["ada/xlarank"])
+
+
+def test_the_code_of_a_package_runs_by_itself(tmp_path: Path) -> None:
+    made = package_kaggle(tmp_path / "package")
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import pipelines.run_all as m; print(m.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(made.out)], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(made.out / "pipelines" / "run_all.py")
+
+
+def test_a_zip_is_the_same_each_time_and_as_the_folder(tmp_path: Path) -> None:
+    for name in ("a.zip", "b.zip", "folder"):
+        package_kaggle(tmp_path / name)
+    assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert set(archive.namelist()) == names_of(tmp_path / "folder")
+        assert archive.read("run.py") == (ROOT / "run.py").read_bytes()
+
+
+def test_models_come_along_in_a_workspace_of_their_own(shared_trained: Path, tmp_path: Path) -> None:
+    made = package_kaggle(tmp_path / "package", models=shared_trained)
+    assert made.models == (LAYOUT, TILE)
+    brought = {name for name in names_of(made.out) if name.startswith("workspace/")}
+    assert "workspace/models/tile/cpu/model.json" in brought
+    assert not [name for name in brought if name.startswith("workspace/features")]
+    with pytest.raises(ModelError, match="no trained model"):
+        package_kaggle(tmp_path / "other", models=tmp_path)
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_model_of_other_code_is_refused_before_it_is_uploaded(trained: Path, tmp_path: Path) -> None:
+    card = trained / "models" / "tile" / "cpu" / "model.json"
+    value = json.loads(card.read_text())
+    value["recipe"]["code_hash"] = "0123456789abcdef"
+    card.write_text(json.dumps(value))
+    with pytest.raises(ModelError, match="model of tile:cpu was trained on rows of feature code 0123456789abcdef"):
+        package_kaggle(tmp_path / "package", models=trained)
+
+
+def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path) -> None:
+    package_kaggle(tmp_path / "package")
+    (tmp_path / "package" / "old.txt").write_text("")
+    package_kaggle(tmp_path / "package")
+    assert not (tmp_path / "package" / "old.txt").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("")
+    with pytest.raises(WorkspaceError, match="is there already and is no package"):
+        package_kaggle(tmp_path / "mine")
+    assert names_of(tmp_path / "mine") == {"thesis.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"package", "mine"}, "nothing half-written is left"
+
+
+def test_outside_a_clone_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    with pytest.raises(XlarankError, match="expected a git clone of xlarank"):
+        package_kaggle(tmp_path / "package")
+
+
+def test_offline_there_is_no_wheelhouse_and_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    with pytest.raises(XlarankError, match=r"pip cannot download .*typer.*leave --wheelhouse out"):
+        package_kaggle(tmp_path / "package", wheelhouse=True)
+    assert not (tmp_path / "package").exists()
+
+
+def test_only_what_the_image_lacks_or_has_too_old_is_fetched() -> None:
+    assert (
+        missing_requirements(["lightgbm>=4.6", "xgboost-cpu>=3.2; platform_system == 'Linux'", "optuna>=4.4"]) == []
+    )
+    assert missing_requirements(["lightgbm>=4.7", "typer>=0.15"]) == ["lightgbm>=4.7", "typer>=0.15"]
+
+
+def test_an_owner_is_a_name(tmp_path: Path) -> None:
+    with pytest.raises(XlarankError, match="--owner is 'a/b'"):
+        package_kaggle(tmp_path / "package", owner="a/b")
