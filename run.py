@@ -290,7 +290,8 @@ def check_submission(
         return
     for problem in checked.problems[:20]:
         _error(problem)
-    _error(f"{len(checked.problems)} problems in {file} (checked against {checked.against})")
+    many = "s" if len(checked.problems) > 1 else ""
+    _error(f"{len(checked.problems)} problem{many} in {file} (checked against {checked.against})")
     raise typer.Exit(1)
 
 
