@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 import numpy as np
@@ -108,10 +110,15 @@ def validate_folds(
     def run(held: Sequence[int]) -> Curves:
         return validate_fold(kind, graphs, data, held, model, params, rounds=rounds, seed=seed, threads=1)
 
-    pool = ThreadPoolExecutor(min(threads or os.cpu_count() or 1, max(1, len(folds))))
+    workers = min(threads or os.cpu_count() or 1, max(1, len(folds)))
+    pool = ThreadPoolExecutor(workers)
+    waiting = iter(folds)
+    begun = deque(pool.submit(run, held) for held in islice(waiting, workers))
     try:
-        for future in [pool.submit(run, held) for held in folds]:
-            yield future.result()
+        while begun:
+            yield begun.popleft().result()
+            # Only now, when the caller wants to go on: folds of a trial that was given up would hold up the next.
+            begun.extend(pool.submit(run, held) for held in islice(waiting, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
 

@@ -214,7 +214,7 @@ def _open_study(
             place: Any = storage or JournalStorage(JournalFileBackend(str(folder / "journal.log")))
             study = open_study(name, place)
             study.sampler = TrialSampler(seed)
-            study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=1)
+            study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=0)
     except OSError as error:
         raise WorkspaceError(
             f"cannot write the study at {folder} ({error.strerror or error})", do="pass another --workspace"
