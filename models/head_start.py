@@ -60,7 +60,7 @@ class HeadStart:
 
 
 def suggest_head_start(trial: optuna.trial.BaseTrial, default: float) -> dict[str, float]:
-    """A weight from the search space, as ``head_start``; nothing where the default is none."""
+    """A weight from the search space, as ``head_start``; none where the default is none."""
     if not default:
-        return {}
+        return {"head_start": 0.0}
     return {"head_start": trial.suggest_categorical("head_start", [factor * default for factor in _FACTORS])}

@@ -17,6 +17,7 @@ from tests.features.oracle_configs import Columns
 from tests.features.oracle_layout import ranks, scores
 from tests.features.oracle_program import Program
 from tests.features.oracle_tensor import LANES, SUBLANES, Tensor
+from tests.features.oracle_tile_inner import inner_columns
 
 SLOTS = ("kernel", "output", "input")
 WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
@@ -34,7 +35,7 @@ class TileOracle(Program):
             for row in dict.fromkeys(rows)
         ]
 
-    def _entries(self, node: int, first: str, count: int) -> list[int]:
+    def entries(self, node: int, first: str, count: int) -> list[int]:
         at = NODE_COLUMN[first]
         return [int(entry) for entry in self.feat[node, at : at + count]]
 
@@ -67,8 +68,8 @@ class TileOracle(Program):
             return None
         smallest_first = self.main_operands[::-1]
         spatial = max(0, main.rank - 2) if kind == "convolution" else 0
-        places = self._entries(self.main, "convolution_dim_numbers_kernel_spatial_dims_0", 4)[:spatial]
-        window = self._entries(self.main, "window_size_0", 4)[:spatial]
+        places = self.entries(self.main, "convolution_dim_numbers_kernel_spatial_dims_0", 4)[:spatial]
+        window = self.entries(self.main, "window_size_0", 4)[:spatial]
         for operand in smallest_first:
             dims = self.tensors[operand].dims
             sizes = [dims[place] if place < len(dims) else 0 for place in places]
@@ -79,8 +80,8 @@ class TileOracle(Program):
         return smallest_first[0]
 
     def _same_features(self, operand: int) -> bool:
-        (features,) = self._entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
-        (produced,) = self._entries(self.main, "convolution_dim_numbers_output_feature_dim", 1)
+        (features,) = self.entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
+        (produced,) = self.entries(self.main, "convolution_dim_numbers_output_feature_dim", 1)
         return _six(self.tensors[operand].dims)[features] == _six(self.tensors[self.main].dims)[produced]
 
     @cached_property
@@ -88,7 +89,7 @@ class TileOracle(Program):
         """Sizes of the dimensions that the main node sums over."""
         kind, main = self.classes[self.main], self.tensors[self.main]
         if kind == "convolution" and self.kernel_tensor is not None:
-            (features,) = self._entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
+            (features,) = self.entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
             dims = self.tensors[self.kernel_tensor].dims
             return [float(size) for number, size in enumerate(dims) if number != features]
         operands = [self.tensors[node] for node in self.main_operands]
@@ -99,7 +100,7 @@ class TileOracle(Program):
                 batch = prod(size for size in main.dims[:-2] if all(size in operand.dims for operand in operands))
             return [sqrt(left.elements * right.elements / main.elements / batch)]
         if self.opcodes[self.main] == "reduce-window":
-            return [float(size) for size in self._entries(self.main, "window_size_0", 6) if size > 1]
+            return [float(size) for size in self.entries(self.main, "window_size_0", 6) if size > 1]
         if kind == "reduce" and operands:
             return [operands[0].elements / main.elements]
         return []
@@ -191,7 +192,7 @@ class TileOracle(Program):
         return columns
 
     def _of(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
-        return {**self._counts(row), **self._shape(row), **self._traffic(row), **self._inner(row)}
+        return {**self._counts(row), **self._shape(row), **self._traffic(row), **inner_columns(self, row)}
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         values = {}
@@ -217,22 +218,22 @@ class TileOracle(Program):
         return values
 
     @property
-    def _rank(self) -> int:
+    def output_rank(self) -> int:
         return sum(extent > 0 for extent in self.extents["output"])
 
     def _shape(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         output, input_ = self.tile(row, "output"), self.tile(row, "input")
         values = {}
         for i in range(3):
-            at = self._rank - 1 - i
+            at = self.output_rank - 1 - i
             out, vector, extent = (output[at], input_[at], self.extents["output"][at]) if at >= 0 else (1, 1, 1)
             values[f"shape__output_last{i}__log"] = log2(1 + out)
             values[f"shape__output_last{i}__ratio"] = out / extent
             values[f"shape__input_last{i}__log"] = log2(1 + vector)
             values[f"shape__input_last{i}__ratio"] = vector / extent
             values[f"shape__output_over_input_last{i}__log"] = log2(out / vector)
-        last = max(0, self._rank - 1)
-        before_out, before_in = (output[last - 1], input_[last - 1]) if self._rank > 1 else (1, 1)
+        last = max(0, self.output_rank - 1)
+        before_out, before_in = (output[last - 1], input_[last - 1]) if self.output_rank > 1 else (1, 1)
         kernel, inner = self.tile(row, "kernel"), [max(1, extent) for extent in self.extents["kernel"]]
         registers = prod(input_[:last]) * prod(input_[last + 1 :]) * ceil(input_[last] / 8)
         return {
@@ -252,11 +253,11 @@ class TileOracle(Program):
 
     def _panels(self, tile: Sequence[float]) -> tuple[float, float]:
         """Rows m and columns n of a tile in elements."""
-        last = max(1, self._rank) - 1
+        last = max(1, self.output_rank) - 1
         rows, columns = prod(tile[:last]), tile[last]
         if self.physical:
-            rows *= SUBLANES if self._rank > 1 else 1
-            columns *= LANES if self._rank > 0 else 1
+            rows *= SUBLANES if self.output_rank > 1 else 1
+            columns *= LANES if self.output_rank > 0 else 1
         return rows, columns
 
     def _moved(self, tile: Sequence[float]) -> tuple[float, float, float]:
@@ -273,13 +274,13 @@ class TileOracle(Program):
         moved = (written + left + right) * size
         least = sum(self._moved([extent or 1 for extent in extents])) * size
         count = prod(ceil(extents[i] / tile[i]) for i in range(6) if extents[i] > 0)
-        second = 1.0 if self._rank < 2 else tile[self._rank - 2] * (SUBLANES if self.physical else 1)
+        second = 1.0 if self.output_rank < 2 else tile[self.output_rank - 2] * (SUBLANES if self.physical else 1)
         _, columns = self._panels(tile)
         padding = ceil(columns / LANES) * LANES / columns
-        padding *= ceil(second / SUBLANES) * SUBLANES / second if self._rank > 1 else 1
+        padding *= ceil(second / SUBLANES) * SUBLANES / second if self.output_rank > 1 else 1
         work = written * max(1, self.depth)  # a program that makes no sense may contract less than an element
         vector = self.tile(row, "input")
-        last = max(1, self._rank) - 1
+        last = max(1, self.output_rank) - 1
         inner_rows, inner_columns = prod(vector[:last]), vector[last]
         step = prod(self.tile(row, "kernel")) if self.depth else 1
         return {
@@ -303,74 +304,6 @@ class TileOracle(Program):
             ),
         }
 
-    def _inner(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
-        if not self.vectorised:
-            return dict.fromkeys(INNER, 0.0)
-        output, given, size = self.tile(row, "output"), self.tile(row, "input"), self._element
-        vector = [min(pair) for pair in zip(given, output, strict=True)]
-        last = max(1, self._rank) - 1
-        n, m = vector[last], prod(vector[:last])
-        lanes = max(1.0, 32 / size)
-        per_row = ceil(n / lanes)
-        sums, depth = m * per_row, self.depth or 1.0
-        kind = self.classes[self.main]
-        window = prod(entry for entry in self._entries(self.main, "window_size_0", 6) if entry > 0)
-        shared = kind == "dot" or (kind == "convolution" and depth > window)
-        if shared:
-            chains, loads = sums, m + per_row
-        else:
-            chains = sums * (prod(self.tile(row, "kernel")) if self.contracted else 1)
-            loads = sums + (per_row if kind == "convolution" else 0)
-        lines = ceil(n * size / 64)
-        fetch = self._fetch(depth, size) if shared else 0
-        spilled = max(0, sums + per_row + 1 - 16)
-        divides = all(out % part == 0 for out, part in zip(output, vector, strict=True))
-        slowest = max(sums / 2, 4 * sums / chains, loads / 2, lines * fetch)
-        cycles = (slowest + 1.5 * spilled) * lanes / (m * n) if divides else 4 * lanes
-        odd = int(n)
-        while odd % 2 == 0:
-            odd //= 2
-        run = self._run(output)
-        moved = self.tensors[self.main].bytes + sum(self.tensors[node].bytes for node in self.main_operands)
-        speed = 32 if moved < 2**20 else 12 if moved < 2**24 else 4
-        memory = moved / max(1, self.tensors[self.main].elements) / speed * (1 + 256 / (run * size))
-        computing = cycles / lanes * depth
-        return {
-            "inner__divides__flag": float(divides),
-            "inner__lanes__share": n / (lanes * per_row),
-            "inner__odd__log": log2(odd),
-            "inner__chains__log": log2(max(1, 8 / chains)),
-            "inner__loads__log": log2(loads / (m * n)),
-            "inner__lines__log": log2(lines / (m * n if shared else n)),
-            "inner__spill__log": log2(1 + spilled),
-            "inner__cycles__log": log2(cycles),
-            "estimate__run__log": log2(run),
-            "estimate__memory__log": log2(max(1e-6, memory)),
-            "estimate__longer__log": log2(max(1e-6, computing, memory)),
-            "estimate__sum__log": log2(max(1e-6, computing + memory)),
-        }
-
-    @property
-    def _element(self) -> float:
-        return max(1, self.tensors[self.walked].element_bytes)
-
-    def _fetch(self, depth: float, size: float) -> float:
-        """Cycles a line: where the rows of a panel, one below the other, find a place."""
-        apart = max(1, round(self.extents["output"][max(1, self._rank) - 1] * size / 64))
-        for sets, cycles in ((64, 0.5), (1024, 2.0)):
-            reached = {number * apart % sets for number in range(sets)}
-            if depth <= 8 * len(reached):
-                return cycles
-        return 12.0
-
-    def _run(self, output: Sequence[float]) -> float:
-        run = 1.0
-        for i in reversed(range(self._rank)):
-            run *= output[i]
-            if output[i] < self.extents["output"][i]:
-                break
-        return run
-
     def graph_columns(self) -> dict[str, float]:
         extents, parameters = self.extents["output"], self._parameters
         work = self.tensors[self.main].elements * (self.depth or 1)
@@ -382,7 +315,7 @@ class TileOracle(Program):
         for i in range(6):
             columns[f"kernel__extent_{i}__log"] = log2(1 + extents[i])
         for i in range(3):
-            last = extents[self._rank - 1 - i] if i < self._rank else 0
+            last = extents[self.output_rank - 1 - i] if i < self.output_rank else 0
             columns[f"kernel__extent_last{i}__log"] = log2(1 + last)
         return {
             **columns,
@@ -421,11 +354,4 @@ RANKED = (
     "traffic__total__ratio",
     "traffic__intensity__log",
     "traffic__inner_step__log",
-)
-
-INNER = (
-    *(f"inner__{name}__log" for name in ("odd", "chains", "loads", "lines", "spill", "cycles")),
-    *(f"estimate__{name}__log" for name in ("run", "memory", "longer", "sum")),
-    "inner__divides__flag",
-    "inner__lanes__share",
 )

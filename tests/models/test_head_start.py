@@ -121,4 +121,4 @@ def test_the_search_space_holds_none_and_the_default():
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     found = {suggest_head_start(study.ask(), 2.0)["head_start"] for _ in range(40)}
     assert found == {0.0, 1.0, 2.0, 4.0}
-    assert suggest_head_start(study.ask(), 0.0) == {}
+    assert suggest_head_start(optuna.trial.FixedTrial({}), 0.0) == {"head_start": 0.0}
