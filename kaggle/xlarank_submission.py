@@ -137,9 +137,9 @@ summary = run_all(
 # ## Results
 #
 # *Valid* is scored by the first model, which learned from the training graphs alone; *out of fold* is scored by
-# models that saw neither the graph nor its program family, over all graphs that the ranking model learned from; where
-# parameters were tuned it is a little lucky. Layout collections: Kendall's tau. Tile collections: 1 - slowdown of
-# the best of the top 5.
+# models that saw neither the graph nor its program family, over all graphs that the ranking model learned from;
+# where parameters were tuned it is a little lucky. Layout collections: Kendall's tau. Tile collections: 1 -
+# slowdown of the best of the top 5.
 
 # %%
 heads = ["collection", "ranked by", "valid, first model", "trials", "out of fold", "seconds"]

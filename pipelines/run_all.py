@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from data.collection import Collection, GraphFile, graph_files
-from data.errors import CollectionError, ModelError, XlarankError
+from data.errors import CollectionError, XlarankError
 from data.root import DataRoot
 from data.sizes import CollectionSize, survey
 from data.submission import complete_submission, read_submission, submission_id
@@ -211,13 +211,14 @@ class _Job:
         self.outcomes[part.collection].notes.append(text)
 
     def attempt(self, what: str, step: Callable[..., None], part: CollectionPlan, *more: Any) -> bool:
-        """Do a step of a collection; an error costs this collection, not the job."""
+        """Do a step of a collection; an error, be it a bug, costs this collection, not the job."""
         began = time.monotonic()
         try:
             step(part, *more)
             return True
-        except (XlarankError, RuntimeError, OSError, MemoryError) as error:
-            self.note(part, f"{what} failed: {' '.join(str(error).split())[-600:]}")
+        except Exception as error:
+            kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
+            self.note(part, f"{what} failed: {kind}{' '.join(str(error).split())[-600:]}")
             return False
         finally:
             self.outcomes[part.collection].seconds += time.monotonic() - began
@@ -325,17 +326,17 @@ class _Job:
 
     def card(self, part: CollectionPlan, *, final: bool = False) -> ModelCard | None:
         """The card of the model in the workspace, if it fits the stored rows; ``final``: the last one."""
-        folder = self.workspace.model(part.collection)
-        manifest = read_manifest(self.workspace, part.collection, "train")
-        if manifest is None or not (folder / CARD).exists():
-            return None
+        folder, study = self.workspace.model(part.collection), self.workspace.study(part.collection)
         try:
+            manifest = read_manifest(self.workspace, part.collection, "train")
+            if manifest is None or not (folder / CARD).exists():
+                return None
             model = load_model(folder)
             model.require_rows_of(manifest)
-        except ModelError:
+            params, _ = params_for(study, DEFAULT, part.collection.kind)
+        except XlarankError:  # what is broken is made anew
             return None
         card = model.card
-        params, _ = params_for(self.workspace.study(part.collection), DEFAULT, part.collection.kind)
         done = "train+valid" in card.trained_on and len(card.seeds) == self.seeds and card.params == params
         return card if card.recipe == manifest.recipe and (done or not final) else None
 
