@@ -149,8 +149,10 @@ for outcome in summary.outcomes:
         print(f"{outcome.collection}: {note}")
 for graph, why in summary.broken.items():
     print(f"not in the submission: {graph}: {why}")
-checked = check_submission(summary.out, data_root=data_root)
+sample = trees[0] / "sample_submission.csv"
+checked = check_submission(summary.out, sample=sample if sample.exists() else None, data_root=data_root)
 print(f"\n{summary.out}: {summary.rows} rows, {len(checked.problems)} problems; {summary.seconds / 60:.1f} min")
+print(f"checked against {checked.against}", *checked.problems[:5], sep="\n")
 
 # %% [markdown]
 # ## Pictures
@@ -231,7 +233,7 @@ if studies:
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_xlabel("trial")
         axis.set_ylabel(f"out of fold, {metric(name)}")
-        axis.legend(frameon=False, fontsize=8, loc="lower right")
+        axis.legend(frameon=False, fontsize=8, loc="best")
     plt.show()
 else:
     print("nothing was tuned")
