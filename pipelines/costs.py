@@ -46,11 +46,12 @@ class Costs:
 
 #: Measured on one core (x86-64 with AVX-512, LightGBM 4.7, processor time), without any safety factor.
 #:
-#: Training, predicting and their memory: ``python -m benchmarks.costs`` on real files. Added to what it gives: as much
-#: again to ``predict_seconds``, for judging the folds, and to ``fit_bytes`` one copy of the rows, which parameters
-#: that leave columns out make. Building: `docs/speed.md` (AlexNet's file for a configuration, the generated files of
-#: 1000 configurable nodes for a choice, the NLP file for a node) and the small files of the sample for a graph; of 8
-#: collections, small and real, their sum was 0.9 to 1.4 times what was measured. Disk and memory: these builds.
+#: Training, predicting and their memory: ``python -m benchmarks.costs`` on real files. Added to what it gives: as
+#: much again to ``predict_seconds``, for judging the folds, and to ``fit_bytes`` one copy of the rows, which
+#: parameters that leave columns out make. Building: `docs/speed.md` (AlexNet's file for a configuration, the
+#: generated files of 1000 configurable nodes for a choice, the NLP file for a node) and the small files of the
+#: sample for a graph; of 8 collections, small and real, their sum was 0.9 to 1.4 times what was measured. Disk and
+#: memory: these builds.
 COSTS: Final[Mapping[Kind, Costs]] = {
     "layout": Costs(
         graph_seconds=0.07, node_seconds=11e-6, config_seconds=12e-6, choice_seconds=0.45e-6,
