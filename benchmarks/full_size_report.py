@@ -45,10 +45,17 @@ class Learning:
 
     @classmethod
     def of(cls, steps: Steps, collection: str, rounds: Sequence[int]) -> Learning:
-        """From the two trials that were run, or those of the first collection of the kind that has them."""
-        kind = collection.split(":")[0]
-        if f"{collection} tune {rounds[0]}" not in steps:
-            collection = next(name for name in OFFICIAL if name.startswith(kind) and f"{name} train" in steps)
+        """From the two trials that were run, else from those of another collection, most like it by name.
+
+        Raises `ValueError` where none of its kind has them.
+        """
+        kind, source = collection.split(":")[:2]
+        ran = [name for name in OFFICIAL if all(f"{name} tune {r}" in steps for r in rounds)]
+        alike = [name for name in ran if name.startswith(kind)]
+        if not alike:
+            raise ValueError(f"no collection like {collection} has trials of {rounds[0]} and {rounds[1]} rounds")
+        alike.sort(key=lambda name: (name != collection, source not in name.split(":")))
+        collection = alike[0]
         rows = steps[f"{collection} rows"]
         fitted = rows["train_rows"] * (min(5, rows["families"]) - 1)
         line = Line.through(*[(r, steps[f"{collection} tune {r}"]["cpu"] / fitted) for r in rounds])
