@@ -117,17 +117,19 @@ def test_learning_is_a_straight_line_in_rounds_and_in_rows() -> None:
     rows = {"train_rows": 100, "rows": 120, "families": 3, "all_families": 4}
     steps = {
         f"{name} rows": rows,
-        f"{name} tune 10": {"cpu": 200 * (0.01 + 10 * 0.001)},
-        f"{name} tune 30": {"cpu": 200 * (0.01 + 30 * 0.001)},
+        f"{name} tune again": {"cpu": 5.0},
+        f"{name} tune 10": {"cpu": 5 + 200 * (0.01 + 10 * 0.001)},
+        f"{name} tune 30": {"cpu": 5 + 200 * (0.01 + 30 * 0.001)},
     }
     learning = Learning.of(steps, name, (10, 30))
+    assert learning.loading(rows) == pytest.approx(5.0)
     assert learning.bins == pytest.approx(0.01)
     assert learning.trees == pytest.approx(0.001)
     assert learning.trial(rows, 300) == pytest.approx(200 * 0.31)
     assert Learning.of(steps, "layout:nlp:default", (10, 30)) == learning, "of one that was not run: the nearest"
     with pytest.raises(ValueError, match="no collection like tile:xla has trials of 10 and 30 rounds"):
         Learning.of(steps, "tile:xla", (10, 30))
-    wanted = 120 * (3 * 0.31 + 2 * (0.01 + 50 * 0.001))
+    wanted = 120 * (0.05 + 3 * 0.31 + 2 * (0.01 + 50 * 0.001))
     assert learning.train(rows, 300, 2, 50) == pytest.approx(wanted)
 
 
