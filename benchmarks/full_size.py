@@ -113,6 +113,7 @@ class Rehearsal:
                 (apart / "features").symlink_to(self.workspace.root.resolve() / "features")
             tuning = ["tune", *learn, "--workspace", str(apart), "--trials", "1", "--rounds", str(rounds)]
             self.command(f"{collection} tune {rounds}", *tuning)
+        self.command(f"{collection} tune again", *tuning)  # nothing to do but to load the rows
         final = ["train", *learn, *work, "--with-valid"]
         if collection in WIDE:
             wide = ["--seeds", "1", "--rounds", str(ROUNDS[0]), "--threads", str(CORES)]

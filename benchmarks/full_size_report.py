@@ -36,23 +36,37 @@ class Line:
 class Learning:
     """What learning costs in processor seconds.
 
-    A fit over so many rows costs ``rows x (bins + rounds x trees)``: a trial fits every fold without the rows held
-    out, so each row ``folds - 1`` times; a final training does so too and then once for each seed.
+    Rows are loaded once. A fit over so many rows costs ``rows x (bins + rounds x trees)``: a trial fits every fold
+    without the rows held out, so each row ``folds - 1`` times; a final training does so too and then once for each
+    seed.
     """
 
+    load: float
     bins: float
     trees: float
 
     @classmethod
     def of(cls, steps: Steps, collection: str, rounds: Sequence[int]) -> Learning:
-        """From the two trials that were run, or those of the first collection of the kind that has them."""
-        kind = collection.split(":")[0]
-        if f"{collection} tune {rounds[0]}" not in steps:
-            collection = next(name for name in OFFICIAL if name.startswith(kind) and f"{name} train" in steps)
+        """From the two trials that were run, else from those of another collection, most like it by name.
+
+        Raises `ValueError` where none of its kind has them.
+        """
+        kind, source = collection.split(":")[:2]
+        ran = [name for name in OFFICIAL if all(f"{name} tune {r}" in steps for r in (*rounds, "again"))]
+        alike = [name for name in ran if name.startswith(kind)]
+        if not alike:
+            raise ValueError(f"no collection like {collection} has trials of {rounds[0]} and {rounds[1]} rounds")
+        alike.sort(key=lambda name: (name != collection, source not in name.split(":")))
+        collection = alike[0]
         rows = steps[f"{collection} rows"]
         fitted = rows["train_rows"] * (min(5, rows["families"]) - 1)
-        line = Line.through(*[(r, steps[f"{collection} tune {r}"]["cpu"] / fitted) for r in rounds])
-        return cls(line.once, line.each)
+        load = steps[f"{collection} tune again"]["cpu"]
+        line = Line.through(*[(r, (steps[f"{collection} tune {r}"]["cpu"] - load) / fitted) for r in rounds])
+        return cls(load / rows["train_rows"], line.once, line.each)
+
+    def loading(self, rows: Mapping[str, Any]) -> float:
+        count: int = rows["train_rows"]
+        return count * self.load
 
     def trial(self, rows: Mapping[str, Any], rounds: int) -> float:
         fitted: int = rows["train_rows"] * (min(5, rows["families"]) - 1)
@@ -60,8 +74,9 @@ class Learning:
 
     def train(self, rows: Mapping[str, Any], rounds: int, seeds: int, final_rounds: int) -> float:
         folds: int = min(10, rows["all_families"]) - 1
+        final = seeds * (self.bins + final_rounds * self.trees)
         count: int = rows["rows"]
-        return count * (folds * (self.bins + rounds * self.trees) + seeds * (self.bins + final_rounds * self.trees))
+        return count * (self.load + folds * (self.bins + rounds * self.trees) + final)
 
 
 def work_of(shapes: Sequence[Shape]) -> float:
@@ -135,9 +150,10 @@ def report(
         checks.append(compared + " |")
         build = Line.through((0, start["cpu"]), (work_of(chosen), built["cpu"])).at(work_of(shapes))
         trial, final = learning.trial(rows, full_rounds), learning.train(rows, full_rounds, seeds, full_rounds)
-        together, size = build + trials * trial + final, steps[f"{name} fill"]["bytes"]
+        study = learning.loading(rows) + trials * trial
+        together, size = build + study + final, steps[f"{name} fill"]["bytes"]
         whole.append(
-            f"| {name} | {_hours(build)} | {_hours(trial)} | {_hours(trials * trial)} | {_hours(final)}"
+            f"| {name} | {_hours(build)} | {_hours(trial)} | {_hours(study)} | {_hours(final)}"
             f" | {_hours(together)} | {size / 1e9:.2f} GB |"
         )
         total, disk = total + together, disk + size

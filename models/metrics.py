@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,19 @@ from models.bootstrap import bootstrap_interval
 
 Floats = NDArray[np.float64]
 
+#: Up to this many configurations comparing every pair is quicker than sorting: a tile collection has thousands of
+#: small graphs, each judged many times.
+_FEW: Final = 256
 #: Metrics reported per graph, in table order.
 METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
+
+
+class _Pairs(NamedTuple):
+    """Concordant minus discordant pairs, and the pairs of different score and of different cost."""
+
+    surplus: float
+    scores: float
+    costs: float
 
 
 def kendall_tau(score: Floats, cost: Floats) -> float:
@@ -24,11 +35,7 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
     >>> kendall_tau(np.zeros(3), np.array([10.0, 20.0, 30.0]))
     0.0
     """
-    from scipy.stats import kendalltau  # takes long to load; ranking a graph without runtimes does without
-
-    if len(cost) < 2 or np.ptp(score) == 0 or np.ptp(cost) == 0:
-        return 0.0
-    return float(kendalltau(score, cost, variant="b").statistic)
+    return _tau(_count_pairs(score, cost))
 
 
 def ordered_pair_accuracy(score: Floats, cost: Floats) -> float:
@@ -40,12 +47,33 @@ def ordered_pair_accuracy(score: Floats, cost: Floats) -> float:
     >>> round(ordered_pair_accuracy(np.array([1.0, 3.0, 2.0]), np.array([10.0, 20.0, 30.0])), 3)
     0.667
     """
+    return _accuracy(_count_pairs(score, cost))
+
+
+def _tau(pairs: _Pairs) -> float:
+    weight = float(np.sqrt(pairs.scores * pairs.costs))
+    return pairs.surplus / weight if weight else 0.0
+
+
+def _accuracy(pairs: _Pairs) -> float:
+    return (1 + pairs.surplus / pairs.costs) / 2 if pairs.costs else 0.5
+
+
+def _count_pairs(score: Floats, cost: Floats) -> _Pairs:
     pairs = len(cost) * (len(cost) - 1) / 2
-    differing = pairs - _tied_pairs(cost)
-    if differing == 0:
-        return 0.5
-    surplus = kendall_tau(score, cost) * np.sqrt((pairs - _tied_pairs(score)) * differing)
-    return float((1 + surplus / differing) / 2)
+    scores, costs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)
+    if not scores or not costs:
+        return _Pairs(0.0, scores, costs)
+    if len(cost) > _FEW:
+        from scipy.stats import kendalltau  # takes long to load; small graphs and ranking alone do without
+
+        # by sorting; the p-value is not looked at, and the exact one is slow
+        tau = float(kendalltau(score, cost, variant="b", method="asymptotic").statistic)
+        return _Pairs(tau * float(np.sqrt(scores * costs)), scores, costs)
+    above = score[:, None] > score
+    concordant = np.count_nonzero(above & (cost[:, None] > cost))
+    discordant = np.count_nonzero(above & (cost[:, None] < cost))
+    return _Pairs(float(concordant - discordant), scores, costs)
 
 
 def _tied_pairs(values: Floats) -> float:
@@ -89,10 +117,11 @@ def judge(kind: Kind, score: Floats, cost: Floats, group: NDArray[np.int64] | No
 
     ``group`` numbers the distinct configurations (see `top_of`).
     """
-    tau, slowdown = kendall_tau(score, cost), slowdown_at(5, score, cost, group)
+    pairs, slowdown = _count_pairs(score, cost), slowdown_at(5, score, cost, group)
+    tau = _tau(pairs)
     values = (
         tau,
-        ordered_pair_accuracy(score, cost),
+        _accuracy(pairs),
         slowdown_at(1, score, cost, group),
         slowdown,
         tau if kind == "layout" else 1 - slowdown,

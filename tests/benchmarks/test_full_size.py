@@ -113,17 +113,24 @@ def test_a_tile_file_is_whole_and_its_sums_and_products_agree(templates: Templat
 
 def test_learning_is_a_straight_line_in_rounds_and_in_rows() -> None:
     """100 rows, 3 families: a trial fits 2 x 100 rows, at 0.01 s + 0.001 s a round each."""
+    name = "layout:nlp:random"
+    rows = {"train_rows": 100, "rows": 120, "families": 3, "all_families": 4}
     steps = {
-        "c rows": {"train_rows": 100, "rows": 120, "families": 3, "all_families": 4},
-        "c tune 10": {"cpu": 200 * (0.01 + 10 * 0.001)},
-        "c tune 30": {"cpu": 200 * (0.01 + 30 * 0.001)},
+        f"{name} rows": rows,
+        f"{name} tune again": {"cpu": 5.0},
+        f"{name} tune 10": {"cpu": 5 + 200 * (0.01 + 10 * 0.001)},
+        f"{name} tune 30": {"cpu": 5 + 200 * (0.01 + 30 * 0.001)},
     }
-    learning = Learning.of(steps, "c", (10, 30))
+    learning = Learning.of(steps, name, (10, 30))
+    assert learning.loading(rows) == pytest.approx(5.0)
     assert learning.bins == pytest.approx(0.01)
     assert learning.trees == pytest.approx(0.001)
-    assert learning.trial(steps["c rows"], 300) == pytest.approx(200 * 0.31)
-    wanted = 120 * (3 * 0.31 + 2 * (0.01 + 50 * 0.001))
-    assert learning.train(steps["c rows"], 300, 2, 50) == pytest.approx(wanted)
+    assert learning.trial(rows, 300) == pytest.approx(200 * 0.31)
+    assert Learning.of(steps, "layout:nlp:default", (10, 30)) == learning, "of one that was not run: the nearest"
+    with pytest.raises(ValueError, match="no collection like tile:xla has trials of 10 and 30 rounds"):
+        Learning.of(steps, "tile:xla", (10, 30))
+    wanted = 120 * (0.05 + 3 * 0.31 + 2 * (0.01 + 50 * 0.001))
+    assert learning.train(rows, 300, 2, 50) == pytest.approx(wanted)
 
 
 def test_a_line_through_nothing_and_a_run() -> None:

@@ -69,6 +69,15 @@ def test_kendall_tau_equals_the_count_of_pairs(ranking: tuple[np.ndarray, np.nda
     assert kendall_tau(*ranking) == pytest.approx(tau_by_pairs(*ranking), abs=1e-12)
 
 
+@pytest.mark.parametrize("few", [2, 256])
+@given(ranking=rankings(smallest=3))
+def test_few_and_many_configurations_are_counted_alike(few: int, ranking: tuple[np.ndarray, np.ndarray]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("models.metrics._FEW", few)
+        assert kendall_tau(*ranking) == pytest.approx(tau_by_pairs(*ranking), abs=1e-12)
+        assert ordered_pair_accuracy(*ranking) == pytest.approx(accuracy_by_pairs(*ranking), abs=1e-12)
+
+
 @given(rankings())
 def test_ordered_pair_accuracy_equals_the_count_of_pairs(ranking: tuple[np.ndarray, np.ndarray]) -> None:
     assert ordered_pair_accuracy(*ranking) == pytest.approx(accuracy_by_pairs(*ranking), abs=1e-12)
