@@ -677,7 +677,7 @@ def test_ctrl_c_ends_the_program_whatever_a_library_makes_of_it(tmp_path: Path, 
 #: A room may import itself and the rooms before it.
 ROOMS = ("data", "features", "models", "pipelines", "run")
 #: What pipelines share; every other module there is a verb.
-SHARED = ("progress", "study_plot", "study_sampler", "study_sharing", "training_sets")
+SHARED = ("progress", "study_plot", "study_sampler", "study_sharing", "study_storage", "training_sets")
 
 
 def sources(room: str) -> list[Path]:
