@@ -698,7 +698,7 @@ ROOMS = ("data", "features", "models", "pipelines", "run")
 #: What pipelines share; every other module there is a verb.
 SHARED = (
     "budget", "costs", "isolated", "progress", "reports", "study_plot", "study_sampler", "study_sharing",
-    "training_sets",
+    "study_storage", "training_sets",
 )  # fmt: skip
 #: What runs other pipelines; nothing imports these but each other, in this order.
 CONDUCTORS = ("first_model", "run_all")
