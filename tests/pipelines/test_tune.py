@@ -544,10 +544,10 @@ def test_an_ensemble_is_tuned_with_its_members_own_parameters(built: Path, monke
         patch.setattr(FOLD, made_up(lambda params: 0.25))
         run(built, trials=1, model="rankreg")
     path = study_folder(built) / "best-rankreg.json"
-    path.write_text(path.read_text().replace('"learning_rate": 0.1', '"learning_rate": 0.125'))
+    path.write_text(path.read_text().replace('"learning_rate": 0.07', '"learning_rate": 0.125'))
     (again,) = run(built, trials=1, model="ensemble")
     assert (again.trials, again.fresh) == (1, 1)
-    assert set(seen[:4]) == {0.1}, "four graphs"
+    assert set(seen[:4]) == {0.07}, "four graphs"
     assert set(seen[4:]) == {0.125}
     assert again.params is not None
     assert again.params["members"]["rankreg"]["learning_rate"] == 0.125
