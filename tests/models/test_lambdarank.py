@@ -22,14 +22,19 @@ from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """What LightGBM was asked to learn: label, group, rows and parameters of each fit."""
     calls: list[dict[str, Any]] = []
-    train = lgb.train
+    rows: list[np.ndarray[Any, Any]] = []  # a data set lets go of them once it has its bins
+    train, binned = lgb.train, lgb.Dataset
 
-    def spy(params: dict[str, Any], data: lgb.Dataset, rounds: int) -> lgb.Booster:
-        calls.append(
-            {**params, "label": data.label, "group": list(data.group), "rows": data.data, "rounds": rounds}
-        )
-        return train(params, data, rounds)
+    def look(data: np.ndarray[Any, Any], *args: Any, **more: Any) -> lgb.Dataset:
+        rows.append(data.copy())
+        return binned(data, *args, **more)
 
+    def spy(params: dict[str, Any], data: lgb.Dataset, count: int) -> lgb.Booster:
+        assert data.data is None, "a copy of the rows stays in memory while trees grow"
+        calls.append({**params, "label": data.label, "group": list(data.group), "rows": rows[-1], "rounds": count})
+        return train(params, data, count)
+
+    monkeypatch.setattr(lgb, "Dataset", look)
     monkeypatch.setattr(lgb, "train", spy)
     return calls
 
