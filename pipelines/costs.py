@@ -46,15 +46,15 @@ class Costs:
 
 COSTS: Final[Mapping[Kind, Costs]] = {
     "layout": Costs(
-        graph_seconds=0.06, node_seconds=11e-6, config_seconds=12e-6, choice_seconds=0.45e-6,
+        graph_seconds=0.06, node_seconds=11e-6, config_seconds=12e-6, choice_seconds=0.22e-6,
         round_seconds=4.5e-6, bin_seconds=90e-6, predict_seconds=0.8e-6,
-        set_bytes=10_800, fit_bytes=17_600,
+        set_bytes=7_000, fit_bytes=15_500,
         disk_bytes=700, disk_graph=120_000, choice_bytes=4.8, row_bytes=3_500,
     ),
     "tile": Costs(
-        graph_seconds=0.03, node_seconds=0.0, config_seconds=6e-6, choice_seconds=0.0,
+        graph_seconds=0.015, node_seconds=0.0, config_seconds=6e-6, choice_seconds=0.0,
         round_seconds=1.0e-6, bin_seconds=30e-6, predict_seconds=0.3e-6,
-        set_bytes=5_100, fit_bytes=9_700,
+        set_bytes=3_600, fit_bytes=8_500,
         disk_bytes=120, disk_graph=70_000, choice_bytes=0.0, row_bytes=1_500,
     ),
 }  # fmt: skip
