@@ -107,7 +107,7 @@ def report(
     ]
     peaks = [
         "| collection | `build-features`, 2 processes | `tune`, 2 folds at once | `train`, 2 folds at once"
-        " | `train`, 4 folds at once | `evaluate` |",
+        " | `train`, up to 4 at once | `evaluate` |",
         "|---" * 6 + "|",
     ]
     checks = ["| collection | `build-features` of the tenth from the hundredth | `train` from the two trials |"]
@@ -171,7 +171,7 @@ def report(
 
 
 def _peak(step: Mapping[str, Any] | None) -> str:
-    return f"{step['peak_mb'] / 1000:.2f} GB" if step else "not run"
+    return f"{step['peak_mb'] * 2**20 / 1e9:.2f} GB" if step else "not run"
 
 
 def _against(guess: float, was: float) -> str:

@@ -20,8 +20,8 @@ class Measured:
     Attributes:
         wall: seconds by the clock.
         cpu: seconds of processor time, user and system, of all its processes.
-        peak_mb: most memory of all its processes together, sampled five times a second; pages that they share count
-            once (the proportional set size of `/proc`), and at least the largest resident set of any of them.
+        peak_mb: most memory of all its processes together, in 2^20 bytes, sampled five times a second; pages that
+            they share count once (the proportional set size of `/proc`); at least the largest resident set of any.
     """
 
     wall: float

@@ -83,7 +83,7 @@ def test_more_time_never_trains_fewer_collections() -> None:
 
 
 def test_what_the_budget_is_too_small_for_is_said() -> None:
-    short = plan_budget(official(), Budget(hours=0.4))
+    short = plan_budget(official(), Budget(hours=0.25))
     assert any("too small for any model (the default order stays): " in note for note in short.notes)
     assert any("too small for tuning: " in note for note in plan_budget(official(), Budget(hours=1)).notes)
     assert not any("tuning" in note for note in plan_budget(official(), Budget(hours=1), trials=0).notes)
