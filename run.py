@@ -290,7 +290,8 @@ def check_submission(
         return
     for problem in checked.problems[:20]:
         _error(problem)
-    _error(f"{len(checked.problems)} problems in {file} (checked against {checked.against})")
+    many = "s" if len(checked.problems) > 1 else ""
+    _error(f"{len(checked.problems)} problem{many} in {file} (checked against {checked.against})")
     raise typer.Exit(1)
 
 
@@ -323,7 +324,7 @@ def run_all(
             root, place, out, budget, collections=collection or (), seeds=seeds, trials=trials, jobs=jobs,
             models=models, seed=seed, progress=progress, tell=lambda plan: _show_plan(plan, models is None),
         )  # fmt: skip
-    table = _table("collection", "ranked by", ">valid, first model", ">trials", ">out of fold, final model", ">s")
+    table = _table("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
     for outcome in summary.outcomes:
         table.add_row(*outcome.cells())
     _show(table)

@@ -5,8 +5,8 @@
 For each kind of graphs that the data root has training graphs of: seconds per row and round, per row once (copies
 and bins) and of predicting, on one core, and bytes per row that a training set and one fit on it take. Seconds are
 of processor time, so that other work on the machine counts little. The rows are drawn, with repetition, from the
-graphs that are there, 1000 (layout) or 100 (tile) a group, with graph columns scattered so that groups differ; memory
-is the high-water mark of a process of its own. Seconds to build come from the benchmarks behind `docs/speed.md`.
+graphs that are there, 1000 (layout) or 100 (tile) a group, with graph columns scattered so that groups differ;
+memory is the high-water mark of a process of its own. Seconds to build come from the benchmarks in `docs/speed.md`.
 """
 
 from __future__ import annotations

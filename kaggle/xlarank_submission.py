@@ -137,20 +137,22 @@ summary = run_all(
 # ## Results
 #
 # *Valid* is scored by the first model, which learned from the training graphs alone; *out of fold* is scored by
-# models that saw neither the graph nor its program family, over all graphs that the final model learned from; where
-# parameters were tuned it is a little lucky. Layout collections: Kendall's tau. Tile collections: 1 - slowdown of
-# the best of the top 5.
+# models that saw neither the graph nor its program family, over all graphs that the ranking model learned from;
+# where parameters were tuned it is a little lucky. Layout collections: Kendall's tau. Tile collections: 1 -
+# slowdown of the best of the top 5.
 
 # %%
-heads = ["collection", "ranked by", "valid, first model", "trials", "out of fold, final model", "seconds"]
+heads = ["collection", "ranked by", "valid, first model", "trials", "out of fold", "seconds"]
 print(pd.DataFrame([outcome.cells() for outcome in summary.outcomes], columns=heads).to_string(index=False))
 for outcome in summary.outcomes:
     for note in outcome.notes:
         print(f"{outcome.collection}: {note}")
 for graph, why in summary.broken.items():
     print(f"not in the submission: {graph}: {why}")
-checked = check_submission(summary.out, data_root=data_root)
+sample = trees[0] / "sample_submission.csv"
+checked = check_submission(summary.out, sample=sample if sample.exists() else None, data_root=data_root)
 print(f"\n{summary.out}: {summary.rows} rows, {len(checked.problems)} problems; {summary.seconds / 60:.1f} min")
+print(f"checked against {checked.against}", *checked.problems[:5], sep="\n")
 
 # %% [markdown]
 # ## Pictures
@@ -231,7 +233,7 @@ if studies:
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_xlabel("trial")
         axis.set_ylabel(f"out of fold, {metric(name)}")
-        axis.legend(frameon=False, fontsize=8, loc="lower right")
+        axis.legend(frameon=False, fontsize=8, loc="best")
     plt.show()
 else:
     print("nothing was tuned")

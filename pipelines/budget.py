@@ -325,6 +325,7 @@ def _collection(
 
     threads = max(1.0, cores * _EFFICIENCY)
     processes = 1.0 if jobs == 1 else jobs * _EFFICIENCY
+    judged = size.rows("valid") * rounds * FIRST_SEEDS * cost.predict_seconds / threads
     trained = train > 0 and size.rows("test") > 0
     return CollectionPlan(
         collection=size.collection,
@@ -337,7 +338,7 @@ def _collection(
         trained=trained,
         refined=trained,
         build_seconds=SAFETY * build_seconds(size) / processes,
-        first_seconds=SAFETY * (folds(train, _TRAIN_FOLDS) + FIRST_SEEDS * fit(train) / threads),
+        first_seconds=SAFETY * (folds(train, _TRAIN_FOLDS) + FIRST_SEEDS * fit(train) / threads + judged),
         trial_seconds=SAFETY * folds(train, _TUNE_FOLDS),
         final_seconds=SAFETY * (folds(rows, _TRAIN_FOLDS) + seeds * fit(rows) / threads),
         rank_seconds=SAFETY * (size.rows("test") * rounds * seeds * cost.predict_seconds / threads),

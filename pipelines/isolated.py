@@ -56,7 +56,7 @@ def isolated(
                 raise value
             getattr(progress, what)(*value)
             begun = what != "end"
-    except EOFError:
+    except (EOFError, OSError):  # OSError: it ended in the middle of a word
         process.join()
         code = process.exitcode or 0
         why = f"signal {-code}, most likely for want of memory" if code < 0 else f"exit code {code}"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from data.collection import Collection, GraphFile, graph_files
-from data.errors import CollectionError, ModelError, XlarankError
+from data.errors import CollectionError, XlarankError
 from data.root import DataRoot
 from data.sizes import CollectionSize, survey
 from data.submission import complete_submission, read_submission, submission_id
@@ -24,6 +24,7 @@ from features.assemble import FeatureSettings
 from features.store import read_manifest
 from models.best_params import params_for
 from models.bundle import CARD, ModelCard, load_model
+from models.metrics import summarise
 from models.zoo import DEFAULT
 from pipelines.budget import (
     MAX_TRIALS,
@@ -63,6 +64,7 @@ class CollectionOutcome:
         ranked_by: what its rows of the submission are from, by the stages above.
         first, tuned, final: reports of the steps; None where one was not run now (it was done before, or failed).
         valid: ``{metric: {mean, std, low, high, graphs}}`` of the first model, which did not learn from valid.
+        folds: the same out of fold, of the model that its rows are from.
         notes: what a reader must know: what failed, what there was no time for.
         seconds: spent on it.
     """
@@ -71,6 +73,7 @@ class CollectionOutcome:
     ranked_by: str = DEFAULT_ORDER
     first: TrainResult | None = None
     valid: dict[str, dict[str, Any]] = field(default_factory=dict)
+    folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     tuned: TuneResult | None = None
     final: TrainResult | None = None
     notes: list[str] = field(default_factory=list)
@@ -78,8 +81,8 @@ class CollectionOutcome:
 
     def cells(self) -> tuple[str, ...]:
         """For a table: collection, ranked by, score on valid, trials, out-of-fold score, seconds."""
-        final = self.final.folds if self.final is not None else {}
-        scores = [f"{s['score']['mean']:.3f} ± {s['score']['std']:.3f}" if s else "-" for s in (self.valid, final)]
+        found = self.valid, self.folds
+        scores = [f"{s['score']['mean']:.3f} ± {s['score']['std']:.3f}" if s else "-" for s in found]
         trials = str(self.tuned.trials) if self.tuned is not None else "-"
         return self.collection, self.ranked_by, scores[0], trials, scores[1], f"{self.seconds:.0f}"
 
@@ -208,13 +211,14 @@ class _Job:
         self.outcomes[part.collection].notes.append(text)
 
     def attempt(self, what: str, step: Callable[..., None], part: CollectionPlan, *more: Any) -> bool:
-        """Do a step of a collection; an error costs this collection, not the job."""
+        """Do a step of a collection; an error, be it a bug, costs this collection, not the job."""
         began = time.monotonic()
         try:
             step(part, *more)
             return True
-        except (XlarankError, RuntimeError, OSError, MemoryError) as error:
-            self.note(part, f"{what} failed: {' '.join(str(error).split())[-600:]}")
+        except Exception as error:
+            kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
+            self.note(part, f"{what} failed: {kind}{' '.join(str(error).split())[-600:]}")
             return False
         finally:
             self.outcomes[part.collection].seconds += time.monotonic() - began
@@ -267,7 +271,6 @@ class _Job:
                 seed=self.seed, limit=max(1.0, end - time.monotonic()), progress=self.progress,
             )  # fmt: skip
             self.pace[part.collection] = SAFETY * max(0.1, outcome.first.seconds / part.first_seconds)
-        outcome.valid = read_first_scores(self.workspace, part.collection).get("report", {})
         self.rank(part, FINAL if self.card(part, final=True) else FIRST)
 
     def rank(self, part: CollectionPlan, by: str) -> None:
@@ -276,7 +279,9 @@ class _Job:
             self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, progress=self.progress
         )
         outcome, prefix = self.outcomes[part.collection], f"{part.collection}:"
-        outcome.ranked_by = by
+        folds = load_model(self.workspace.model(part.collection)).card.folds
+        outcome.ranked_by, outcome.folds = by, summarise(folds) if folds else {}
+        outcome.valid = read_first_scores(self.workspace, part.collection).get("report", {})
         rest = sum(row.startswith(prefix) and origin != "ranked" for row, origin in report.origin.items())
         if rest:
             outcome.notes.append(f"{rest} test graphs are not ranked by the model")
@@ -321,17 +326,17 @@ class _Job:
 
     def card(self, part: CollectionPlan, *, final: bool = False) -> ModelCard | None:
         """The card of the model in the workspace, if it fits the stored rows; ``final``: the last one."""
-        folder = self.workspace.model(part.collection)
-        manifest = read_manifest(self.workspace, part.collection, "train")
-        if manifest is None or not (folder / CARD).exists():
-            return None
+        folder, study = self.workspace.model(part.collection), self.workspace.study(part.collection)
         try:
+            manifest = read_manifest(self.workspace, part.collection, "train")
+            if manifest is None or not (folder / CARD).exists():
+                return None
             model = load_model(folder)
             model.require_rows_of(manifest)
-        except ModelError:
+            params, _ = params_for(study, DEFAULT, part.collection.kind)
+        except XlarankError:  # what is broken is made anew
             return None
         card = model.card
-        params, _ = params_for(self.workspace.study(part.collection), DEFAULT, part.collection.kind)
         done = "train+valid" in card.trained_on and len(card.seeds) == self.seeds and card.params == params
         return card if card.recipe == manifest.recipe and (done or not final) else None
 
@@ -358,7 +363,6 @@ class _Job:
         if source.is_file() and source.resolve() != target.resolve():
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, target)
-        self.outcomes[part.collection].valid = read_first_scores(self.workspace, part.collection).get("report", {})
         settings: FeatureSettings = recipe.settings()
         build_features(
             self.data_root, self.workspace, collections=[str(part.collection)], splits=["test"], settings=settings,

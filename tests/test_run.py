@@ -180,6 +180,25 @@ def test_the_submission_has_every_test_graph(job: Job) -> None:
     assert "2 rows, checked" in job.outcomes["submit"].out
 
 
+def test_the_submission_is_found_right_and_a_spoilt_one_is_not(
+    job: Job, tmp_path: Path, command: Callable[..., Outcome]
+) -> None:
+    written = job.folder / "out" / "submission.csv"
+    right = command("check-submission", written, "--data-root", job.tree)
+    assert (right.code, right.errors) == (0, []) and "2 rows, right (checked against 2 test graphs)" in right.out
+    (tmp_path / "spoilt.csv").write_text(written.read_text().replace(f"{TILE}:swish__a,", f"{TILE}:swish__a,99;"))
+    spoilt = command("check-submission", tmp_path / "spoilt.csv", "--sample", written, "--data-root", job.tree)
+    assert spoilt.code == 1
+    assert spoilt.errors[0] == f"error: {TILE}:swish__a lists configuration 99; expected 0 to 63"
+    assert spoilt.errors[1].startswith("error: 1 problem in ")
+
+
+def test_a_package_for_kaggle_is_made(tmp_path: Path, command: Callable[..., Outcome]) -> None:
+    outcome = command("package-kaggle", "--out", tmp_path / "xlarank.zip")
+    assert outcome.code == 0 and re.search(r"wrote .*xlarank\.zip: \d+ files", outcome.out)
+    assert (tmp_path / "xlarank.zip").stat().st_size > 100_000
+
+
 def test_a_ranking_is_shown_and_written(job: Job) -> None:
     ranking = json.loads((job.folder / "rank.json").read_text())
     assert (ranking["graph"], ranking["collection"]) == ("mlp__a", LAYOUT)

@@ -633,3 +633,15 @@ def test_manifests_are_plain_json(tree: Path, tmp_path: Path) -> None:
     assert [graph.name for graph in load_split(Workspace(tmp_path / "work"), Collection.parse(TILE), "valid")] == [
         "pool__a"
     ]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree: Path, tmp_path: Path, jobs: int) -> None:
+    report = build(tree, tmp_path / "work", jobs=jobs, timeout=0.0)
+    left = sum(part.left for part in report.splits)
+    assert left >= FILES - 2 * jobs - 1, "workers may have begun a few"
+    listed = sum(len(manifest(tmp_path / "work", part.collection, part.split).graphs) for part in report.splits)
+    assert listed == FILES - left and not report.broken
+    again = build(tree, tmp_path / "work")
+    assert (sum(part.kept for part in again.splits), sum(part.built for part in again.splits)) == (listed, left)
+    assert sum(part.left for part in again.splits) == 0

@@ -123,12 +123,16 @@ def test_a_run_killed_while_tuning_goes_on_where_it_was(tree: Path, tmp_path: Pa
         process.kill()
         process.communicate()
     assert right(tmp_path, tree)
+    with pytest.raises(ProcessLookupError):  # the process that tunes must not go on without its parent
+        for _ in range(600):
+            os.killpg(process.pid, 0)
+            time.sleep(0.05)
     stored = {path: path.stat().st_mtime_ns for path in work.rglob("*.parquet")}
     model = load_model(Workspace(work).model(Collection.parse(TILE))).card
     assert len(stored) == 7 and list(model.trained_on) == ["train"], "the first model is there"
     done = (work / "studies" / "tile" / "cpu" / "journal.log").read_bytes()
 
-    process = start(tree, tmp_path, "--trials", 100, "--budget-hours", 0.006)
+    process = start(tree, tmp_path, "--trials", 3, "--budget-hours", 0.05)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     assert right(tmp_path, tree)

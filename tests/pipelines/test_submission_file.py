@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from data.collection import Collection
 from data.errors import SubmissionError
-from data.submission import check_submission, submission_id, wanted_count, write_submission
+from data.submission import (
+    check_submission,
+    complete_submission,
+    read_submission,
+    submission_id,
+    wanted_count,
+    write_submission,
+)
 
 LAYOUT, TILE, SMALL = "layout:xla:random:abc", "tile:xla:def", "tile:xla:small"
 CONFIGS = {LAYOUT: 4, TILE: 9, SMALL: 3}
@@ -117,3 +124,21 @@ def test_malformed_files_are_refused(tmp_path: Path, text: str | bytes, said: st
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(SubmissionError, match="cannot be read"):
         check_submission(tmp_path / "absent.csv", CONFIGS)
+
+
+def test_a_file_is_completed_from_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    assert set(complete_submission(path, {}, CONFIGS).values()) == {"default"}
+    assert read_submission(path) == {LAYOUT: [0, 1, 2, 3], TILE: [0, 1, 2, 3, 4], SMALL: [0, 1, 2]}
+    assert complete_submission(path, {LAYOUT: [3, 2, 1, 0]}, CONFIGS)[LAYOUT] == "ranked"
+    origin = complete_submission(path, {TILE: [8, 7, 6, 5, 4]}, CONFIGS)
+    assert origin == {LAYOUT: "kept", TILE: "ranked", SMALL: "kept"}
+    assert read_submission(path)[LAYOUT] == [3, 2, 1, 0]
+
+
+@pytest.mark.parametrize("damage", ["", "no submission\n", GOOD.replace("3;1;0;2", "3;1;0;3"), "\x00"])
+def test_what_is_wrong_in_an_old_file_is_not_kept(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text(damage)
+    assert complete_submission(path, {}, CONFIGS)[LAYOUT] == "default"
+    check_submission(path, CONFIGS)
