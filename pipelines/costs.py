@@ -48,9 +48,9 @@ class Costs:
 #:
 #: Training, predicting and their memory: ``python -m benchmarks.costs`` on real files. Added to what it gives: as
 #: much again to ``predict_seconds``, for judging the folds, and to ``fit_bytes`` one copy of the rows, which
-#: parameters that leave columns out make. Building: `docs/speed.md` (AlexNet's file for a configuration, the NLP file
-#: for a node), `docs/full-size.md` (the layout files for a choice: the sum was 0.9 to 1.3 times what a tenth of each
-#: of 5 collections took) and the small files of the sample for a graph. Disk and memory: these builds.
+#: parameters that leave columns out make. Building: `docs/speed.md` (AlexNet's file for a configuration, the NLP
+#: file for a node), `docs/full-size.md` (the layout files for a choice: the sum was 0.9 to 1.3 times what a tenth
+#: of each of 5 collections took) and the small files of the sample for a graph. Disk and memory: these builds.
 COSTS: Final[Mapping[Kind, Costs]] = {
     "layout": Costs(
         graph_seconds=0.07, node_seconds=11e-6, config_seconds=12e-6, choice_seconds=0.22e-6,
