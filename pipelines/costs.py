@@ -48,21 +48,20 @@ class Costs:
 #:
 #: Training, predicting and their memory: ``python -m benchmarks.costs`` on real files. Added to what it gives: as
 #: much again to ``predict_seconds``, for judging the folds, and to ``fit_bytes`` one copy of the rows, which
-#: parameters that leave columns out make. Building: `docs/speed.md` (AlexNet's file for a configuration, the
-#: generated files of 1000 configurable nodes for a choice, the NLP file for a node) and the small files of the
-#: sample for a graph; of 8 collections, small and real, their sum was 0.9 to 1.4 times what was measured. Disk and
-#: memory: these builds. Where the rehearsal at full size measured more, its figure stands.
+#: parameters that leave columns out make. Building: `docs/speed.md` (AlexNet's file for a configuration, the NLP
+#: file for a node), `docs/full-size.md` (the layout files for a choice: the sum was 0.9 to 1.3 times what a tenth
+#: of each of 5 collections took) and the small files of the sample for a graph. Disk and memory: these builds.
 COSTS: Final[Mapping[Kind, Costs]] = {
     "layout": Costs(
-        graph_seconds=0.07, node_seconds=11e-6, config_seconds=12e-6, choice_seconds=0.45e-6,
-        round_seconds=4.7e-6, bin_seconds=90e-6, predict_seconds=0.8e-6,
+        graph_seconds=0.07, node_seconds=11e-6, config_seconds=12e-6, choice_seconds=0.22e-6,
+        round_seconds=4.7e-6, bin_seconds=65e-6, predict_seconds=0.4e-6,
         set_bytes=7_200, fit_bytes=16_400,
         disk_bytes=700, disk_graph=120_000, choice_bytes=4.8, row_bytes=3_500,
     ),
     "tile": Costs(
         graph_seconds=0.016, node_seconds=0.0, config_seconds=6e-6, choice_seconds=0.0,
-        round_seconds=1.0e-6, bin_seconds=35e-6, predict_seconds=0.3e-6,
-        set_bytes=3_600, fit_bytes=9_900,
+        round_seconds=0.6e-6, bin_seconds=35e-6, predict_seconds=0.3e-6,
+        set_bytes=2_900, fit_bytes=9_900,
         disk_bytes=120, disk_graph=70_000, choice_bytes=0.0, row_bytes=1_500,
     ),
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -72,14 +72,7 @@ def training_set(workspace: Workspace, collection: Collection, splits: Sequence[
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    data = RankingData.from_graphs(usable)
-    constants, bounds = len(usable[0].graph_values), zip(data.indptr[:-1], data.indptr[1:], strict=True)
-    # The matrix holds all rows: graphs look into it instead of keeping theirs.
-    views = [
-        replace(graph, rows=data.rows[start:stop, constants:])
-        for graph, (start, stop) in zip(usable, bounds, strict=True)
-    ]
-    return TrainingSet(collection, manifest, views, data)
+    return TrainingSet(collection, manifest, usable, RankingData.from_graphs(usable))
 
 
 def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
