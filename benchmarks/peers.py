@@ -79,7 +79,7 @@ class NaivePooled(LightGBMRanker):
         levels = data.per_group(lambda cost: np.rint((1 - mean_rank(cost)) * (_LEVELS - 1)))
         # beyond LightGBM's limit on a group its rows are dealt into several, as for the ranker of that name
         orders, sizes = LambdaRank._query_groups(data, MAX_GROUP, seed)
-        levels = levels[np.concatenate([a + order for a, order in zip(data.indptr[:-1], orders, strict=True)])]
+        levels = data.in_order(levels, orders)
         objective = {"objective": "lambdarank"}
         return self._train(
             data, levels, params, objective, rounds=rounds, seed=seed, threads=threads, orders=orders, sizes=sizes

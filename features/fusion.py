@@ -2,7 +2,7 @@
 
 XLA fuses a producer into its consumers' loops, so most elementwise results are never written to memory. A layout
 that is set on such a tensor forces it to be stored after all: on XLA:CPU even the default layout, when set, splits
-the loop in two. The rules are those of XLA's instruction fusion, without its limits on size.
+the loop in two. The rules simplify those of XLA's instruction fusion.
 """
 
 from __future__ import annotations

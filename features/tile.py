@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from data.graph import TileGraph
 from data.schema import MAX_RANK, NODE_COLUMN, OPCODE, TILE_COLUMNS, TILE_SLOTS
+from features.inner_loop import InnerLoop, inner_loop
 from features.opcode_classes import OPCODE_CLASSES
 from features.program import ProgramContext
 from features.tensors import TPU, Floats, Ints, Tiling
@@ -115,6 +116,11 @@ class TileContext(ProgramContext):
             found.append(np.where(fits, score, -1.0))
         best = np.maximum(*found)
         return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
+
+    @cached_property
+    def inner_loop(self) -> InnerLoop:
+        """Of every configuration; only where a vector tile is given."""
+        return inner_loop(self)
 
     @cached_property
     def vectorised(self) -> bool:

@@ -67,7 +67,7 @@ class LambdaRank(LightGBMRanker):
         orders, sizes = self._query_groups(data, int(own["max_group"]), seed)
         dealt = orders if len(sizes) > data.groups else None  # else the rows stay as they are
         if dealt is not None:
-            labels = labels[np.concatenate([a + order for a, order in zip(data.indptr[:-1], orders, strict=True)])]
+            labels = data.in_order(labels, orders)
         objective = {
             "objective": "lambdarank",
             "label_gain": list(range(int(labels.max()) + 1)),

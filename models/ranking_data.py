@@ -55,6 +55,13 @@ class RankingData:
         places = orders if orders is not None else [None] * self.groups
         return np.concatenate([part.matrix(at, used) for part, at in zip(self.parts, places, strict=True)])
 
+    def in_order(self, values: NDArray[np.float64], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.float64]:
+        """``(rows,)`` values as `matrix` orders the rows."""
+        ordered: NDArray[np.float64] = values[
+            np.concatenate([first + order for first, order in zip(self.indptr[:-1], orders, strict=True)])
+        ]
+        return ordered
+
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows]) -> RankingData:
         """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""

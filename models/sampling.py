@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Final
 
 import numpy as np
@@ -10,6 +11,11 @@ from numpy.typing import NDArray
 from data.errors import ModelError
 
 SAMPLES: Final = ("random", "thirds", "uniform")
+
+
+def draw_of_graph(seed: int, name: str) -> np.random.Generator:
+    """Random numbers that depend on the seed and the graph alone, not on what else is sampled."""
+    return np.random.default_rng([seed, zlib.crc32(name.encode())])
 
 
 def sample_configs(

@@ -101,22 +101,21 @@ class XGBPairwise(Ranker):
         return self._booster
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
-        return self._after(rows, self._fitted().num_boosted_rounds())
+        return next(self._stages(rows, [self._fitted().num_boosted_rounds()]))
 
     def staged(
         self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
     ) -> Iterator[NDArray[np.float64]]:
         rounds = self._fitted().num_boosted_rounds()
-        for stop in [*range(every, rounds, every), rounds]:
-            yield self._after(rows, stop)
+        yield from self._stages(rows, [*range(every, rounds, every), rounds])
 
-    def _after(self, rows: NDArray[np.float32], rounds: int) -> NDArray[np.float64]:
-        """Scores of the first rounds; the trees' sum is a relevance, higher is faster."""
-        grown = self._fitted().inplace_predict(
-            rows[:, self._used], iteration_range=(0, rounds), predict_type="margin"
-        )
+    def _stages(self, rows: NDArray[np.float32], stops: list[int]) -> Iterator[NDArray[np.float64]]:
+        """Scores after so many rounds; the trees' sum is a relevance, higher is faster."""
+        booster, used = self._fitted(), rows[:, self._used]
         started = self._head_start.relevance(rows) if self._head_start else 0.0
-        return -(started + np.asarray(grown, np.float64))
+        for stop in stops:
+            grown = booster.inplace_predict(used, iteration_range=(0, stop), predict_type="margin")
+            yield -(started + np.asarray(grown, np.float64))
 
     def importance(self) -> dict[str, float]:
         # XGBoost names unnamed columns f0, f1, ... and leaves out those it never split on.

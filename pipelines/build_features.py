@@ -7,7 +7,6 @@ import os
 import signal
 import threading
 import time
-import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -35,7 +34,7 @@ from features.store import (
     write_manifest,
     write_rows,
 )
-from models.sampling import SAMPLES, sample_configs
+from models.sampling import SAMPLES, draw_of_graph, sample_configs
 from pipelines.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
@@ -271,7 +270,7 @@ def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
     distinct = graph.duplicates.distinct
     if not recipe.max_configs or distinct <= recipe.max_configs:
         return None
-    rng = np.random.default_rng([recipe.seed, zlib.crc32(graph.name.encode())])
+    rng = draw_of_graph(recipe.seed, graph.name)
     cost, how = np.full(distinct, np.inf), recipe.sampling
     if graph.labelled:
         np.minimum.at(cost, graph.duplicates.group, graph.cost)

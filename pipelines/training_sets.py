@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import numpy as np
 
 from data.collection import Collection, choose
 from data.errors import CollectionError
@@ -14,7 +11,7 @@ from data.workspace import Workspace
 from features.store import GraphRows, Manifest, Recipe, each_graph, read_manifest, stored_collections
 from models.bundle import CARD
 from models.ranking_data import RankingData
-from models.sampling import sample_configs
+from models.sampling import draw_of_graph, sample_configs
 
 
 @dataclass(frozen=True)
@@ -79,6 +76,6 @@ def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
     """A graph with no more rows than the recipe keeps, drawn as `build_features` draws them."""
     if not recipe.max_configs or len(graph.rows) <= recipe.max_configs:
         return graph
-    rng = np.random.default_rng([recipe.seed, zlib.crc32(graph.name.encode())])
+    rng = draw_of_graph(recipe.seed, graph.name)
     kept = graph.take(sample_configs(graph.row_cost, recipe.max_configs, rng, recipe.sampling))
     return kept if kept.rankable else graph

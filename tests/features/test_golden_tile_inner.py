@@ -26,8 +26,8 @@ import numpy as np
 import pytest
 
 from features.assemble import assemble
+from features.inner_loop import inner_loop
 from features.tile import TileContext
-from features.tile_inner import inner_loop
 from tests.features.helpers import by_name, tile_file, tile_of
 from tests.features.test_golden_tile import COPY, COPY_CONFIGS, MATMUL, MATMUL_CONFIGS
 from tests.graphs import Node, tile_row
