@@ -20,17 +20,17 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data.collection import Collection, graph_files
-from data.graph import Kind, read_graph
-from data.root import find_data_root
-from features.assemble import FeatureSettings, assemble
-from features.block import Block, Scope, Tier, registered
-from features.store import GraphRows, rows_from_graph
-from models.folds import family_folds
-from models.ranking_data import RankingData
-from models.validation import join_curves, validate_folds
-from models.wide_rows import WideRows
-from models.zoo import DEFAULT, ranker_class
+from xlarank.data.collection import Collection, graph_files
+from xlarank.data.graph import Kind, read_graph
+from xlarank.data.root import find_data_root
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.features.store import GraphRows, rows_from_graph
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.validation.curves import join_curves, validate_folds
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.wide_rows import WideRows
 
 _ROUNDS = 200
 _FOLDS = 5

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data.graph import read_graph
-from data.root import find_data_root
-from features.assemble import FeatureSettings, assemble
-from features.store import rows_from_graph
-from models.metrics import kendall_tau
-from models.ranking_data import RankingData
-from models.wide_rows import WideRows
-from models.zoo import DEFAULT, ranker_class
+from xlarank.data.graph import read_graph
+from xlarank.data.root import find_data_root
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.store import rows_from_graph
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.validation.metrics import kendall_tau
+from xlarank.models.wide_rows import WideRows
 
 FILE = "layout/xla/default/train/alexnet_train_batch_32.npz"
 

@@ -1,4 +1,4 @@
-"""What `pipelines.costs` states, measured on this machine.
+"""What `xlarank.pipelines.budgeting.costs` states, measured on this machine.
 
     python -m benchmarks.costs --data-root D [--rows 40000] [--rounds 40] [--json FILE]
 
@@ -22,14 +22,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data.collection import discover
-from data.graph import Kind, read_graph
-from data.root import find_data_root
-from features.assemble import assemble
-from features.store import GraphRows, rows_from_graph
-from models.ranking_data import RankingData
-from models.zoo import DEFAULT, ranker_class
-from pipelines.costs import COSTS
+from xlarank.data.collection import discover
+from xlarank.data.graph import Kind, read_graph
+from xlarank.data.root import find_data_root
+from xlarank.features.assemble import assemble
+from xlarank.features.store import GraphRows, rows_from_graph
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.pipelines.budgeting.costs import COSTS
 
 _GROUP = {"layout": 1000, "tile": 100}
 

@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from data.collection import discover
-from data.graph import read_graph
-from data.root import find_data_root
-from features.assemble import FeatureSettings, assemble
-from features.block import Tier
+from xlarank.data.collection import discover
+from xlarank.data.graph import read_graph
+from xlarank.data.root import find_data_root
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.block import Tier
 
 
 def measure(path: Path, kind: Any, tier: str, repeats: int) -> dict[str, Any]:

@@ -34,13 +34,13 @@ from benchmarks.full_size_report import report
 from benchmarks.full_size_shapes import OFFICIAL, Shape, draw_shapes, pick_share
 from benchmarks.full_size_tree import Templates, write_layout, write_tile
 from benchmarks.measured_run import measured_run
-from data.collection import Collection
-from data.family import program_family
-from data.files import write_json
-from data.root import find_data_root
-from data.workspace import Workspace
-from features.store import read_manifest
-from models.bundle import load_model
+from xlarank.data.collection import Collection
+from xlarank.data.family import program_family
+from xlarank.data.files import write_json
+from xlarank.data.root import find_data_root
+from xlarank.data.workspace import Workspace
+from xlarank.features.store import read_manifest
+from xlarank.models.trained import load_model
 
 #: Boosting rounds that are run, in place of 300; time is linear in them.
 ROUNDS: Final = (10, 30)

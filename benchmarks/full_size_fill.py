@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import pyarrow.parquet as pq
 
 from benchmarks.full_size_shapes import Shape
-from data.collection import Collection
-from data.files import whole_file
-from data.workspace import Workspace
-from features.store import read_manifest, write_manifest
+from xlarank.data.collection import Collection
+from xlarank.data.files import whole_file
+from xlarank.data.workspace import Workspace
+from xlarank.features.store import read_manifest, write_manifest
 
 
 def fill(workspace: Workspace, collection: Collection, shapes: Sequence[Shape]) -> int:

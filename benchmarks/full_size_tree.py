@@ -20,8 +20,8 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from benchmarks.full_size_shapes import Shape
-from data.collection import discover
-from data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.collection import discover
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 
 #: Configurable nodes that take their rows from one configuration of the template.
 STRETCH: Final = 12

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from data.schema import LAYOUT_COLUMNS, NODE_COLUMN, NODE_COLUMNS, OPCODE
+from xlarank.data.schema import LAYOUT_COLUMNS, NODE_COLUMN, NODE_COLUMNS, OPCODE
 
 _OPCODES = ("parameter", "dot", "add", "reshape", "multiply", "dot", "tanh", "convolution", "add", "maximum")
 _SHAPES = ((32, 128, 256), (128, 32, 64), (16, 256, 128))
@@ -84,11 +84,11 @@ def write_large_file(path: Path, *, configs: int, configurable: int, nodes: int,
 
 def build(root: Path, tier: str) -> dict[str, float]:
     """Build all rows below ``root``; seconds and peak memory of this process."""
-    from data.root import find_data_root
-    from data.workspace import Workspace
-    from features.assemble import FeatureSettings
-    from features.block import Tier
-    from pipelines.build_features import build_features
+    from xlarank.data.root import find_data_root
+    from xlarank.data.workspace import Workspace
+    from xlarank.features.assemble import FeatureSettings
+    from xlarank.features.block import Tier
+    from xlarank.pipelines.build_features import build_features
 
     with tempfile.TemporaryDirectory() as work:
         started = time.perf_counter()

@@ -25,13 +25,13 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peers import load
-from data.collection import graph_files
-from data.family import program_family
-from data.root import find_data_root
-from features.store import GraphRows
-from models.metrics import kendall_tau
-from models.ranking_data import RankingData
-from models.zoo import ranker_class
+from xlarank.data.collection import graph_files
+from xlarank.data.family import program_family
+from xlarank.data.root import find_data_root
+from xlarank.features.store import GraphRows
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import ranker_class
+from xlarank.models.validation.metrics import kendall_tau
 
 _PARTS = 4
 

@@ -3,7 +3,7 @@
     python -m benchmarks.million_rows [--rows 1000000] [--rounds 300] [--graphs 200] [--model lambdarank]
                                       [--threads 2] [--json FILE]
 
-Makes rows of layout graphs in memory, as `features.store.load_split` gives them, and fits the ranker with its
+Makes rows of layout graphs in memory, as `store.load_split` gives them, and fits the ranker with its
 defaults through the code that ``train`` runs. Every configuration column takes another value in each row: more work
 for the trees than real columns, most of which take few. Prints seconds (of the clock and of the processor) and peak
 memory of the whole process, rows included, for making the rows and for the fit; and the tau that the ranker reaches
@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-import models  # noqa: F401  (how threads wait is set before the libraries load)
-from features.assemble import FeatureSettings
-from features.store import GraphRows
-from models.metrics import kendall_tau
-from models.ranking_data import RankingData
-from models.zoo import ranker_class
+import xlarank.models  # noqa: F401  (how threads wait is set before the libraries load)
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.store import GraphRows
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import ranker_class
+from xlarank.models.validation.metrics import kendall_tau
 
 #: Columns that decide the runtime.
 _TELLING = 12

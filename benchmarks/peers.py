@@ -27,22 +27,22 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from data.collection import Collection, GraphFile, graph_files
-from data.config_table import code_counts
-from data.graph import Graph, Kind, LayoutGraph, TileGraph, read_graph
-from data.root import find_data_root
-from data.schema import LAYOUT_COLUMNS, TILE_COLUMNS
-from features.assemble import FeatureSettings, assemble
-from features.store import GraphRows, rows_from_graph
-from models.contract import Params
-from models.folds import family_folds
-from models.labels import MAX_GROUP, mean_rank
-from models.lambdarank import LambdaRank
-from models.lightgbm_ranker import LightGBMRanker
-from models.metrics import judge
-from models.ranking_data import RankingData
-from models.validation import Curves, join_curves, validate_folds
-from models.zoo import RANKERS, ranker_class
+from xlarank.data.collection import Collection, GraphFile, graph_files
+from xlarank.data.config_table import code_counts
+from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, read_graph
+from xlarank.data.root import find_data_root
+from xlarank.data.schema import LAYOUT_COLUMNS, TILE_COLUMNS
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.store import GraphRows, rows_from_graph
+from xlarank.models.base import Params
+from xlarank.models.objectives.labels import MAX_GROUP, mean_rank
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.validation.curves import Curves, join_curves, validate_folds
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.metrics import judge
 
 _FOLDS = 10
 _SET = "change__nodes_set__share"

@@ -22,17 +22,17 @@ from typing import Any
 
 import numpy as np
 
-from data.collection import Collection
-from data.graph import read_graph
-from data.root import find_data_root
-from data.workspace import Workspace
-from features.assemble import assemble
-from features.store import rows_from_graph
-from models.bundle import ModelCard, TrainedModel, load_model, save_model
-from models.zoo import RANKERS, ranker_class
-from pipelines.build_features import build_features
-from pipelines.rank import rank
-from pipelines.training_sets import TrainingSet, training_set
+from xlarank.data.collection import Collection
+from xlarank.data.graph import read_graph
+from xlarank.data.root import find_data_root
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import assemble
+from xlarank.features.store import rows_from_graph
+from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.trained import ModelCard, TrainedModel, load_model, save_model
+from xlarank.pipelines.build_features import build_features
+from xlarank.pipelines.rank import rank
+from xlarank.pipelines.support.training_sets import TrainingSet, training_set
 
 _SAMPLE = Path(__file__).parent.parent / "data" / "sample"
 _COLLECTION = Collection.parse("layout:cpu:default")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from data.errors import CollectionError, DataRootError
-from data.family import program_family
-from data.graph import Kind
+from xlarank.data.errors import CollectionError, DataRootError
+from xlarank.data.family import program_family
+from xlarank.data.graph import Kind
 
 SPLITS: Final = ("train", "valid", "test")
 

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from data.errors import GraphFileError
-from data.schema import LAYOUT_COLUMNS, MAX_RANK
+from xlarank.data.errors import GraphFileError
+from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK
 
 _WIDTH = len(LAYOUT_COLUMNS)
 #: A layout entry is -1 (unset) or a dimension 0..5: seven values, so a row is a number in base 7, and

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
-from data.errors import WorkspaceError
+from xlarank.data.errors import WorkspaceError
 
 _PARTIAL: Final = ".partial-"
 #: Seconds after which nobody can still be writing a file.

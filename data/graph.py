@@ -11,11 +11,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from data.config_table import ConfigTable
-from data.duplicates import Duplicates, group_codes
-from data.errors import GraphFileError
-from data.npz import NpzReader
-from data.schema import (
+from xlarank.data.config_table import ConfigTable
+from xlarank.data.duplicates import Duplicates, group_codes
+from xlarank.data.errors import GraphFileError
+from xlarank.data.npz import NpzReader
+from xlarank.data.schema import (
     LAYOUT_COLUMNS,
     LAYOUT_SLOTS,
     MAX_RANK,
@@ -24,7 +24,7 @@ from data.schema import (
     OPCODES,
     TILE_COLUMNS,
 )
-from data.topology import has_cycle
+from xlarank.data.topology import has_cycle
 
 Kind = Literal["layout", "tile"]
 
@@ -38,8 +38,8 @@ class Graph:
 
     Attributes:
         name: file name without ``.npz``.
-        node_feat: ``(nodes, 140)`` float32, columns as in `data.schema.NODE_COLUMNS`.
-        opcode: ``(nodes,)`` int64, ids as in `data.schema.OPCODES`.
+        node_feat: ``(nodes, 140)`` float32, columns as in `xlarank.data.schema.NODE_COLUMNS`.
+        opcode: ``(nodes,)`` int64, ids as in `xlarank.data.schema.OPCODES`.
         edges: ``(edges, 2)`` int64; ``[u, v]`` means that u consumes the output of v.
         runtime: ``(configs,)`` int64 nanoseconds; all 0 where labels are withheld.
         duplicates: which configurations are identical.
@@ -90,7 +90,7 @@ class TileGraph(Graph):
     """One kernel that is given tile sizes.
 
     Attributes:
-        config_feat: ``(configs, 24)`` float32, columns as in `data.schema.TILE_COLUMNS`.
+        config_feat: ``(configs, 24)`` float32, columns as in `xlarank.data.schema.TILE_COLUMNS`.
         normalizers: ``(configs,)`` int64; runtime of the compiler's own choice in the same run.
     """
 

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from data.errors import GraphFileError
+from xlarank.data.errors import GraphFileError
 
 #: Deflate cannot expand a byte to more than this many (zlib's own technical note); beyond it a size is a lie.
 _MAX_DEFLATE_RATIO = 1032

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from data.errors import DataRootError
+from xlarank.data.errors import DataRootError
 
 ENVIRONMENT: Final = "XLARANK_DATA"
 KAGGLE: Final = Path("/kaggle/input/predict-ai-model-runtime")

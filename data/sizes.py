@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data.collection import Collection, GraphFile
-from data.errors import GraphFileError
-from data.graph import Kind
-from data.npz import NpzReader
+from xlarank.data.collection import Collection, GraphFile
+from xlarank.data.errors import GraphFileError
+from xlarank.data.graph import Kind
+from xlarank.data.npz import NpzReader
 
 
 @dataclass(frozen=True)

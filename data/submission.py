@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from data.collection import Collection
-from data.errors import SubmissionError
-from data.files import whole_file
+from xlarank.data.collection import Collection
+from xlarank.data.errors import SubmissionError
+from xlarank.data.files import whole_file
 
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from data.collection import Collection
-from data.errors import WorkspaceError
+from xlarank.data.collection import Collection
+from xlarank.data.errors import WorkspaceError
 
 _SAFE_NAME = re.compile(r"[\w+\-@,=][\w+\-@,=. ]*")
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.errors import GraphFileError
-from data.files import whole_file
-from data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.errors import GraphFileError
+from xlarank.data.files import whole_file
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 
 
 def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:

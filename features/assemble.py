@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from data.graph import Graph, Kind, LayoutGraph, TileGraph
-from features.block import Block, Scope, Tier, registered
-from features.instance_table import instance_table
-from features.instances import LazyInstances
-from features.layout import LayoutContext
-from features.layout_block import LayoutBlock, compute_together
-from features.tensors import TPU, Tiling
-from features.tile import TileContext
+from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
+from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.table import instance_table
+from xlarank.features.layout.block import LayoutBlock, compute_together
+from xlarank.features.layout.context import LayoutContext
+from xlarank.features.program.tensors import TPU, Tiling
+from xlarank.features.tile.context import TileContext
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class FeatureSettings:
     """What decides which columns there are and what they hold.
 
     Attributes:
-        tier: ``fast`` or ``full`` (see `features.block.Tier`).
+        tier: ``fast`` or ``full`` (see `xlarank.features.block.Tier`).
         candidates: with the transductive columns that look at the graph's candidate set.
         tiling: the hardware's tile.
     """

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from data.graph import Kind
+from xlarank.data.graph import Kind
 
 
 class Tier(Enum):
@@ -80,7 +80,7 @@ def registered(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -
 
     Within these in order of declaration. Without ``candidates``, the transductive blocks are left out.
     """
-    from features.catalogue import MODULES, declare  # late: the catalogue's modules import this one
+    from xlarank.features.catalogue import MODULES, declare  # late: the catalogue's modules import this one
 
     declare()
     chosen = [

@@ -1,4 +1,4 @@
-"""The columns as a document: ``python -m features.reference`` writes FEATURES.md."""
+"""The columns as a document: ``python -m xlarank.features.reference`` writes FEATURES.md."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import inspect
 from pathlib import Path
 from typing import Final
 
-from data.files import whole_file
-from data.graph import Kind
-from features import instance_table
-from features.block import Block, Scope, Tier, registered
+from xlarank.data.files import whole_file
+from xlarank.data.graph import Kind
+from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.features.instances import table as instance_table
 
 TARGET: Final = Path(__file__).parent.parent / "FEATURES.md"
 _INTRODUCTION: Final = """# Feature columns
 
-Generated from the block registry by `python -m features.reference`; do not edit.
+Generated from the block registry by `python -m xlarank.features.reference`; do not edit.
 
 A column is called `block__what__how`. *Graph* columns are constant within a graph, *configuration* columns
 differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive* columns

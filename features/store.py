@@ -20,15 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from data.collection import SPLITS, Collection
-from data.errors import FeatureStoreError
-from data.files import whole_file, write_json
-from data.graph import Graph, TileGraph
-from data.workspace import Workspace
-from features.assemble import FeatureSettings, GraphFeatures
-from features.block import Tier
-from features.instance_store import read_instances
-from features.instances import Instances, LazyInstances
+from xlarank.data.collection import SPLITS, Collection
+from xlarank.data.errors import FeatureStoreError
+from xlarank.data.files import whole_file, write_json
+from xlarank.data.graph import Graph, TileGraph
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings, GraphFeatures
+from xlarank.features.block import Tier
+from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.instances.store import read_instances
 
 _METADATA: Final = b"xlarank"
 _BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")

@@ -64,15 +64,15 @@ sys.path.insert(0, str(code[0]))
 
 import pandas as pd
 
-from data.collection import Collection
-from data.root import find_data_root
-from data.workspace import Workspace
-from models.bundle import load_model
-from pipelines.budget import machine_budget
-from pipelines.check_submission import check_submission
-from pipelines.reports import read_first_scores
-from pipelines.run_all import run_all
-from pipelines.training_sets import trained_collections
+from xlarank.data.collection import Collection
+from xlarank.data.root import find_data_root
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import load_model
+from xlarank.pipelines.budgeting.plan import machine_budget
+from xlarank.pipelines.budgeting.reports import read_first_scores
+from xlarank.pipelines.check_submission import check_submission
+from xlarank.pipelines.run_all import run_all
+from xlarank.pipelines.support.training_sets import trained_collections
 
 trees = [place for place in attached("npz_all/npz") + attached("npz") if code[0] not in place.parents]
 if not trees:

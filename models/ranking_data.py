@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from data.errors import ModelError
-from data.family import program_family
-from features.instances import LazyInstances
-from features.store import GraphRows
-from models.wide_rows import WideRows
+from xlarank.data.errors import ModelError
+from xlarank.data.family import program_family
+from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.store import GraphRows
+from xlarank.models.wide_rows import WideRows
 
 
 @dataclass(frozen=True, eq=False)

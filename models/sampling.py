@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from data.errors import ModelError
+from xlarank.data.errors import ModelError
 
 SAMPLES: Final = ("random", "thirds", "uniform")
 

@@ -17,15 +17,15 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from data.collection import Collection, GraphFile, choose_splits, graph_files
-from data.errors import ModelError, WorkspaceError, XlarankError
-from data.files import sweep_partial
-from data.graph import Graph, read_graph
-from data.root import DataRoot
-from data.workspace import Workspace
-from features.assemble import FeatureSettings, assemble
-from features.instance_store import instances_current, write_instances
-from features.store import (
+from xlarank.data.collection import Collection, GraphFile, choose_splits, graph_files
+from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
+from xlarank.data.files import sweep_partial
+from xlarank.data.graph import Graph, read_graph
+from xlarank.data.root import DataRoot
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.instances.store import instances_current, write_instances
+from xlarank.features.store import (
     Manifest,
     Recipe,
     Source,
@@ -34,8 +34,8 @@ from features.store import (
     write_manifest,
     write_rows,
 )
-from models.sampling import SAMPLES, draw_of_graph, sample_configs
-from pipelines.progress import Progress, Silent
+from xlarank.models.sampling import SAMPLES, draw_of_graph, sample_configs
+from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
@@ -106,7 +106,7 @@ def build_features(
     Args:
         max_configs: distinct configurations kept of each *train* graph, drawn with ``seed``; 0 keeps all.
             Validation and test graphs are always whole: every configuration must be ranked.
-        sampling: how they are drawn, one of `models.sampling.SAMPLES`; graphs without labels at random.
+        sampling: how they are drawn, one of `xlarank.models.sampling.SAMPLES`; graphs without labels at random.
         jobs: processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
             what follows works with the others, and a second call goes on.

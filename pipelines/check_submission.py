@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from data.collection import graph_files
-from data.errors import GraphFileError
-from data.root import DataRoot
-from data.sizes import graph_size
-from data.submission import read_submission, submission_id, submission_problems
+from xlarank.data.collection import graph_files
+from xlarank.data.errors import GraphFileError
+from xlarank.data.root import DataRoot
+from xlarank.data.sizes import graph_size
+from xlarank.data.submission import read_submission, submission_id, submission_problems
 
 
 @dataclass(frozen=True)

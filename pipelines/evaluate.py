@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.collection import SPLITS, Collection, choose
-from data.errors import CollectionError, ModelError, XlarankError
-from data.family import program_family
-from data.workspace import Workspace
-from features.store import GraphRows, Manifest, each_graph, read_manifest
-from models.bundle import CARD, ModelCard, TrainedModel, load_model
-from models.folds import graph_folds
-from models.metrics import judge, summarise
-from models.validation import join_curves, validate_folds
-from pipelines.progress import Progress, Silent
-from pipelines.training_sets import chosen_collections, trained_collections, training_set
+from xlarank.data.collection import SPLITS, Collection, choose
+from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.family import program_family
+from xlarank.data.workspace import Workspace
+from xlarank.features.store import GraphRows, Manifest, each_graph, read_manifest
+from xlarank.models.trained import CARD, ModelCard, TrainedModel, load_model
+from xlarank.models.validation.curves import join_curves, validate_folds
+from xlarank.models.validation.folds import graph_folds
+from xlarank.models.validation.metrics import judge, summarise
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import chosen_collections, trained_collections, training_set
 
 FOLDS: Final = "folds"
 #: What is held out together: the scores of families never seen that `train` kept, or scores of graphs whose
@@ -36,7 +36,7 @@ class Evaluation:
 
     Attributes:
         report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
-            `models.metrics.summarise`.
+            `xlarank.models.validation.metrics.summarise`.
         left_out: collection (or ``collection graph``) -> why it has no score.
         notes: what a reader must know to trust a number.
         judged: what the scores are of, in words.

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final, get_args
 
-from data.errors import XlarankError
-from data.graph import Kind
-from features.block import registered
+from xlarank.data.errors import XlarankError
+from xlarank.data.graph import Kind
+from xlarank.features.block import registered
 
 _SUGGESTED: Final = 5
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from data.collection import graph_files
-from data.errors import XlarankError
-from data.graph import LayoutGraph, read_graph
-from data.root import DataRoot
-from pipelines.progress import Progress, Silent
+from xlarank.data.collection import graph_files
+from xlarank.data.errors import XlarankError
+from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.data.root import DataRoot
+from xlarank.pipelines.support.progress import Progress, Silent
 
 
 @dataclass

@@ -18,12 +18,12 @@ from typing import Final
 
 from packaging.requirements import Requirement  # comes with optuna
 
-from data.errors import ModelError, WorkspaceError, XlarankError
-from data.files import whole_file
-from data.workspace import Workspace
-from models.bundle import CARD, load_model
-from pipelines.reports import first_scores
-from pipelines.training_sets import trained_collections
+from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
+from xlarank.data.files import whole_file
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import CARD, load_model
+from xlarank.pipelines.budgeting.reports import first_scores
+from xlarank.pipelines.support.training_sets import trained_collections
 
 ROOT: Final = Path(__file__).parent.parent
 METADATA: Final = "dataset-metadata.json"

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from data.collection import Collection, choose
-from data.errors import ModelError
-from data.graph import Graph, Kind, LayoutGraph, read_graph
-from data.workspace import Workspace
-from features.assemble import assemble
-from features.store import Manifest, rows_from_graph
-from models.bundle import TrainedModel, load_model
-from models.metrics import judge, order_of
-from pipelines.training_sets import trained_collections
+from xlarank.data.collection import Collection, choose
+from xlarank.data.errors import ModelError
+from xlarank.data.graph import Graph, Kind, LayoutGraph, read_graph
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import assemble
+from xlarank.features.store import Manifest, rows_from_graph
+from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.validation.metrics import judge, order_of
+from xlarank.pipelines.support.training_sets import trained_collections
 
 
 @dataclass(frozen=True)

@@ -14,19 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from data.collection import Collection, GraphFile, graph_files
-from data.errors import CollectionError, XlarankError
-from data.root import DataRoot
-from data.sizes import CollectionSize, survey
-from data.submission import complete_submission, read_submission, submission_id
-from data.workspace import Workspace
-from features.assemble import FeatureSettings
-from features.store import read_manifest
-from models.best_params import params_for
-from models.bundle import CARD, ModelCard, load_model
-from models.metrics import summarise
-from models.zoo import DEFAULT
-from pipelines.budget import (
+from xlarank.data.collection import Collection, GraphFile, graph_files
+from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.root import DataRoot
+from xlarank.data.sizes import CollectionSize, survey
+from xlarank.data.submission import complete_submission, read_submission, submission_id
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.store import read_manifest
+from xlarank.models.registry import DEFAULT
+from xlarank.models.trained import CARD, ModelCard, load_model
+from xlarank.models.validation.best_params import params_for
+from xlarank.models.validation.metrics import summarise
+from xlarank.pipelines.budgeting.first_model import first_model
+from xlarank.pipelines.budgeting.isolated import isolated
+from xlarank.pipelines.budgeting.plan import (
     MAX_TRIALS,
     SAFETY,
     Budget,
@@ -35,15 +37,13 @@ from pipelines.budget import (
     plan_budget,
     share_tuning,
 )
-from pipelines.build_features import build_features
-from pipelines.first_model import first_model
-from pipelines.isolated import isolated
-from pipelines.progress import Progress, Silent
-from pipelines.reports import first_scores, read_first_scores
-from pipelines.submit import submit
-from pipelines.train import TrainResult, train
-from pipelines.training_sets import trained_collections
-from pipelines.tune import TuneResult, tune
+from xlarank.pipelines.budgeting.reports import first_scores, read_first_scores
+from xlarank.pipelines.build_features import build_features
+from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.train import TrainResult, train
+from xlarank.pipelines.tune import TuneResult, tune
 
 #: After this share of the time nothing new is begun and what runs is stopped.
 _LAST: Final = 0.95

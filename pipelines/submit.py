@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from data.collection import Collection
-from data.errors import CollectionError, ModelError
-from data.submission import complete_submission, submission_id, wanted_count
-from data.workspace import Workspace
-from features.store import each_graph, read_manifest
-from models.bundle import CARD, load_model
-from models.metrics import order_of, top_of
-from pipelines.progress import Progress, Silent
-from pipelines.training_sets import chosen_collections
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.submission import complete_submission, submission_id, wanted_count
+from xlarank.data.workspace import Workspace
+from xlarank.features.store import each_graph, read_manifest
+from xlarank.models.trained import CARD, load_model
+from xlarank.models.validation.metrics import order_of, top_of
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import chosen_collections
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Submission:
         rows: collection -> test graphs ranked.
         left_out: collection -> why its test graphs are not in the file.
         broken: test graphs whose files could not be read, ``collection graph`` -> why.
-        origin: id -> "ranked", "kept" or "default", by `data.submission.complete_submission`.
+        origin: id -> "ranked", "kept" or "default", by `xlarank.data.submission.complete_submission`.
     """
 
     out: Path

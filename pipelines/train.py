@@ -9,18 +9,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from data.errors import CollectionError, ModelError, XlarankError
-from data.workspace import Workspace
-from models.best_params import params_for
-from models.bundle import ModelCard, save_model
-from models.contract import Params, Ranker
-from models.folds import family_folds
-from models.metrics import summarise
-from models.selection import gain, merit, require_selection
-from models.validation import Curves, join_curves, validate_folds
-from models.zoo import DEFAULT, RANKERS, ranker_class
-from pipelines.progress import Progress, Silent
-from pipelines.training_sets import TrainingSet, chosen_collections, training_set
+from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.workspace import Workspace
+from xlarank.models.base import Params, Ranker
+from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
+from xlarank.models.trained import ModelCard, save_model
+from xlarank.models.validation.best_params import params_for
+from xlarank.models.validation.curves import Curves, join_curves, validate_folds
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.metrics import summarise
+from xlarank.models.validation.selection import gain, merit, require_selection
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import TrainingSet, chosen_collections, training_set
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
 _FOLDS: Final = 10
@@ -38,7 +38,7 @@ class TrainResult:
         graphs, rows, families: learned from.
         why: how the ranker was chosen, where it was left to `AUTO`.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
-        folds: out-of-fold report of `models.metrics.summarise`; empty without folds.
+        folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
 
     collection: str
@@ -74,7 +74,7 @@ def train(
 
     The number of rounds is the best, at most ``rounds``, of leave-family-out folds with these very
     parameters; the folds' scores are kept in the model. ``select`` is what it is best by, one of
-    `models.selection.SELECTIONS`. ``with_valid`` also learns from the valid split
+    `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid split
     (for a submission: `evaluate` on valid means nothing afterwards).
 
     ``model`` "auto" scores every ranker by the same folds, each with its tuned parameters or else its defaults,

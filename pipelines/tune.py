@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from data.errors import CollectionError, WorkspaceError, XlarankError
-from data.files import whole_file
-from data.graph import Kind
-from data.workspace import Workspace
-from models.best_params import BestParams, tuned_members
-from models.contract import Params
-from models.folds import family_folds
-from models.selection import gain, require_selection
-from models.validation import join_curves, validate_folds
-from models.zoo import DEFAULT, ranker_class
-from pipelines.progress import Progress, Silent
-from pipelines.study_plot import StudyPicture
-from pipelines.study_sharing import at_work, myself, one_at_a_time
-from pipelines.study_storage import open_study
-from pipelines.training_sets import TrainingSet, chosen_collections, training_set
+from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
+from xlarank.data.files import whole_file
+from xlarank.data.graph import Kind
+from xlarank.data.workspace import Workspace
+from xlarank.models.base import Params
+from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.validation.best_params import BestParams, tuned_members
+from xlarank.models.validation.curves import join_curves, validate_folds
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.selection import gain, require_selection
+from xlarank.pipelines.study.plot import StudyPicture
+from xlarank.pipelines.study.sharing import at_work, myself, one_at_a_time
+from xlarank.pipelines.study.storage import open_study
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import TrainingSet, chosen_collections, training_set
 
 if TYPE_CHECKING:
     import optuna
@@ -88,7 +88,7 @@ def tune(
 
     The objective is the mean score over graphs, each judged by a model that never saw its family, at the
     best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. With
-    ``select`` "robust" it is that mean minus a quarter of the spread (`models.selection`), in a study of its
+    ``select`` "robust" it is that mean minus a quarter of the spread (`validation.selection`), in a study of its
     own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
@@ -195,7 +195,7 @@ def _open_study(
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
-    from pipelines.study_sampler import TrialSampler
+    from xlarank.pipelines.study.sampler import TrialSampler
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("optuna").setLevel(logging.ERROR)

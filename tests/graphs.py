@@ -2,7 +2,7 @@
 
 A graph is a plain dict of arrays under the names of the npz file, so a test breaks one array and keeps
 the rest: ``save_npz(path, {**layout_arrays(), "config_runtime": broken})``. Nothing here uses the code
-under test, apart from the names in `data.schema`.
+under test, apart from the names in `xlarank.data.schema`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE, TILE_COLUMNS
+from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE, TILE_COLUMNS
 
 Arrays = dict[str, np.ndarray]
 
@@ -55,7 +55,7 @@ class Node:
         element: element type of the output.
         layout: default layout, minor-to-major; None means row major (the last dimension is minor-most).
         window: window sizes (stride 1, no padding), for convolutions and the like.
-        columns: any further column of `data.schema.NODE_COLUMNS` by name.
+        columns: any further column of `xlarank.data.schema.NODE_COLUMNS` by name.
     """
 
     opcode: str

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.full_size_report import Learning, Line
 from benchmarks.full_size_shapes import MOST, MOST_CELLS, OFFICIAL, SPLITS, Shape, draw_shapes, pick_share, scale_to
 from benchmarks.full_size_tree import STRETCH, Templates, write_layout, write_tile
-from data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from benchmarks.peers import NaivePooled, Split, compare, load, told
-from data.graph import read_graph
-from models.labels import MAX_GROUP
-from models.metrics import kendall_tau
-from models.zoo import DEFAULT, RANKERS
 from tests.models.rows import COLUMNS, easy_data
 from tests.pipelines.trees import LAYOUT, TILE, TREE, graph_path, layout_graph, tile_graph, write_tree
+from xlarank.data.graph import read_graph
+from xlarank.models.objectives.labels import MAX_GROUP
+from xlarank.models.registry import DEFAULT, RANKERS
+from xlarank.models.validation.metrics import kendall_tau
 
 
 @pytest.fixture(autouse=True)

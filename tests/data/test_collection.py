@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from data.collection import SPLITS, Collection, GraphFile, choose, choose_splits, discover
-from data.errors import CollectionError
+from xlarank.data.collection import SPLITS, Collection, GraphFile, choose, choose_splits, discover
+from xlarank.data.errors import CollectionError
 
 
 def plant(npz: Path, *names: str) -> Path:

@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from data import config_table
-from data.config_table import ConfigTable, code_counts
-from data.errors import GraphFileError
-from data.graph import read_graph
 from tests.graphs import layout_arrays, layout_graphs, save_npz
+from xlarank.data import config_table
+from xlarank.data.config_table import ConfigTable, code_counts
+from xlarank.data.errors import GraphFileError
+from xlarank.data.graph import read_graph
 
 WIDTH = 18
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.family import program_family
-from data.root import SAMPLE
+from xlarank.data.family import program_family
+from xlarank.data.root import SAMPLE
 
 #: Names of TpuGraphs files by family. The first rule: one program at another batch size, precision,
 #: topology or in training and inference is one family; where a name leaves doubt, families are joined.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import WorkspaceError
-from data.files import sweep_partial, whole_file, write_json
+from xlarank.data.errors import WorkspaceError
+from xlarank.data.files import sweep_partial, whole_file, write_json
 
 
 def content(folder: Path) -> dict[str, str]:

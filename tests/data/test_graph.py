@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from data.errors import GraphFileError
-from data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
-from data.schema import MAX_RANK, NODE_COLUMN, OPCODE
 from tests.graphs import (
     LAYOUT_PROGRAM,
     Arrays,
@@ -26,6 +23,9 @@ from tests.graphs import (
     tile_arrays,
     tile_graphs,
 )
+from xlarank.data.errors import GraphFileError
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
+from xlarank.data.schema import MAX_RANK, NODE_COLUMN, OPCODE
 
 CONV, RESHAPE = 0, 1  # positions of the configurable nodes 2 and 4 in the layout graph
 

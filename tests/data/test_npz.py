@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from data import npz
-from data.errors import GraphFileError
-from data.graph import read_graph
-from data.npz import NpzReader
-from data.schema import NODE_COLUMN
 from tests.graphs import LAYOUT_KEYS, TILE_KEYS, layout_arrays, save_npz, tile_arrays
+from xlarank.data import npz
+from xlarank.data.errors import GraphFileError
+from xlarank.data.graph import read_graph
+from xlarank.data.npz import NpzReader
+from xlarank.data.schema import NODE_COLUMN
 
 CENTRAL, LOCAL, END = b"PK\x01\x02", b"PK\x03\x04", b"PK\x05\x06"
 #: A reader that believes a lie of gigabytes must be caught long before the machine suffers.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data.collection import discover
-from data.graph import LayoutGraph, read_graph
-from data.root import find_data_root
-from data.schema import OPCODE
+from xlarank.data.collection import discover
+from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.data.root import find_data_root
+from xlarank.data.schema import OPCODE
 
 #: Place in the tree: (nodes, configurable nodes, configurations, distinct ones, labelled). Distinct
 #: counts of test files were taken with numpy.unique over whole configurations.

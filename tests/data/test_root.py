@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from data import root
-from data.collection import discover
-from data.errors import DataRootError
-from data.root import ENVIRONMENT, SAMPLE, find_data_root
+from xlarank.data import root
+from xlarank.data.collection import discover
+from xlarank.data.errors import DataRootError
+from xlarank.data.root import ENVIRONMENT, SAMPLE, find_data_root
 
 SHAPES = ["", "npz", "npz_all/npz"]
 PLACES = ["named", "environment", "kaggle", "home"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data.collection import discover
-from data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
-from data.root import SAMPLE
-from data.schema import (
+from xlarank.data.collection import discover
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
+from xlarank.data.root import SAMPLE
+from xlarank.data.schema import (
     ELEMENT_BYTES,
     LAYOUT_COLUMNS,
     LAYOUT_SLOTS,

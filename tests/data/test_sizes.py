@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from data.collection import graph_files
-from data.errors import GraphFileError
-from data.root import SAMPLE
-from data.sizes import GraphSize, graph_size, survey
 from tests.pipelines.trees import layout_graph, tile_graph
+from xlarank.data.collection import graph_files
+from xlarank.data.errors import GraphFileError
+from xlarank.data.root import SAMPLE
+from xlarank.data.sizes import GraphSize, graph_size, survey
 
 Write = Callable[..., Path]
 

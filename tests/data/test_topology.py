@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data import topology
-from data.topology import has_cycle, node_levels
+from xlarank.data import topology
+from xlarank.data.topology import has_cycle, node_levels
 
 
 @st.composite

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.collection import Collection
-from data.errors import WorkspaceError
-from data.workspace import Workspace
+from xlarank.data.collection import Collection
+from xlarank.data.errors import WorkspaceError
+from xlarank.data.workspace import Workspace
 
 LAYOUT = Collection.parse("layout:xla:random")
 TILE = Collection.parse("tile:cpu")

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from data.errors import GraphFileError, WorkspaceError
-from data.graph import LayoutGraph, TileGraph, read_graph
-from data.writing import write_graph
 from tests.graphs import LAYOUT_KEYS, TILE_KEYS, layout_arrays, layout_graphs, tile_arrays, tile_graphs
+from xlarank.data.errors import GraphFileError, WorkspaceError
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.writing import write_graph
 
 
 @given(arrays=layout_graphs())

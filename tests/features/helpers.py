@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from data.graph import Graph, LayoutGraph, TileGraph, read_graph
-from features.assemble import FeatureSettings, GraphFeatures, assemble
 from tests.graphs import Arrays, Node, layout_row, program_arrays, runtimes, save_npz, tile_row
+from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
+from xlarank.features.assemble import FeatureSettings, GraphFeatures, assemble
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
 

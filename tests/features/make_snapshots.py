@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from data.graph import read_graph
-from features.assemble import assemble
 from tests.conftest import TEST_DATA
+from xlarank.data.graph import read_graph
+from xlarank.features.assemble import assemble
 
 FOLDER = Path(__file__).parent / "snapshots"
 #: Snapshot -> place of the file below ``npz``.

@@ -12,9 +12,9 @@ from math import log2, prod
 import networkx as nx
 import numpy as np
 
-from data.schema import NODE_COLUMN, OPCODES
 from tests.features.oracle_roles import contracted_size
 from tests.features.oracle_tensor import ELEMENT_TYPES, tensor_of
+from xlarank.data.schema import NODE_COLUMN, OPCODES
 
 #: The opcodes that occur in the tests, the sample and a few real files; any other one is a KeyError: add it.
 CLASS_OF = {

@@ -9,7 +9,7 @@ from math import ceil, log, prod
 
 import numpy as np
 
-from data.schema import NODE_COLUMN
+from xlarank.data.schema import NODE_COLUMN
 
 LANES, SUBLANES = 128, 8
 #: Rows of smaller tiles, for tensors of few rows.

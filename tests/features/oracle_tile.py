@@ -1,6 +1,6 @@
 """Tile columns the slow and obvious way: one configuration and one dimension at a time.
 
-Written from the meanings of the columns and the docstrings of `features.tile`; the heuristics that find the
+Written from the meanings of the columns and the docstrings of `tile.context`; the heuristics that find the
 main node and the tensor walked over follow their description there, in plain Python.
 """
 
@@ -12,12 +12,12 @@ from math import ceil, gcd, log2, prod, sqrt
 
 import numpy as np
 
-from data.schema import NODE_COLUMN
 from tests.features.oracle_configs import Columns
 from tests.features.oracle_layout import ranks, scores
 from tests.features.oracle_program import Program
 from tests.features.oracle_tensor import LANES, SUBLANES, Tensor
 from tests.features.oracle_tile_inner import inner_columns
+from xlarank.data.schema import NODE_COLUMN
 
 SLOTS = ("kernel", "output", "input")
 WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")

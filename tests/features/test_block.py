@@ -13,15 +13,15 @@ from typing import get_args
 import numpy as np
 import pytest
 
-import features.assemble
-from data.graph import Graph, Kind
-from features import block as registry
-from features.assemble import FeatureSettings, assemble
-from features.block import Block, Scope, Tier, registered
-from features.layout_block import LayoutBlock
-from features.tensors import Tiling
+import xlarank.features.assemble
 from tests.features.helpers import by_name, layout_of, tile_of
 from tests.graphs import layout_arrays, tile_arrays
+from xlarank.data.graph import Graph, Kind
+from xlarank.features import block as registry
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.features.layout.block import LayoutBlock
+from xlarank.features.program.tensors import Tiling
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
@@ -191,10 +191,10 @@ def test_graph_columns_come_first_and_transductive_ones_last(kind):
 
 def columns_in_a_fresh_process(imports: str) -> list[str]:
     code = (
-        f"{imports}\nimport json\nfrom features.assemble import FeatureSettings as S\n"
+        f"{imports}\nimport json\nfrom xlarank.features.assemble import FeatureSettings as S\n"
         "print(json.dumps([S().graph_columns(k) + S().config_columns(k) for k in ('layout', 'tile')]))"
     )
-    root = Path(features.assemble.__file__).parents[1]
+    root = Path(xlarank.features.assemble.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
@@ -206,7 +206,9 @@ def test_the_order_is_the_same_in_every_process():
 
 def test_the_order_does_not_depend_on_who_imports_a_block_first():
     """A notebook that imports one block by name would build rows that no stored model takes."""
-    imports = "import features.layout_violation, features.tile_traffic, features.graph_size"
+    imports = (
+        "import xlarank.features.layout.violation, xlarank.features.tile.traffic, xlarank.features.program.size"
+    )
     assert columns_in_a_fresh_process(imports) == columns_in_a_fresh_process("")
 
 
@@ -277,16 +279,20 @@ def test_the_hash_changes_with_a_column(blocks):
 
 
 def test_the_hash_changes_with_the_code_of_both_rooms(tmp_path, monkeypatch):
-    for place, text in {"features/assemble.py": "a = 1\n", "data/graph.py": "b = 1\n", "models/zoo.py": ""}.items():
+    for place, text in {
+        "features/assemble.py": "a = 1\n",
+        "data/graph.py": "b = 1\n",
+        "models/registry.py": "",
+    }.items():
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_bytes(text.encode())
-    monkeypatch.setattr(features.assemble, "__file__", str(tmp_path / "features" / "assemble.py"))
+    monkeypatch.setattr(xlarank.features.assemble, "__file__", str(tmp_path / "features" / "assemble.py"))
 
     def source_hash() -> str:
-        return features.assemble._source_hash.__wrapped__()
+        return xlarank.features.assemble._source_hash.__wrapped__()
 
     seen = [source_hash()]
-    (tmp_path / "models/zoo.py").write_text("models do not make numbers")
+    (tmp_path / "models/registry.py").write_text("models do not make numbers")
     (tmp_path / "features/assemble.py").write_bytes(b"a = 1\r\n")  # a checkout on Windows
     assert source_hash() == seen[0]
     for place, text in (("features/assemble.py", "a = 2\n"), ("data/graph.py", "b = 2\n"), ("data/new.py", "")):

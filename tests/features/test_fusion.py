@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from features.program import ProgramContext
 from tests.features.helpers import SAMPLE, graph_of, load, tile_file
 from tests.features.oracle_fusion import fused_away
 from tests.features.oracle_program import Program
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, Node, tile_row
+from xlarank.features.program.program import ProgramContext
 
 ROOT = {"is_root": 1.0}
 

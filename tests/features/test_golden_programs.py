@@ -7,9 +7,9 @@ from math import log2
 import numpy as np
 import pytest
 
-from features.assemble import assemble
 from tests.features.helpers import by_name, layout_file, layout_of
 from tests.graphs import Node, layout_row
+from xlarank.features.assemble import assemble
 
 NONE = layout_row()
 

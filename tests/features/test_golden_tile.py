@@ -26,9 +26,9 @@ from math import log2
 import numpy as np
 import pytest
 
-from features.assemble import assemble
 from tests.features.helpers import by_name, tile_file, tile_of
 from tests.graphs import Node, tile_row
+from xlarank.features.assemble import assemble
 
 MATMUL = (
     Node("parameter", (96, 64), columns={"parameter_number": 0}),

@@ -25,12 +25,12 @@ from math import log2
 import numpy as np
 import pytest
 
-from features.assemble import assemble
-from features.inner_loop import inner_loop
-from features.tile import TileContext
 from tests.features.helpers import by_name, tile_file, tile_of
 from tests.features.test_golden_tile import COPY, COPY_CONFIGS, MATMUL, MATMUL_CONFIGS
 from tests.graphs import Node, tile_row
+from xlarank.features.assemble import assemble
+from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.inner_loop import inner_loop
 
 CYCLES = (0.6, 6169.5 * 8 / 24576, 12.5 * 8 / 128, 4.0)
 #: 64 multiply-adds an output element, 8 of them in the cycles above.

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.errors import FeatureStoreError
-from features.assemble import assemble
-from features.instance_store import instances_current, read_instances, write_instances
-from features.instance_table import instance_table
-from features.instances import ARRAYS, Instances
-from features.layout import LayoutContext
-from features.store import Recipe, Source, rows_from_graph
 from tests.features.helpers import SAMPLE, layout_of, load
 from tests.graphs import layout_arrays
+from xlarank.data.errors import FeatureStoreError
+from xlarank.features.assemble import assemble
+from xlarank.features.instances.instances import ARRAYS, Instances
+from xlarank.features.instances.store import instances_current, read_instances, write_instances
+from xlarank.features.instances.table import instance_table
+from xlarank.features.layout.context import LayoutContext
+from xlarank.features.store import Recipe, Source, rows_from_graph
 
 RECIPE, SOURCE = Recipe("abc", "full", True, 0, 0), Source(1, 2)
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from data.schema import OPCODE
-from features.instance_table import CANDIDATE_COLUMNS, COLUMNS, instance_table
-from features.instances import Instances
-from features.layout import LayoutContext
-from features.opcode_groups import OPCODE_GROUPS, opcode_group
 from tests.features.helpers import SAMPLE, layout_of, load, shared_shape_graphs
 from tests.features.oracle_configs import SLOTS, Configuration, Configured
 from tests.features.oracle_copies import Copies, Pair, unlike
 from tests.features.oracle_fusion import fused_away
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_row
+from xlarank.data.schema import OPCODE
+from xlarank.features.instances.instances import Instances
+from xlarank.features.instances.table import CANDIDATE_COLUMNS, COLUMNS, instance_table
+from xlarank.features.layout.context import LayoutContext
+from xlarank.features.program.opcode_groups import OPCODE_GROUPS, opcode_group
 
 NODE = (
     "node__opcode__group",
@@ -151,7 +151,7 @@ def test_sums_are_the_counts_times_the_scores(instances: Instances) -> None:
 def test_pieces_change_nothing(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, scores = instances.counts().toarray(), np.arange(len(instances), dtype=float)
     sums = instances.sums(scores)
-    monkeypatch.setattr("features.instances._PIECE", 1)
+    monkeypatch.setattr("xlarank.features.instances.instances._PIECE", 1)
     assert np.array_equal(instances.counts().toarray(), whole)
     assert np.array_equal(instances.sums(scores), sums)
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from features.assemble import GraphFeatures, assemble
-from features.layout import LayoutContext
 from tests.features.helpers import SAMPLE, by_name, layout_of, load, shared_shape_graphs
 from tests.features.oracle_copies import Copies
 from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_roles import dot_split, reshape_roles
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_graphs
+from xlarank.features.assemble import GraphFeatures, assemble
+from xlarank.features.layout.context import LayoutContext
 
 #: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
 FILES = ("default/train/dlrm__a", "random/train/gan__c", "random/valid/mlp__a", "default/train/densenet__b")

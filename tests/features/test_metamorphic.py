@@ -10,9 +10,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from data.schema import OPCODE
-from features.assemble import FeatureSettings, GraphFeatures, assemble
-from features.layout import LayoutContext
 from tests.features.helpers import (
     SAMPLE,
     by_name,
@@ -39,6 +36,9 @@ from tests.graphs import (
     tile_graphs,
     tile_row,
 )
+from xlarank.data.schema import OPCODE
+from xlarank.features.assemble import FeatureSettings, GraphFeatures, assemble
+from xlarank.features.layout.context import LayoutContext
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")
 TILE_FILES = ("train/matmul_bias_relu__b", "train/conv3x3_bias_relu__a", "train/maxpool__a", "valid/expsum__a")

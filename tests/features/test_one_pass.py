@@ -7,16 +7,17 @@ from fnmatch import fnmatch
 import numpy as np
 import pytest
 
-from data.graph import LayoutGraph
-from data.schema import OPCODE
-from features import layout_block, sums
-from features.assemble import FeatureSettings, assemble
-from features.block import registered
-from features.layout import LayoutContext
-from features.layout_block import LayoutBlock
 from tests.features.helpers import SAMPLE, by_name, layout_file, layout_of, load
 from tests.features.programs import fitting_graph
 from tests.graphs import Node, layout_arrays, layout_row
+from xlarank.data.graph import LayoutGraph
+from xlarank.data.schema import OPCODE
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.block import registered
+from xlarank.features.layout import aggregation as sums
+from xlarank.features.layout import block as layout_block
+from xlarank.features.layout.block import LayoutBlock
+from xlarank.features.layout.context import LayoutContext
 
 SEEDS = range(200, 225)
 NAMES = FeatureSettings().config_columns("layout")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data.schema import OPCODE, OPCODES
-from features.opcode_classes import OPCODE_CLASSES, opcode_class
 from tests.features.oracle_program import CLASS_OF, CLASSES
+from xlarank.data.schema import OPCODE, OPCODES
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
 
 
 def class_of(opcode: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from features.layout import LayoutContext
-from features.pairs import FARTHEST, HOPS, Pairs, connected_pairs, operand_starts, sibling_pairs
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
+from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.pairs import FARTHEST, HOPS, Pairs, connected_pairs, operand_starts, sibling_pairs
 
 SLOT = ("output", "input", "kernel")
 SAME = (0, 1, 2, 3, 4, 5)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data.collection import discover
-from features.assemble import assemble
-from features.layout import LayoutContext
 from tests.features.helpers import by_name, layout_of, load, tile_of
 from tests.features.make_snapshots import FOLDER, PLACES, Snapshot, moved, read, take
 from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays
+from xlarank.data.collection import discover
+from xlarank.features.assemble import assemble
+from xlarank.features.layout.context import LayoutContext
 
 #: Configurations that the slow reference works through: layout files, tile files.
 FEW_LAYOUTS, FEW_TILES = 4, 25

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from features.program import ProgramContext
-from features.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES, dot_split, slot_roles
-from features.slots import slot_tensors
 from tests.features import oracle_roles
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
+from xlarank.features.program.program import ProgramContext
+from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES, dot_split, slot_roles
+from xlarank.features.program.slots import slot_tensors
 
 #: As roles are written below: a letter for each dimension.
 LETTERS = {"dot": "brc", "reshape": "ksm", "bitcast": "ksm", "convolution": "bfs"}

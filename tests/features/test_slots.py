@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from features.layout import LayoutContext
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
+from xlarank.features.layout.context import LayoutContext
 
 STEM = "convolution_dim_numbers"
 

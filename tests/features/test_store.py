@@ -14,12 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data.collection import Collection
-from data.errors import FeatureStoreError, WorkspaceError
-from data.workspace import Workspace
-from features.assemble import FeatureSettings, assemble
-from features.block import Tier
-from features.store import (
+from tests.features.helpers import graph_of, kernel_graphs, layout_of, shared_shape_graphs, tile_of
+from tests.graphs import layout_arrays, tile_arrays
+from xlarank.data.collection import Collection
+from xlarank.data.errors import FeatureStoreError, WorkspaceError
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.block import Tier
+from xlarank.features.store import (
     MANIFEST,
     GraphRows,
     Manifest,
@@ -34,8 +36,6 @@ from features.store import (
     write_manifest,
     write_rows,
 )
-from tests.features.helpers import graph_of, kernel_graphs, layout_of, shared_shape_graphs, tile_of
-from tests.graphs import layout_arrays, tile_arrays
 
 RECIPE = Recipe(code_hash="0123456789abcdef", tier="full", candidates=True, max_configs=0, seed=0)
 SOURCE = Source(size=2**40 + 1, mtime_ns=1_700_000_000_123_456_789)

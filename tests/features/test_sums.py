@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from features import sums
-from features.layout import LayoutContext
-from features.sums import Asked, Sums
 from tests.features.helpers import layout_of
 from tests.features.programs import fitting_graph
+from xlarank.features.layout import aggregation as sums
+from xlarank.features.layout.aggregation import Asked, Sums
+from xlarank.features.layout.context import LayoutContext
 
 SEEDS = [seed for seed in range(300, 330) if len(fitting_graph(seed)["node_config_ids"]) > 0]
 

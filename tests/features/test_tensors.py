@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.schema import MAX_RANK
-from features.tensors import (
+from xlarank.data.schema import MAX_RANK
+from xlarank.features.program.tensors import (
     TPU,
     Tiling,
     complete_layout,

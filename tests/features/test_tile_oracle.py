@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from features.assemble import assemble
-from features.tile import TileContext
 from tests.features.helpers import SAMPLE, by_name, kernel_graphs, load, tile_file, tile_of
 from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, Node, tile_arrays, tile_graphs, tile_row
+from xlarank.features.assemble import assemble
+from xlarank.features.tile.context import TileContext
 
 FILES = (
     *("train/matmul__a", "train/matmul_bias_relu__b", "train/bmm__c", "train/conv3x3__a", "train/maxpool__a"),

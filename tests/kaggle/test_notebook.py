@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import run
-from pipelines.package_kaggle import package_kaggle
 from tests.pipelines.trees import LAYOUT, TILE, write_tree
+from xlarank.pipelines.package_kaggle import package_kaggle
 
 ROOT = Path(run.__file__).parent
 SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix in (".py", ".ipynb"))

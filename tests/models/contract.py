@@ -11,13 +11,13 @@ import numpy as np
 import optuna
 import pytest
 
-from data.errors import ModelError
-from data.graph import Kind
-from models.contract import Params, Ranker
-from models.metrics import kendall_tau
-from models.ranking_data import RankingData
-from models.zoo import ranker_class
 from tests.models.rows import COLUMNS, easy_data, easy_graph
+from xlarank.data.errors import ModelError
+from xlarank.data.graph import Kind
+from xlarank.models.base import Params, Ranker
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import ranker_class
+from xlarank.models.validation.metrics import kendall_tau
 
 ROUNDS = 20
 
@@ -34,7 +34,7 @@ def saved(ranker: Ranker, folder: Path) -> dict[str, bytes]:
 
 
 class RankerContract:
-    """Promises of `models.contract.Ranker`."""
+    """Promises of `xlarank.models.base.Ranker`."""
 
     @pytest.fixture
     def model(self) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from features.store import GraphRows
-from models.ranking_data import RankingData
+from xlarank.features.store import GraphRows
+from xlarank.models.ranking_data import RankingData
 
 COLUMNS = ["size", "waste", "clash", "noise"]
 

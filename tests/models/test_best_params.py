@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import ModelError
-from data.graph import Kind
-from models.best_params import BestParams, load_best, params_for
-from models.ensemble import Ensemble
-from models.lambdarank import LambdaRank
-from models.zoo import RANKERS
+from xlarank.data.errors import ModelError
+from xlarank.data.graph import Kind
+from xlarank.models.rankers.ensemble import Ensemble
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.registry import RANKERS
+from xlarank.models.validation.best_params import BestParams, load_best, params_for
 
 BEST = BestParams(
     model="lambdarank",

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.errors import ModelError, WorkspaceError
-from features.store import Manifest, Recipe
-from models import bundle
-from models.bundle import CARD, ModelCard, load_model, save_model
-from models.contract import Ranker
-from models.lambdarank import LambdaRank
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data
+from xlarank.data.errors import ModelError, WorkspaceError
+from xlarank.features.store import Manifest, Recipe
+from xlarank.models import trained as bundle
+from xlarank.models.base import Ranker
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.trained import CARD, ModelCard, load_model, save_model
 
 DATA = easy_data(graphs=4, configs=20)
 RECIPE = Recipe(code_hash="a" * 16, tier="full", candidates=True, max_configs=0, seed=0)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from features.assemble import FeatureSettings
-from features.block import Scope, Tier, registered
-from models.columns import CHOICES, chosen_columns
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.block import Scope, Tier, registered
+from xlarank.models.rankers.columns import CHOICES, chosen_columns
 
 
 def names(choice: str, kind: str) -> list[str]:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.errors import ModelError
-from models import ensemble
-from models.ensemble import MEMBERS, Ensemble
-from models.ensemble_weights import blend
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph
+from xlarank.data.errors import ModelError
+from xlarank.models.rankers import ensemble
+from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
+from xlarank.models.rankers.ensemble_weights import blend
 
 _NONE = {f"weight_{name}": 0.0 for name in MEMBERS}
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.ensemble_weights import STEPS, blend, ensemble_weights
-from models.metrics import kendall_tau
-from models.ranking_data import RankingData
 from tests.models.rows import easy_data
+from xlarank.models.rankers.ensemble_weights import STEPS, blend, ensemble_weights
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.metrics import kendall_tau
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.folds import family_folds, graph_folds
+from xlarank.models.validation.folds import family_folds, graph_folds
 
 _FAMILIES = st.lists(st.sampled_from("abcdefgh"), max_size=40)
 _MOST = st.integers(2, 10)

@@ -9,12 +9,12 @@ import numpy as np
 import optuna
 import pytest
 
-from data.errors import ModelError
-from models.head_start import ESTIMATE, HeadStart, suggest_head_start
-from models.metrics import kendall_tau
-from models.ranking_data import RankingData
-from models.zoo import ranker_class
 from tests.models.rows import graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.models.rankers.init_score import ESTIMATE, HeadStart, suggest_head_start
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import ranker_class
+from xlarank.models.validation.metrics import kendall_tau
 
 COLUMNS = ["size", ESTIMATE, "wrong"]
 MODELS = ("lambdarank", "ranknet", "rankreg", "xgb-pairwise")

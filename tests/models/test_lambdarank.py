@@ -10,12 +10,12 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 
-from data.errors import ModelError
-from features.block import Scope, registered
-from models.lambdarank import LambdaRank
-from models.ranking_data import RankingData
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.features.block import Scope, registered
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.ranking_data import RankingData
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_larger_graphs_are_dealt_into_query_groups(
     asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     """100 and 30 rows: parts of at most the limit, labels still those of the whole graph."""
-    monkeypatch.setattr("models.lambdarank.MAX_GROUP", limit)
+    monkeypatch.setattr("xlarank.models.rankers.lambdarank.MAX_GROUP", limit)
     graphs = [easy_graph("big__a", 100, 0), easy_graph("small__a", 30, 1)]
     data = RankingData.from_graphs(graphs)
     fitted("lambdarank", data, max_group=limit)

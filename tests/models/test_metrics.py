@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.metrics import (
+from xlarank.models.validation.metrics import (
     METRICS,
     judge,
     kendall_tau,
@@ -73,7 +73,7 @@ def test_kendall_tau_equals_the_count_of_pairs(ranking: tuple[np.ndarray, np.nda
 @given(ranking=rankings(smallest=3))
 def test_few_and_many_configurations_are_counted_alike(few: int, ranking: tuple[np.ndarray, np.ndarray]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("models.metrics._FEW", few)
+        patch.setattr("xlarank.models.validation.metrics._FEW", few)
         assert kendall_tau(*ranking) == pytest.approx(tau_by_pairs(*ranking), abs=1e-12)
         assert ordered_pair_accuracy(*ranking) == pytest.approx(accuracy_by_pairs(*ranking), abs=1e-12)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from models.lambdarank import LambdaRank
-from models.out_of_fold import out_of_fold_scores
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 
 def test_each_family_is_scored_by_the_others() -> None:

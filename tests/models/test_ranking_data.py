@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data.errors import ModelError
-from features.store import GraphRows
-from models.ranking_data import RankingData
 from tests.models.rows import COLUMNS, easy_graph, graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.features.store import GraphRows
+from xlarank.models.ranking_data import RankingData
 
 
 def unlabelled(name: str) -> GraphRows:

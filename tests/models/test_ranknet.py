@@ -7,13 +7,13 @@ import copy
 import numpy as np
 import pytest
 
-from data.errors import ModelError
-from models.graph_weights import row_weights
-from models.metrics import kendall_tau
-from models.ranking_data import RankingData
-from models.ranknet_loss import RankNetLoss
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.models.objectives.graph_weights import row_weights
+from xlarank.models.objectives.ranknet_loss import RankNetLoss
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.metrics import kendall_tau
 
 
 def test_the_first_tree_is_a_newton_step_on_the_loss() -> None:

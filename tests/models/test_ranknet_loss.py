@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.graph_weights import row_weights
-from models.ranknet_loss import HESSIAN_FLOOR, RankNetLoss
+from xlarank.models.objectives.graph_weights import row_weights
+from xlarank.models.objectives.ranknet_loss import HESSIAN_FLOOR, RankNetLoss
 
 
 def loss_of(

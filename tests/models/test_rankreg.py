@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data.errors import ModelError
-from models.labels import normal_score
-from models.ranking_data import RankingData
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.models.objectives.labels import normal_score
+from xlarank.models.ranking_data import RankingData
 
 #: Trees that reproduce what they learn, at once.
 _EXACT = {

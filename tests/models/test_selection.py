@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from data.errors import ModelError
-from models.selection import SPREAD, gain, merit
+from xlarank.data.errors import ModelError
+from xlarank.models.validation.selection import SPREAD, gain, merit
 
 
 def test_robust_is_the_mean_less_a_quarter_of_the_spread() -> None:

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.errors import ModelError
-from models import stacked
-from models.labels import mean_rank
-from models.ranking_data import RankingData
-from models.ranknet import RankNet
-from models.stacked import COLUMN, Stacked
-from models.sum_pooled import SumPooled
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data
 from tests.models.test_sum_pooled import pooled_data, pooled_graph
+from xlarank.data.errors import ModelError
+from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.rankers import stacked
+from xlarank.models.rankers.ranknet import RankNet
+from xlarank.models.rankers.stacked import COLUMN, Stacked
+from xlarank.models.rankers.sum_pooled import SumPooled
+from xlarank.models.ranking_data import RankingData
 
 POOLED = {"pooled": {"min_data_in_leaf": 2, "learning_rate": 0.3, "leaf_l2": 0.001}}
 

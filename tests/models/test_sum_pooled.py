@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.errors import ModelError
-from features.instances import Instances, LazyInstances
-from features.store import GraphRows
-from models.metrics import kendall_tau
-from models.out_of_fold import out_of_fold_scores
-from models.pair_matrix import PairTerms, newton_step
-from models.ranking_data import RankingData
-from models.sum_pooled import SumPooled
 from tests.models.contract import fitted, saved
 from tests.models.rows import graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.store import GraphRows
+from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
+from xlarank.models.rankers.sum_pooled import SumPooled
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.metrics import kendall_tau
+from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 NODES, ROWS = 6, 3
 NAMES = ["size", "penalty", "noise"]

@@ -13,16 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from data.graph import Kind
-from features.instances import LazyInstances
-from features.store import GraphRows
-from models.contract import Params, Ranker
-from models.folds import family_folds
-from models.metrics import judge
-from models.ranking_data import RankingData
-from models.validation import Curves, join_curves, validate_fold, validate_folds
-from models.zoo import RANKERS
 from tests.models.rows import easy_graph, graph_rows
+from xlarank.data.graph import Kind
+from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.store import GraphRows
+from xlarank.models.base import Params, Ranker
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import RANKERS
+from xlarank.models.validation.curves import Curves, join_curves, validate_fold, validate_folds
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.metrics import judge
 
 
 class Spy(Ranker):
@@ -163,7 +163,7 @@ def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
         begun.append(held)
         return Curves([1], {})
 
-    monkeypatch.setattr("models.validation.validate_fold", quick)
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", quick)
     data, folds = RankingData.from_graphs(graphs), [[0], [1], [3], [5]]
     found = validate_folds("layout", graphs, data, folds, "spy", {}, rounds=1, seed=0, threads=threads)
     next(found)
@@ -176,7 +176,7 @@ def test_an_error_in_a_fold_reaches_the_caller(graphs: list[GraphRows], monkeypa
     def failing(*rest: Any, **named: Any) -> Curves:
         raise MemoryError("no room")
 
-    monkeypatch.setattr("models.validation.validate_fold", failing)
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", failing)
     data = RankingData.from_graphs(graphs)
     with pytest.raises(MemoryError, match="no room"):
         list(validate_folds("layout", graphs, data, [[0], [1]], "spy", {}, rounds=1, seed=0))

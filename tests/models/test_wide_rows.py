@@ -8,10 +8,10 @@ import lightgbm as lgb
 import numpy as np
 import pytest
 
-from models.ranking_data import RankingData
-from models.wide_rows import WideRows
 from tests.models.contract import fitted, saved
 from tests.models.rows import easy_data, easy_graph
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.wide_rows import WideRows
 
 PART = WideRows(np.array([7, 8], np.float32), np.arange(12, dtype=np.float32).reshape(4, 3))
 WHOLE = np.array([[7, 8, 0, 1, 2], [7, 8, 3, 4, 5], [7, 8, 6, 7, 8], [7, 8, 9, 10, 11]])
@@ -58,8 +58,10 @@ def test_batches_teach_what_one_matrix_teaches(
     whole = saved(fitted(model, data, **params), tmp_path / "whole")
     calls: list[int] = []
     matrix = WideRows.matrix
-    monkeypatch.setattr("models.wide_rows.BATCHED", 0)
-    monkeypatch.setattr("models.ranking_data.RankingData.matrix", None)  # nothing may ask for all rows at once
+    monkeypatch.setattr("xlarank.models.wide_rows.BATCHED", 0)
+    monkeypatch.setattr(
+        "xlarank.models.ranking_data.RankingData.matrix", None
+    )  # nothing may ask for all rows at once
     monkeypatch.setattr(WideRows, "matrix", lambda *args, **more: calls.append(1) or matrix(*args, **more))
     assert saved(fitted(model, data, **params), tmp_path / "batches") == whole
     assert len(calls) >= data.groups
@@ -74,7 +76,7 @@ def test_a_batch_is_no_longer_than_lightgbm_asks_for(monkeypatch: pytest.MonkeyP
         largest[0] = max(largest[0], len(found))
         return found
 
-    monkeypatch.setattr("models.wide_rows.BATCHED", 0)
+    monkeypatch.setattr("xlarank.models.wide_rows.BATCHED", 0)
     monkeypatch.setattr(WideRows, "matrix", watched)
     fitted("lambdarank", data, rounds=1)
     assert largest[0] == lgb.Sequence.batch_size == 4096

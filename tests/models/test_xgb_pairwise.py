@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import xgboost as xgb
 
-from data.errors import ModelError
-from models.ranking_data import RankingData
-from models.xgb_pairwise import XGBPairwise
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.models.rankers.xgb_pairwise import XGBPairwise
+from xlarank.models.ranking_data import RankingData
 
 
 def test_what_xgboost_is_asked_to_learn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
 
 
 def test_other_rankers_do_not_pay_for_the_import() -> None:
-    code = "import sys, models.zoo; print('xgboost' in sys.modules)"
+    code = "import sys, xlarank.models.registry; print('xgboost' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from data.errors import ModelError
-from models.ensemble import MEMBERS
-from models.zoo import DEFAULT, RANKERS, ranker_class
 from tests.models.contract import RankerContract, fitted
 from tests.models.rows import COLUMNS, easy_data
+from xlarank.data.errors import ModelError
+from xlarank.models.rankers.ensemble import MEMBERS
+from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 
 
 class TestEveryRanker(RankerContract):

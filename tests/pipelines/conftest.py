@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from data.workspace import Workspace
-from pipelines.train import train
 from tests.pipelines.trees import build, write_tree
+from xlarank.data.workspace import Workspace
+from xlarank.pipelines.train import train
 
 
 @pytest.fixture(scope="session")

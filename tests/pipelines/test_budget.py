@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.collection import Collection
-from data.errors import XlarankError
-from data.sizes import CollectionSize, GraphSize
-from pipelines.budget import MIN_TRIALS, Budget, Plan, plan_budget, share_tuning
+from xlarank.data.collection import Collection
+from xlarank.data.errors import XlarankError
+from xlarank.data.sizes import CollectionSize, GraphSize
+from xlarank.pipelines.budgeting.plan import MIN_TRIALS, Budget, Plan, plan_budget, share_tuning
 
 #: Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
 #: dataset's; the last two are set high.

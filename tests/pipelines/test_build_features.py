@@ -13,14 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.collection import Collection
-from data.errors import CollectionError, DataRootError, ModelError, WorkspaceError, XlarankError
-from data.workspace import Workspace
-from features.assemble import FeatureSettings
-from features.block import Tier
-from features.store import Manifest, load_split, read_manifest
-from pipelines import build_features as module
-from pipelines.build_features import BuildReport
 from tests.graphs import save_npz
 from tests.pipelines.trees import (
     FAST,
@@ -38,6 +30,14 @@ from tests.pipelines.trees import (
     tile_graph,
     write_tree,
 )
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, DataRootError, ModelError, WorkspaceError, XlarankError
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.block import Tier
+from xlarank.features.store import Manifest, load_split, read_manifest
+from xlarank.pipelines import build_features as module
+from xlarank.pipelines.build_features import BuildReport
 
 ROOT = Path(__file__).parents[2]
 FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
@@ -178,7 +178,7 @@ def test_a_damaged_row_file_is_built_again(tree: Path, tmp_path: Path, harm: str
 def test_other_feature_code_means_build_again(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tree, tmp_path / "work")
     old = manifest(tmp_path / "work").recipe.code_hash
-    monkeypatch.setattr("features.assemble._source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.assemble._source_hash", lambda: "other code")
     assert totals(build(tree, tmp_path / "work")) == (FILES, 0, 0)
     assert manifest(tmp_path / "work").recipe.code_hash != old
     assert totals(build(tree, tmp_path / "work")) == (0, FILES, 0)
@@ -200,7 +200,7 @@ def test_other_settings_mean_build_again(tree: Path, tmp_path: Path, settings: F
 
 def test_the_source_hash_covers_features_and_data() -> None:
     """A stand-in for editing a file: the hash is made of the source of both rooms."""
-    from features.assemble import _source_hash
+    from xlarank.features.assemble import _source_hash
 
     assert len(_source_hash()) == 64
     assert FeatureSettings().code_hash("layout") != FeatureSettings().code_hash("tile")
@@ -593,7 +593,7 @@ def test_a_file_in_place_of_the_features(tree: Path, tmp_path: Path) -> None:
 
 def test_a_read_only_workspace(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests may run as root, who may write anywhere: the answer of the system is made up."""
-    monkeypatch.setattr("data.workspace.os.access", lambda path, mode: False)
+    monkeypatch.setattr("xlarank.data.workspace.os.access", lambda path, mode: False)
     with pytest.raises(WorkspaceError, match="permission denied"):
         build(tree, tmp_path / "work")
     assert list((tmp_path / "work").iterdir()) == []

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import SubmissionError
-from data.submission import write_submission
-from pipelines.check_submission import check_submission
 from tests.pipelines.trees import LAYOUT, TILE, data_root, write_tree
+from xlarank.data.errors import SubmissionError
+from xlarank.data.submission import write_submission
+from xlarank.pipelines.check_submission import check_submission
 
 LAYOUT_ID, TILE_ID = f"{LAYOUT}:net__a", f"{TILE}:dot__a"
 GOOD = {LAYOUT_ID: list(range(24)), TILE_ID: [4, 3, 2, 1, 0]}

@@ -11,18 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.collection import Collection
-from data.errors import CollectionError, ModelError, XlarankError
-from data.workspace import Workspace
-from features.assemble import FeatureSettings
-from features.block import Tier
-from models.bundle import load_model
-from models.lambdarank import LambdaRank
-from models.metrics import METRICS, judge, summarise
-from models.validation import validate_fold
-from pipelines.evaluate import Evaluation, evaluate
-from pipelines.train import train
-from pipelines.training_sets import training_set
 from tests.graphs import save_npz
 from tests.pipelines.trees import (
     LAYOUT,
@@ -36,6 +24,18 @@ from tests.pipelines.trees import (
     tile_graph,
     write_tree,
 )
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.block import Tier
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.trained import load_model
+from xlarank.models.validation.curves import validate_fold
+from xlarank.models.validation.metrics import METRICS, judge, summarise
+from xlarank.pipelines.evaluate import Evaluation, evaluate
+from xlarank.pipelines.support.training_sets import training_set
+from xlarank.pipelines.train import train
 
 
 def run(workspace: Path, **options: Any) -> Evaluation:
@@ -384,7 +384,7 @@ def test_a_model_trained_on_other_columns_is_refused_with_the_difference(tree: P
 def test_a_model_trained_by_other_code_is_refused(
     tree: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("features.assemble._source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.assemble._source_hash", lambda: "other code")
     build(tree, trained, collections=[TILE])
     with pytest.raises(ModelError, match=r"made by feature code .*train again"):
         run(trained, collections=[TILE])

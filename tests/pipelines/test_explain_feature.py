@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from data.errors import XlarankError
-from features.block import registered
-from pipelines.explain_feature import explain_feature
+from xlarank.data.errors import XlarankError
+from xlarank.features.block import registered
+from xlarank.pipelines.explain_feature import explain_feature
 
 
 def test_one_column():

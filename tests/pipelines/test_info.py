@@ -8,10 +8,10 @@ from threading import Thread
 
 import pytest
 
-from data.errors import CollectionError, DataRootError
-from pipelines.info import SplitInfo, info
 from tests.graphs import LAYOUT_PROGRAM, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, data_root, graph_path, layout_graph, tile_graph
+from xlarank.data.errors import CollectionError, DataRootError
+from xlarank.pipelines.info import SplitInfo, info
 
 
 def found(root: Path, **options: object) -> dict[tuple[str, str], SplitInfo]:

@@ -7,19 +7,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.collection import Collection
-from data.errors import FeatureStoreError
-from data.graph import LayoutGraph, read_graph
-from data.workspace import Workspace
-from features.instance_table import instance_table
-from features.layout import LayoutContext
-from models.bundle import load_model
-from models.metrics import kendall_tau
-from pipelines.evaluate import evaluate
-from pipelines.rank import rank
-from pipelines.submit import submit
-from pipelines.train import train
 from tests.pipelines.trees import LAYOUT, TILE, TREE, build, graph_path, stored, write_tree
+from xlarank.data.collection import Collection
+from xlarank.data.errors import FeatureStoreError
+from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.data.workspace import Workspace
+from xlarank.features.instances.table import instance_table
+from xlarank.features.layout.context import LayoutContext
+from xlarank.models.trained import load_model
+from xlarank.models.validation.metrics import kendall_tau
+from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.rank import rank
+from xlarank.pipelines.submit import submit
+from xlarank.pipelines.train import train
 
 
 @pytest.fixture(scope="module")

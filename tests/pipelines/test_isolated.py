@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from data.errors import CollectionError, XlarankError
-from pipelines.isolated import isolated
-from pipelines.progress import Progress
 from tests.pipelines.trees import Listener
+from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.pipelines.budgeting.isolated import isolated
+from xlarank.pipelines.support.progress import Progress
 
 
 def double(value: int, *, progress: Progress, fail: str = "") -> int:

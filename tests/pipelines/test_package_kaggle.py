@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from data.errors import ModelError, WorkspaceError, XlarankError
-from pipelines import package_kaggle as module
-from pipelines.package_kaggle import METADATA, ROOT, missing_requirements, package_kaggle
 from tests.pipelines.trees import LAYOUT, TILE
+from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
+from xlarank.pipelines import package_kaggle as module
+from xlarank.pipelines.package_kaggle import METADATA, ROOT, missing_requirements, package_kaggle
 
 
 def names_of(folder: Path) -> set[str]:
@@ -36,7 +36,7 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
 
 def test_the_code_of_a_package_runs_by_itself(tmp_path: Path) -> None:
     made = package_kaggle(tmp_path / "package")
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import pipelines.run_all as m; print(m.__file__)"
+    code = "import sys; sys.path.insert(0, sys.argv[1]); import xlarank.pipelines.run_all as m; print(m.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(made.out)], cwd=tmp_path, capture_output=True, text=True, check=True
     )

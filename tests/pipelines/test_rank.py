@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data.collection import Collection
-from data.errors import CollectionError, GraphFileError, ModelError
-from data.workspace import Workspace
-from models.bundle import load_model
-from models.metrics import judge
-from pipelines.rank import Ranking, rank
-from pipelines.training_sets import trained_collections
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, GraphFileError, ModelError
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import load_model
+from xlarank.models.validation.metrics import judge
+from xlarank.pipelines.rank import Ranking, rank
+from xlarank.pipelines.support.training_sets import trained_collections
 
 OTHER = "layout:cpu:default"
 
@@ -188,7 +188,7 @@ def test_models_are_found_by_their_cards(trained: Path) -> None:
 def test_a_model_of_other_code_is_refused(
     shared_trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("features.assemble._source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.assemble._source_hash", lambda: "other code")
     with pytest.raises(ModelError, match=r"made by feature code .*train again"):
         run(shared_trained, save_npz(tmp_path / "x.npz", layout_graph(5)))
 

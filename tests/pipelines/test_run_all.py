@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 
 import run as command_line
-from data.collection import Collection
-from data.errors import CollectionError
-from data.submission import read_submission
-from data.workspace import Workspace
-from models.bundle import load_model
-from pipelines.budget import Budget, Plan
-from pipelines.check_submission import check_submission
-from pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
 from tests.pipelines.trees import LAYOUT, TILE, TREE, data_root, graph_path, write_tree
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError
+from xlarank.data.submission import read_submission
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import load_model
+from xlarank.pipelines.budgeting.plan import Budget, Plan
+from xlarank.pipelines.check_submission import check_submission
+from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
 
 RUN = Path(command_line.__file__)
 #: One of the kinds is enough where it does not matter which; it has the faster rows.

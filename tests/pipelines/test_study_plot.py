@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.study_plot import StudyPicture, _ticks
+from xlarank.pipelines.study.plot import StudyPicture, _ticks
 
 SPACE = "{http://www.w3.org/2000/svg}"
 PICTURE = StudyPicture(

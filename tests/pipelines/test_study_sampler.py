@@ -6,7 +6,7 @@ from typing import Any
 
 import optuna
 
-from pipelines.study_sampler import TrialSampler
+from xlarank.pipelines.study.sampler import TrialSampler
 
 
 def objective(trial: optuna.Trial) -> float:

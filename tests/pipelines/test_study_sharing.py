@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.study_sharing import at_work, myself, one_at_a_time
+from xlarank.pipelines.study.sharing import at_work, myself, one_at_a_time
 
 
 def test_another_process_is_at_work_until_it_ends() -> None:

@@ -10,7 +10,7 @@ import optuna
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from pipelines.study_storage import open_study
+from xlarank.pipelines.study.storage import open_study
 
 CREATE = optuna.create_study
 
@@ -49,7 +49,7 @@ def test_tries_again_until_it_works(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         return CREATE(**asked)
 
     monkeypatch.setattr(optuna, "create_study", create)
-    monkeypatch.setattr("pipelines.study_storage._PAUSE", 0.0)
+    monkeypatch.setattr("xlarank.pipelines.study.storage._PAUSE", 0.0)
     study = open_study("mine", f"sqlite:///{tmp_path}/study.db")
     assert (errors, study.study_name, study.direction) == ([], "mine", optuna.study.StudyDirection.MAXIMIZE)
 
@@ -63,7 +63,7 @@ def test_gives_up(monkeypatch: pytest.MonkeyPatch, error: Exception, tries: int)
         raise error
 
     monkeypatch.setattr(optuna, "create_study", create)
-    monkeypatch.setattr("pipelines.study_storage._PAUSE", 0.0)
+    monkeypatch.setattr("xlarank.pipelines.study.storage._PAUSE", 0.0)
     with pytest.raises(type(error)) as caught:
         open_study("mine", "sqlite://")
     assert caught.value is error

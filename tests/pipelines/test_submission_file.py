@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.collection import Collection
-from data.errors import SubmissionError
-from data.submission import (
+from xlarank.data.collection import Collection
+from xlarank.data.errors import SubmissionError
+from xlarank.data.submission import (
     check_submission,
     complete_submission,
     read_submission,

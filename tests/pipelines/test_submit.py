@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.collection import Collection
-from data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError, XlarankError
-from data.submission import check_submission
-from data.workspace import Workspace
-from features.assemble import FeatureSettings
-from features.block import Tier
-from models.bundle import load_model
-from pipelines.submit import Submission, submit
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, tile_graph
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError, XlarankError
+from xlarank.data.submission import check_submission
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.block import Tier
+from xlarank.models.trained import load_model
+from xlarank.pipelines.submit import Submission, submit
 
 OLD = "what was there before\n"
 
@@ -195,7 +195,7 @@ def test_a_file_that_fails_its_check_does_not_replace_the_old_one(
         assert path != out, "it is checked before it is in place"
         raise SubmissionError("made up")
 
-    monkeypatch.setattr("data.submission.check_submission", refuse)
+    monkeypatch.setattr("xlarank.data.submission.check_submission", refuse)
     with pytest.raises(SubmissionError, match="made up"):
         run(shared_trained, out)
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
@@ -209,7 +209,7 @@ def test_a_full_disk_does_not_leave_half_a_file(
         path.write_text("ID,Top")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("data.submission.write_submission", fill)
+    monkeypatch.setattr("xlarank.data.submission.write_submission", fill)
     with pytest.raises(WorkspaceError, match=r"out\.csv \(No space left on device\)"):
         run(shared_trained, tmp_path / "out.csv")
     assert list(tmp_path.iterdir()) == []

@@ -10,21 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data.collection import Collection
-from data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
-from data.workspace import Workspace
-from features.assemble import FeatureSettings
-from features.block import Tier
-from features.store import load_split
-from models.best_params import BestParams
-from models.bundle import TrainedModel, load_model
-from models.lambdarank import LambdaRank
-from models.metrics import METRICS, kendall_tau, summarise
-from models.ranking_data import RankingData
-from models.validation import Curves
-from models.zoo import DEFAULT, RANKERS
-from pipelines.train import TrainResult, train
-from pipelines.training_sets import training_set
 from tests.graphs import save_npz
 from tests.pipelines.trees import (
     LAYOUT,
@@ -39,6 +24,21 @@ from tests.pipelines.trees import (
     tile_graph,
     write_tree,
 )
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.block import Tier
+from xlarank.features.store import load_split
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import DEFAULT, RANKERS
+from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.validation.best_params import BestParams
+from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.metrics import METRICS, kendall_tau, summarise
+from xlarank.pipelines.support.training_sets import training_set
+from xlarank.pipelines.train import TrainResult, train
 
 
 def run(workspace: Path, **options: Any) -> list[TrainResult]:
@@ -170,7 +170,7 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
         stages = [dict.fromkeys(METRICS, value) for value in (0.0, 0.25, 0.5, 0.25, 0.0)]
         return Curves([25, 50, 75, 100, rounds], {data.names[g]: stages for g in held})
 
-    monkeypatch.setattr("models.validation.validate_fold", peak)
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", peak)
     (result,) = run(built, rounds=110)
     assert result.rounds == model_of(built).card.rounds == 75
     assert result.folds["tau"]["mean"] == 0.5
@@ -185,7 +185,7 @@ def test_rounds_can_be_chosen_for_an_even_ranking(built: Path, monkeypatch: pyte
         stages = {name: [dict.fromkeys(METRICS, v) for v in step[name.split("__")[0]]] for name in data.names}
         return Curves([25, 50, rounds], {data.names[g]: stages[data.names[g]] for g in held})
 
-    monkeypatch.setattr("models.validation.validate_fold", apart)
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", apart)
     (mean,), (robust,) = run(built, rounds=60), run(built, rounds=60, select="robust")
     assert (mean.rounds, robust.rounds) == (60, 25)
     assert model_of(built).card.select == "robust"
@@ -256,7 +256,7 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = {**dict.fromkeys(RANKERS, 0.1), "rankreg": 0.4, "ranknet": 0.3}
-    monkeypatch.setattr("models.validation.validate_fold", scored(scores))
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", scored(scores))
     save_best(built, model="ranknet", params={"pairs": 3})
     listener = Listener()
     (result,) = run(built, model="auto", progress=listener)
@@ -270,7 +270,9 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
 
 
 def test_auto_uses_tuned_parameters(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.validation.validate_fold", scored({**dict.fromkeys(RANKERS, 0.1), "ranknet": 0.3}))
+    monkeypatch.setattr(
+        "xlarank.models.validation.curves.validate_fold", scored({**dict.fromkeys(RANKERS, 0.1), "ranknet": 0.3})
+    )
     save_best(built, model="ranknet", params={"pairs": 3})
     (result,) = run(built, model="auto")
     assert (result.model, result.tuned, model_of(built).card.params["pairs"]) == ("ranknet", True, 3)
@@ -281,12 +283,12 @@ def test_auto_chooses_for_each_collection(built: Path, monkeypatch: pytest.Monke
         best = "rankreg" if kind == "tile" else "ranknet"
         return scored({**dict.fromkeys(RANKERS, 0.1), best: 0.2})(kind, *rest, **named)
 
-    monkeypatch.setattr("models.validation.validate_fold", by_kind)
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", by_kind)
     assert [result.model for result in run(built, collections=[], model="auto")] == ["ranknet", "rankreg"]
 
 
 def test_of_equals_auto_takes_the_default(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("models.validation.validate_fold", scored(dict.fromkeys(RANKERS, 0.1)))
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", scored(dict.fromkeys(RANKERS, 0.1)))
     assert run(built, model="auto")[0].model == DEFAULT
 
 
@@ -298,7 +300,7 @@ def test_auto_passes_over_what_cannot_run(built: Path, monkeypatch: pytest.Monke
             raise ModelError("it needs xgboost", do="install it")
         return scores(*rest, **named)
 
-    monkeypatch.setattr("models.validation.validate_fold", without_xgboost)
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", without_xgboost)
     (result,) = run(built, model="auto")
     assert result.model == "rankreg"
     assert "xgb-pairwise is passed over: it needs xgboost; ensemble is passed over" in result.why

@@ -21,24 +21,24 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from data.collection import Collection
-from data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
-from data.workspace import Workspace
-from features.assemble import FeatureSettings
-from features.block import Tier
-from models.best_params import load_best, params_for
-from models.folds import family_folds
-from models.lambdarank import LambdaRank
-from models.validation import Curves, join_curves, validate_fold
-from models.zoo import DEFAULT, RANKERS, ranker_class
-from pipelines.training_sets import training_set
-from pipelines.tune import TuneResult, tune
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, Listener, build, graph_path, tile_graph, write_tree
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.block import Tier
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
+from xlarank.models.validation.best_params import load_best, params_for
+from xlarank.models.validation.curves import Curves, join_curves, validate_fold
+from xlarank.models.validation.folds import family_folds
+from xlarank.pipelines.support.training_sets import training_set
+from xlarank.pipelines.tune import TuneResult, tune
 
 ROOT = Path(__file__).parents[2]
 #: What judges one fold; replaced where a test is about the search alone.
-FOLD = "models.validation.validate_fold"
+FOLD = "xlarank.models.validation.curves.validate_fold"
 
 
 def run(workspace: Path, trials: int = 2, **options: Any) -> list[TuneResult]:

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import optuna
 import pytest
 
-from data.collection import Collection
-from pipelines.tune import _chosen, _known
+from xlarank.data.collection import Collection
+from xlarank.pipelines.tune import _chosen, _known
 
 
 def trial(number, params, graphs):

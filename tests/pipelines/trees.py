@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data.collection import Collection, discover
-from data.root import DataRoot
-from data.workspace import Workspace
-from features.assemble import FeatureSettings
-from features.block import Tier
-from features.store import GraphRows, load_split
-from pipelines.build_features import BuildReport, build_features
 from tests.graphs import LAYOUT_PROGRAM, TILE_PROGRAM, Arrays, layout_row, program_arrays, save_npz, tile_row
+from xlarank.data.collection import Collection, discover
+from xlarank.data.root import DataRoot
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import FeatureSettings
+from xlarank.features.block import Tier
+from xlarank.features.store import GraphRows, load_split
+from xlarank.pipelines.build_features import BuildReport, build_features
 
 LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
 #: Few columns: most of the time of these tests is spent on columns.

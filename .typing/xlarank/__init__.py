@@ -1,0 +1,1 @@
+../../xlarank/__init__.py

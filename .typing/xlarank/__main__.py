@@ -1,0 +1,1 @@
+../../xlarank/__main__.py

@@ -1,0 +1,193 @@
+"""Instances: what the configurations of a layout graph are made of.
+
+A configuration is the rows that its nodes take, and the pairs of rows that meet over a tensor. Each distinct
+(node, row) and (pair, combination of rows) is one *instance*; equal ones, of like nodes, are one. A score that is
+a sum over instances is learned on thousands of them, whatever the number of configurations, and says which
+node is slow.
+
+Which instances a configuration holds follows from the codes of its nodes, so only these are kept; the sparse
+matrix of counts is made for the configurations that are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
+
+Ints = NDArray[np.integer[Any]]
+Floats = NDArray[np.float64]
+
+#: Configurations are looked up in pieces of about this many (configuration, place).
+_PIECE: Final = 1 << 20
+#: Kinds of pairs, in the order of their number.
+PAIR_KINDS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One instance of one configuration.
+
+    Attributes:
+        instance: row of `Instances.values`.
+        nodes: the node, or the two nodes of a pair, as numbered in the graph.
+        text: what it is, for people.
+    """
+
+    instance: int
+    nodes: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """The instances of one graph, for its distinct configurations.
+
+    What all configurations share (nodes with one row, pairs with one combination) orders nothing and is left out.
+
+    Attributes:
+        columns: names of the columns of ``values``.
+        values: ``(instances, columns)`` float32.
+        codes: ``(configs, nodes)`` unsigned; which of its own rows each node takes.
+        node: ``(nodes,)`` number in the graph of each configurable node.
+        opcode: ``(nodes,)`` its opcode.
+        first: ``(nodes,)`` where a node's rows start among all rows.
+        rows: ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`.
+        row_instance: ``(R,)`` instance of each row; -1 for none.
+        wish: ``(R, 3)`` which of the different layouts of a slot a row asks for.
+        pairs: ``(pairs, 5)`` left node and slot, right node and slot (places in ``node`` and
+            `xlarank.data.schema.LAYOUT_SLOTS`), kind (index into `PAIR_KINDS`).
+        pair_first: ``(pairs,)`` where a pair's combinations start in ``pair_instance``.
+        pair_width: ``(pairs,)`` wishes of its right side: combination = left wish * width + right wish.
+        pair_instance: ``(combinations,)`` instance of each; -1 for none.
+    """
+
+    columns: list[str]
+    values: NDArray[np.float32]
+    codes: NDArray[np.unsignedinteger[Any]]
+    node: Ints
+    opcode: Ints
+    first: Ints
+    rows: NDArray[np.int8]
+    row_instance: Ints
+    wish: Ints
+    pairs: Ints
+    pair_first: Ints
+    pair_width: Ints
+    pair_instance: Ints
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def configs(self) -> int:
+        return int(self.codes.shape[0])
+
+    def take(self, configs: NDArray[np.integer[Any]]) -> Instances:
+        """The same instances for some of the configurations."""
+        return replace(self, codes=self.codes[configs])
+
+    def counts(self, configs: NDArray[np.integer[Any]] | None = None) -> sparse.csr_array:
+        """Sparse ``(configs, instances)`` float64: how often each configuration (default: all) holds each."""
+        chosen = np.arange(self.configs) if configs is None else configs
+        parts = [self._count(part) for part in self._pieces(chosen)]
+        if not parts:
+            return sparse.csr_array((0, len(self)))
+        return sparse.csr_array(sparse.vstack(parts, format="csr"))
+
+    def sums(self, scores: Floats) -> Floats:
+        """``counts() @ scores`` without the counts: ``(configs,)``, or ``(configs, n)`` for ``(instances, n)``."""
+        padded = np.concatenate([scores, np.zeros((1, *scores.shape[1:]))])  # -1 is the last one
+        total = np.zeros((self.configs, *scores.shape[1:]))
+        done = 0
+        for part in self._pieces(np.arange(self.configs)):
+            # summed in the order of the counts, so that both ways give the same bits
+            total[done : done + len(part)] = padded[self._held(part)].sum(axis=1)
+            done += len(part)
+        return total
+
+    def parts(self, config: int) -> list[Part]:
+        """What one distinct configuration is made of: nodes, then pairs."""
+        (held,) = self._held(np.array([config]))
+        row = self.first[self._nodes] + self.codes[config, self._nodes]
+        found = [
+            Part(int(instance), (int(self.node[k]),), self._say_row(int(k), int(r)))
+            for k, r, instance in zip(self._nodes, row, held, strict=False)
+            if instance >= 0
+        ]
+        for pair, instance in zip(self.pairs, held[len(self._nodes) :], strict=True):
+            if instance >= 0:
+                nodes = int(self.node[pair[0]]), int(self.node[pair[2]])
+                found.append(Part(int(instance), nodes, self._say_pair(config, pair)))
+        return found
+
+    @cached_property
+    def _nodes(self) -> Ints:
+        """Nodes with more than one row."""
+        return np.flatnonzero(np.diff(self.first, append=len(self.rows)) > 1)
+
+    def _pieces(self, configs: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.integer[Any]]]:
+        step = max(1, _PIECE // max(1, len(self._nodes) + len(self.pairs)))
+        for at in range(0, len(configs), step):
+            yield configs[at : at + step]
+
+    def _held(self, configs: NDArray[np.integer[Any]]) -> Ints:
+        """``(configs, places)`` instance at each node and pair; -1 for none."""
+        row = self.first + self.codes[configs]
+        left, left_slot, right, right_slot, _ = self.pairs.T
+        combination = self.wish[row[:, left], left_slot] * self.pair_width + self.wish[row[:, right], right_slot]
+        combination += self.pair_first
+        return np.concatenate(
+            [self.row_instance[row[:, self._nodes]], self.pair_instance[combination]], axis=1, dtype=np.int32
+        )
+
+    def _count(self, configs: NDArray[np.integer[Any]]) -> sparse.csr_array:
+        held = self._held(configs)
+        present = held >= 0
+        indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+        entries = held[present]
+        matrix = sparse.csr_array((np.ones(len(entries)), entries, indptr), shape=(len(configs), len(self)))
+        matrix.sum_duplicates()
+        return matrix
+
+    def _name(self, k: int) -> str:
+        return f"{OPCODES[int(self.opcode[k])]} {self.node[k]}"
+
+    def _say_row(self, k: int, row: int) -> str:
+        slots = [f"{slot} {text}" for s, slot in enumerate(LAYOUT_SLOTS) if (text := self._layout(row, s))]
+        return f"{self._name(k)}: {', '.join(slots) or 'nothing set'}"
+
+    def _say_pair(self, config: int, pair: Ints) -> str:
+        left, left_slot, right, right_slot, kind = map(int, pair)
+        sides = []
+        for k, slot in ((left, left_slot), (right, right_slot)):
+            row = int(self.first[k] + self.codes[config, k])
+            sides.append(f"{self._name(k)} {LAYOUT_SLOTS[slot]} {self._layout(row, slot) or 'default'}")
+        return f"{sides[0]} against {sides[1]} ({PAIR_KINDS[kind]})"
+
+    def _layout(self, row: int, slot: int) -> str:
+        entries = [str(d) for d in self.rows[row, MAX_RANK * slot : MAX_RANK * (slot + 1)] if d >= 0]
+        return "{" + ",".join(entries) + "}" if entries else ""
+
+
+#: Arrays of `Instances`, as they are stored.
+ARRAYS: Final = tuple(field.name for field in fields(Instances) if field.name != "columns")
+
+
+class LazyInstances:
+    """Instances that are read or computed when first asked for, and kept from then on."""
+
+    def __init__(self, load: Callable[[], Instances]) -> None:
+        self._load = load
+
+    @cached_property
+    def value(self) -> Instances:
+        """The instances; raises what reading them raises."""
+        return self._load()

@@ -1,0 +1,64 @@
+"""Stored instances: beside the rows of a layout graph, one npz file without pickles.
+
+Only the codes of the nodes grow with the configurations, one or two bytes each; everything else is as large as
+the program.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from xlarank.data.errors import FeatureStoreError
+from xlarank.data.files import whole_file
+from xlarank.features.instances.instances import ARRAYS, Instances
+
+if TYPE_CHECKING:
+    from xlarank.features.store import Recipe, Source
+
+_ABOUT: Final = "about"
+#: What numpy and zipfile raise for files that are cut short or something else.
+_BROKEN: Final = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+def write_instances(path: Path, instances: Instances, recipe: Recipe, source: Source) -> None:
+    """Write one graph's instances, whole or not at all; raises `WorkspaceError`."""
+    about = {"columns": instances.columns, "recipe": asdict(recipe), "source": asdict(source)}
+    arrays: dict[str, Any] = {name: getattr(instances, name) for name in ARRAYS}
+    # node by node: neighbouring entries are mostly equal, and half the size when compressed
+    arrays["codes"] = np.ascontiguousarray(instances.codes.T)
+    arrays[_ABOUT] = np.array(json.dumps(about))
+    with whole_file(path) as partial, partial.open("wb") as stream:
+        np.savez_compressed(stream, **arrays)
+
+
+def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
+    """Whether the file in place was made from this source by this recipe."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            about = json.loads(str(archive[_ABOUT]))
+            return bool(about["recipe"] == asdict(recipe) and about["source"] == asdict(source))
+    except _BROKEN:
+        return False
+
+
+def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
+    """Read one graph's instances; raises `FeatureStoreError` unless they are whole and of this making."""
+    try:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+            about = json.loads(str(archive[_ABOUT]))
+            if about["recipe"] != asdict(recipe) or about["source"] != asdict(source):
+                raise ValueError("it was made from another file or by other code than the rows")
+            arrays = {name: archive[name] for name in ARRAYS}
+            arrays["codes"] = np.ascontiguousarray(arrays["codes"].T)
+            return Instances(columns=[str(name) for name in about["columns"]], **arrays)
+    except _BROKEN as error:
+        raise FeatureStoreError(
+            f"{path} cannot be read ({error})", expected="stored instances", do="run build-features again"
+        ) from error

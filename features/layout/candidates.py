@@ -1,0 +1,124 @@
+"""Where a configuration stands among the candidates of its graph (transductive)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.features.block import Block
+from xlarank.features.layout.aggregation import Piece, Sums
+from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.context import LayoutContext
+from xlarank.features.program.tensors import Floats
+
+
+class Frequency(LayoutBlock):
+    """How common a configuration's choices are among the distinct candidates of the graph.
+
+    A search visits good choices again and again, so in `default` collections a common row is a good row.
+    The frequency of a row is its count over the number of distinct configurations.
+    """
+
+    transductive = True
+    columns = {
+        "candidates__log_frequency__mean": "mean over nodes of log(frequency of the node's row)",
+        "candidates__log_frequency__sum": "sum over nodes of log(frequency of the node's row)",
+        "candidates__log_frequency__min": "smallest log(frequency of a node's row)",
+        "candidates__hamming__mean": "mean share of nodes that differ from another candidate",
+        "candidates__minority__share": "share of nodes that differ from the majority of the candidates, that is "
+        "whose row is less common than another row of the node",
+    }
+
+    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+        table, nodes = context.table, context.configurable_nodes
+        count = table.frequency
+        log_frequency = np.log(np.maximum(count, 1) / table.configs)
+        differing = (table.configs - count) / max(1, table.configs - 1)
+        most = np.zeros(table.nodes, np.int64)
+        np.maximum.at(most, table.node, count)
+        minority = count < most[table.node]
+        asked = sums.rows([log_frequency, differing, minority], over=nodes, each_node=True)
+        rarest = sums.highest([-log_frequency], each_node=True)
+
+        def finish(piece: Piece) -> Floats:
+            mean, hamming, minor = piece[asked].T
+            return np.stack([mean, mean * nodes, -piece[rarest][:, 0], hamming, minor], axis=1)
+
+        return finish
+
+
+_PLACED: Final = (
+    "candidates__log_frequency__mean",
+    "change__nodes_set__share",
+    "change__nodes_changed__share",
+    "change__all_bytes__ratio",
+    "change__output_changed_bytes__share",
+    "disagreement__mismatch_1hop_bytes__share",
+    "disagreement__clash_1hop_bytes__share",
+    "padding__output_waste_bytes__ratio",
+    "padding__input_waste_bytes__ratio",
+    "violation__output_largest_bytes__share",
+)
+
+
+def placed_name(kind: str, column: str) -> str:
+    """Name of the column that says where another one stands within the graph."""
+    block, what, how = column.split("__")
+    return f"{kind}__{block}_{what}__{how}"
+
+
+class CandidateRanks(Block):
+    """Rank of important columns among the distinct candidates of the graph, 0 to 1, ties averaged."""
+
+    kinds = ("layout",)
+    transductive = True
+    columns = {placed_name("rank", column): f"rank within the graph of {column}" for column in _PLACED}
+
+    def compute(self, context: LayoutContext) -> Floats:
+        return np.stack([within_graph_rank(context.columns[column]) for column in _PLACED], axis=1)
+
+
+class CandidateScores(Block):
+    """Important columns as standard scores among the distinct candidates: (x - mean) / standard deviation."""
+
+    kinds = ("layout",)
+    transductive = True
+    columns = {placed_name("zscore", column): f"standard score within the graph of {column}" for column in _PLACED}
+
+    def compute(self, context: LayoutContext) -> Floats:
+        return np.stack([standard_score(context.columns[column]) for column in _PLACED], axis=1)
+
+
+def within_graph_rank(values: NDArray[np.floating]) -> Floats:
+    """Average rank scaled to 0..1; 0.5 for a lone value. Rounded first, so that ties survive arithmetic noise.
+
+    >>> within_graph_rank(np.array([3.0, 1.0, 3.0])).tolist()
+    [0.75, 0.0, 0.75]
+    """
+    if len(values) < 2:
+        return np.full(len(values), 0.5)
+    rounded = np.ascontiguousarray(values, np.float32)
+    order = np.argsort(rounded)
+    ascending = rounded[order]
+    first = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+    size = np.diff(first, append=len(values))
+    ranks = np.empty(len(values))
+    ranks[order] = np.repeat(first + (size - 1) / 2, size)
+    return ranks / (len(values) - 1)
+
+
+def standard_score(values: NDArray[np.floating]) -> Floats:
+    """(x - mean) / std; 0 where all values are the same up to arithmetic noise.
+
+    >>> standard_score(np.array([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
+    exact = values.astype(np.float64)
+    centred = exact - exact.mean()
+    spread = float(exact.std())
+    if spread <= 1e-6 * float(np.abs(exact).max(initial=0.0)):
+        return np.zeros(len(exact))
+    score: Floats = centred / spread
+    return score

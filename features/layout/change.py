@@ -1,0 +1,131 @@
+"""How far a configuration departs from the compiler's default, and at which operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.schema import LAYOUT_SLOTS
+from xlarank.features.layout.aggregation import Asked, Piece, Sums
+from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.context import LayoutContext
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.tensors import Floats
+
+
+def _slot_columns() -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for slot in LAYOUT_SLOTS:
+        columns |= {
+            f"change__{slot}_set__share": f"share of configurable nodes whose {slot} layout is set",
+            f"change__{slot}_changed__share": f"share whose full {slot} layout differs from the default",
+            f"change__{slot}_changed_bytes__share": f"share of the {slot} bytes laid out unlike the default",
+            f"change__{slot}_distance__mean": f"mean share of dimension pairs of the {slot} ordered unlike "
+            "the default",
+            f"change__{slot}_minor_changed__share": f"share whose {slot} has another minor-most dimension than "
+            "by default",
+            f"change__{slot}_minor_changed_bytes__share": f"share of the {slot} bytes with another minor-most "
+            "dimension than by default",
+            f"change__{slot}_scattered_bytes__share": f"{slot} bytes times (1 - contiguity), over all {slot} "
+            "bytes; contiguity is log(run) / log(elements) of the runs a copy from the default moves whole",
+        }
+    return columns
+
+
+class SlotChange(LayoutBlock):
+    """Layouts set and changed, per slot: sums over configurable nodes, over their number or bytes."""
+
+    columns = _slot_columns()
+
+    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+        tables: list[NDArray[Any]] = []
+        scales: list[float] = []
+        nodes = context.configurable_nodes
+        for rows in context.slots.values():
+            tables += [rows.given, rows.changed, rows.changed * rows.bytes, rows.distance]
+            tables += [rows.minor_changed, rows.minor_changed * rows.bytes, (1 - rows.contiguity) * rows.bytes]
+            scales += [nodes, nodes, rows.total_bytes, nodes, nodes, rows.total_bytes, rows.total_bytes]
+        return sums.rows(tables, over=scales)
+
+
+class NodeChange(LayoutBlock):
+    """Nodes with any layout set or changed, and the bytes behind all changed layouts (log2(1 + bytes))."""
+
+    columns = {
+        "change__nodes_set__share": "share of configurable nodes with any layout set",
+        "change__nodes_changed__share": "share of configurable nodes with any layout unlike the default",
+        "change__nodes_changed__log": "number of configurable nodes with any layout unlike the default",
+        "change__slots_changed__log": "number of layouts unlike the default",
+        "change__all_bytes__log": "bytes of all tensors laid out unlike the default",
+        "change__all_bytes__ratio": "bytes laid out unlike the default, once a slot, over bytes of all outputs",
+    }
+
+    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+        slots = context.slots.values()
+        given = np.any([rows.given for rows in slots], axis=0)
+        changed = np.sum([rows.changed for rows in slots], axis=0)
+        changed_bytes = np.sum([rows.changed * rows.bytes for rows in slots], axis=0)
+        asked = sums.rows([given, context.type_changed, changed, changed_bytes])
+        nodes, total = context.configurable_nodes, max(1.0, float(context.bytes.sum()))
+
+        def finish(piece: Piece) -> Floats:
+            set_, some, all_, bytes_ = piece[asked].T
+            logs = (np.log2(1 + counted) for counted in (some, all_, bytes_))
+            return np.stack([set_ / nodes, some / nodes, *logs, bytes_ / total], axis=1)
+
+        return finish
+
+
+class ChangeByClass(LayoutBlock):
+    """Bytes laid out unlike the default, by opcode class and slot, over the bytes of that slot."""
+
+    columns = {
+        f"change__{name}_{slot}_bytes__share": f"bytes of the {slot} of {name} nodes laid out unlike the "
+        f"default, over all {slot} bytes of configurable nodes"
+        for name in OPCODE_CLASSES
+        for slot in LAYOUT_SLOTS
+    }
+
+    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+        tables: list[NDArray[Any]] = []
+        scales: list[float] = []
+        for number in range(len(OPCODE_CLASSES)):
+            mine = context.type_class == number
+            for rows in context.slots.values():
+                tables.append(mine * rows.changed * rows.bytes)
+                scales.append(rows.total_bytes)
+        return sums.rows(tables, over=scales)
+
+
+class InnerChange(LayoutBlock):
+    """Nodes whose tensors of one shape have two layouts (they transpose as they go), or one layout."""
+
+    columns = {
+        "change__output_unlike_input__share": "share of configurable nodes whose output and input have one "
+        "shape but two layouts",
+        "change__output_unlike_input_bytes__share": "share of the output bytes of nodes whose output and "
+        "input have one shape but two layouts",
+        "change__output_unlike_kernel__share": "share of configurable nodes whose output and kernel have one "
+        "shape but two layouts",
+        "change__input_unlike_kernel__share": "share of configurable nodes whose input and kernel have one "
+        "shape but two layouts",
+        "change__output_set_like_input__share": "share of configurable nodes whose output and input are both "
+        "set, and to the same layout",
+        "change__input_set_like_kernel__share": "share of configurable nodes whose input and kernel are both "
+        "set, and to the same layout",
+    }
+
+    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+        output, input_, kernel = context.slots.values()
+        dims = [context.dims[context.slot_tensor[context.type_node, number]] for number in range(3)]
+        same = [(dims[a] == dims[b]).all(axis=1) for a, b in ((0, 1), (0, 2), (1, 2))]
+        with_input = same[0] & (output.key != input_.key) & (input_.bytes > 0)
+        with_kernel = same[1] & (output.key != kernel.key) & (kernel.bytes > 0)
+        operands = same[2] & (input_.key != kernel.key) & (kernel.bytes > 0)
+        like_input = output.given & input_.given & (output.key == input_.key)
+        like_kernel = input_.given & kernel.given & (input_.key == kernel.key)
+        tables = [with_input, with_input * output.bytes, with_kernel, operands, like_input, like_kernel]
+        nodes = context.configurable_nodes
+        return sums.rows(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])

@@ -1,0 +1,119 @@
+"""Memory lost to the hardware's tiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.schema import LAYOUT_SLOTS
+from xlarank.features.block import Tier
+from xlarank.features.layout.aggregation import Piece, Sums
+from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.context import LayoutContext
+from xlarank.features.program.opcode_classes import NODE_KINDS
+from xlarank.features.program.tensors import Floats
+
+
+def _columns(block: str, of: str, whose: str) -> dict[str, str]:
+    return {
+        f"{block}__{of}_waste__mean": f"mean of the waste over {whose}",
+        f"{block}__{of}_waste__max": f"largest waste, {whose}",
+        f"{block}__{of}_waste_bytes__ratio": f"bytes of padding over true bytes, all {whose} together",
+        f"{block}__{of}_waste_change__mean": f"mean of the waste minus the default's over {whose}",
+        f"{block}__{of}_waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes, all "
+        f"{whose} together",
+    }
+
+
+def _all_slots(block: str) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for slot in LAYOUT_SLOTS:
+        columns |= _columns(block, slot, f"{slot} tensors of configurable nodes")
+    return columns
+
+
+def _kinds_and_slots(block: str) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    for kind in NODE_KINDS:
+        for slot in LAYOUT_SLOTS:
+            whose = f"{slot} tensors of configurable {kind} nodes"
+            columns[f"{block}__{kind}_{slot}_waste__log"] = f"sum of the waste over {whose}, log2(1 + x)"
+            columns |= _columns(block, f"{kind}_{slot}", whose)
+    return columns
+
+
+class Padding(LayoutBlock):
+    """Padding waste (padded size / true size - 1) with the two minor-most dimensions rounded up to 128 x 8.
+
+    TPU arrays live in tiles of 8 sublanes x 128 lanes; a layout decides which dimensions are rounded up.
+    """
+
+    columns = _all_slots("padding")
+    packed = False
+
+    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+        tables: list[NDArray[Any]] = []
+        wastes: list[Floats] = []
+        scales: list[float] = []
+        for rows in context.slots.values():
+            now = rows.now.packed if self.packed else rows.now.waste
+            extra = now - (rows.default.packed if self.packed else rows.default.waste)
+            tables += [now, now * rows.bytes, extra, extra * rows.bytes]
+            scales += [context.configurable_nodes, rows.total_bytes] * 2
+            wastes.append(now)
+        summed, largest = sums.rows(tables, over=scales), sums.highest(wastes)
+
+        def finish(piece: Piece) -> Floats:
+            table = piece[summed].reshape(len(piece), len(wastes), 4)
+            return np.insert(table, 1, piece[largest], axis=2).reshape(len(piece), -1)
+
+        return finish
+
+
+class PaddingByKind(LayoutBlock):
+    """`Padding` for convolutions, dots, reshapes and other configurable nodes apart, with the sum of the waste."""
+
+    tier = Tier.FULL
+    columns = _kinds_and_slots("padding")
+    packed = False
+
+    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+        tables: list[NDArray[Any]] = []
+        wastes: list[Floats] = []
+        scales: list[float] = []
+        for kind in range(len(NODE_KINDS)):
+            mine = context.type_kind == kind
+            for rows in context.slots.values():
+                now = mine * (rows.now.packed if self.packed else rows.now.waste)
+                extra = now - mine * (rows.default.packed if self.packed else rows.default.waste)
+                tables += [now, now * rows.bytes, extra, extra * rows.bytes]
+                scales += [context.kind_nodes[kind], rows.kind_bytes[kind]] * 2
+                wastes.append(now)
+        summed, largest = sums.rows(tables, over=scales), sums.highest(wastes)
+        nodes = np.repeat(context.kind_nodes, len(LAYOUT_SLOTS))
+
+        def finish(piece: Piece) -> Floats:
+            table = piece[summed].reshape(len(piece), len(wastes), 4)
+            total = np.log2(1 + table[:, :, 0] * nodes)
+            parts = [total[:, :, None], table[:, :, :1], piece[largest][:, :, None], table[:, :, 1:]]
+            return np.concatenate(parts, axis=2).reshape(len(piece), -1)
+
+        return finish
+
+
+class PackedPadding(Padding):
+    """`Padding` as XLA's finer tiles have it: narrow elements packed into words, small tiles for few rows."""
+
+    tier = Tier.FULL
+    columns = _all_slots("packed")
+    packed = True
+
+
+class PackedPaddingByKind(PaddingByKind):
+    """`PaddingByKind` with packed elements and small tiles."""
+
+    tier = Tier.FULL
+    columns = _kinds_and_slots("packed")
+    packed = True

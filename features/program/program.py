@@ -1,0 +1,146 @@
+"""Shared intermediate results of a program graph, whatever its configurations are."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from xlarank.data.graph import Graph, tensor_ranks
+from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, OPCODE
+from xlarank.data.topology import node_levels
+from xlarank.features.program.fusion import fused_away
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
+from xlarank.features.program.roles import dot_split
+from xlarank.features.program.slots import slot_tensors
+from xlarank.features.program.tensors import Floats, Ints, volume
+
+#: Opcodes that only name or bundle what is there.
+_FREE = [OPCODE[name] for name in ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")]
+
+
+class ProgramContext:
+    """Per-node quantities of one graph, each computed at most once.
+
+    Attributes:
+        graph: the graph.
+        rank: ``(nodes,)`` dimensions of each output.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.rank = tensor_ranks(graph.node_feat)
+
+    def column(self, name: str, count: int = 1) -> NDArray[np.float32]:
+        """``count`` node columns from ``name`` on: ``(nodes,)`` or ``(nodes, count)``."""
+        at = NODE_COLUMN[name]
+        return self.graph.node_feat[:, at] if count == 1 else self.graph.node_feat[:, at : at + count]
+
+    @cached_property
+    def dims(self) -> Ints:
+        """``(nodes, 6)`` output shape, 0 past the rank."""
+        return self.column("shape_dimensions_0", MAX_RANK).astype(np.int64)
+
+    @cached_property
+    def default_layout(self) -> Ints:
+        """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.
+
+        The file pads with 0, which is also a dimension, so the rank masks it. Where the file gives no
+        permutation of the dimensions (no default known), the row-major one stands in.
+        """
+        given = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
+        inside = np.arange(MAX_RANK) < self.rank[:, None]
+        layout = np.where(inside, given, -1)
+        row_major = np.where(inside, self.rank[:, None] - 1 - np.arange(MAX_RANK), -1)
+        proper = (np.sort(layout, axis=1) == np.sort(row_major, axis=1)).all(axis=1)
+        return np.where(proper[:, None], layout, row_major)
+
+    @cached_property
+    def element_type(self) -> Ints:
+        """``(nodes,)`` index into `xlarank.data.schema.ELEMENT_BYTES`."""
+        first = f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"
+        index: Ints = self.column(first, len(ELEMENT_BYTES)).argmax(axis=1)
+        return index
+
+    @cached_property
+    def element_bytes(self) -> Floats:
+        """``(nodes,)`` bytes of one element."""
+        sizes: Floats = np.array(list(ELEMENT_BYTES.values()), np.float64)[self.element_type]
+        return sizes
+
+    @cached_property
+    def volume(self) -> Floats:
+        """``(nodes,)`` elements of each output."""
+        return volume(self.dims, self.rank)
+
+    @cached_property
+    def bytes(self) -> Floats:
+        """``(nodes,)`` bytes of each output, without padding; 0 for tuples."""
+        return self.volume * self.element_bytes
+
+    @cached_property
+    def opcode_class(self) -> Ints:
+        """``(nodes,)`` index into `xlarank.features.program.opcode_classes.OPCODE_CLASSES`."""
+        return opcode_class(self.graph.opcode)
+
+    @cached_property
+    def level(self) -> Ints:
+        """``(nodes,)`` longest path down to a node without operands, in edges."""
+        return node_levels(self.graph.edges, self.graph.nodes)
+
+    @cached_property
+    def operands(self) -> sparse.csr_array:
+        """Sparse ``(nodes, nodes)`` float64: 1 at (consumer, operand)."""
+        consumer, operand = self.graph.edges[:, 0], self.graph.edges[:, 1]
+        shape = (self.graph.nodes, self.graph.nodes)
+        matrix = sparse.csr_array((np.ones(len(consumer)), (consumer, operand)), shape=shape)
+        matrix.sum_duplicates()
+        matrix.data[:] = 1.0  # an operand used twice is still one neighbour
+        return matrix
+
+    @cached_property
+    def consumers(self) -> sparse.csr_array:
+        """Sparse ``(nodes, nodes)`` float64: 1 at (operand, consumer)."""
+        return sparse.csr_array(self.operands.T)
+
+    @cached_property
+    def neighbours(self) -> sparse.csr_array:
+        """Sparse ``(nodes, nodes)`` float64: 1 where two nodes share an edge, either way."""
+        matrix = sparse.csr_array(self.operands + self.consumers)
+        matrix.data[:] = 1.0
+        return matrix
+
+    @cached_property
+    def fused(self) -> NDArray[np.bool_]:
+        """``(nodes,)`` whether a fusing compiler never stores the output (`fusion.fused_away`)."""
+        return fused_away(self)
+
+    @cached_property
+    def flops(self) -> Floats:
+        """``(nodes,)`` estimated floating-point operations.
+
+        A convolution or dot multiplies and adds once for every output element and element summed over:
+        2 |out| (kernel elements / output features), or 2 |out| K. A reduction touches every element of its
+        largest operand (or of its output, where that is larger), any other operation every element of its
+        output. What has no elements of its own (tuples, tokens) and what only names or bundles what is there
+        (parameters, constants, bitcasts, ...) costs nothing.
+        """
+        work = np.where(self.element_bytes > 0, self.volume, 0.0)
+        work[np.isin(self.graph.opcode, _FREE)] = 0.0
+        reduces = self.opcode_class == OPCODE_CLASSES.index("reduce")
+        mine = reduces[self.graph.edges[:, 0]]
+        np.maximum.at(work, self.graph.edges[mine, 0], self.volume[self.graph.edges[mine, 1]])
+        convolutions = np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index("convolution"))
+        if len(convolutions):
+            kernel = slot_tensors(self, convolutions)[:, 2]
+            feature = self.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(
+                np.int64
+            )
+            summed = self.volume[kernel] / np.maximum(self.dims[kernel, feature], 1)
+            work[convolutions] *= 2 * np.where(kernel >= 0, summed, 1.0)
+        dots = np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index("dot"))
+        if len(dots):
+            work[dots] *= 2 * dot_split(self, slot_tensors(self, dots))[2]
+        return work

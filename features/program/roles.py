@@ -1,0 +1,195 @@
+"""What each dimension of a tensor is to the operation that reads or writes it.
+
+A convolution's dimension numbers are in the file. Those of a dot are not: they follow from the shapes, with
+the conventions that JAX and TensorFlow lower to (batch dimensions lead, the output lists what is left of the
+left operand before what is left of the right one). A reshape's follow from where the products of the leading
+sizes of both shapes meet.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import prod, sqrt
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.duplicates import group_codes
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.tensors import Floats, Ints
+
+if TYPE_CHECKING:
+    from xlarank.features.program.program import ProgramContext
+
+Sizes = tuple[int, ...]
+
+#: Roles by operation, in column order.
+CONVOLUTION_ROLES: Final = ("batch", "feature", "spatial")
+DOT_ROLES: Final = ("batch", "rows", "contracted")
+RESHAPE_ROLES: Final = ("kept", "split", "merged")
+_RESHAPE: Final = OPCODE_CLASSES.index("reshape")
+
+
+def slot_roles(context: ProgramContext, tensors: Ints) -> Ints:
+    """``(nodes, 3, 6)`` role of each dimension of the output, input and kernel tensor; -1 for none.
+
+    ``tensors`` is ``(nodes, 3)`` as `slots.slot_tensors` gives it. Roles count within the operation:
+    `CONVOLUTION_ROLES` (of a kernel, ``batch`` is the input feature and ``feature`` the output feature),
+    `DOT_ROLES` (``rows`` are what an operand gives to the output; of the output, those of the left operand,
+    and ``contracted`` stands for those of the right one) and `RESHAPE_ROLES`.
+    """
+    roles = np.full((len(tensors), 3, MAX_RANK), -1)
+    node = tensors[:, 0]
+    opcode = context.graph.opcode[node]
+    for mine, of in (
+        (opcode == OPCODE["convolution"], _convolution),
+        (opcode == OPCODE["dot"], _dot),
+        (context.opcode_class[node] == _RESHAPE, _reshape),
+    ):
+        if mine.any():
+            roles[mine] = of(context, tensors[mine])
+    inside = np.arange(MAX_RANK) < context.rank[tensors][:, :, None]
+    roles[~inside | (tensors < 0)[:, :, None]] = -1
+    return roles
+
+
+def _convolution(context: ProgramContext, tensors: Ints) -> Ints:
+    """The named dimensions are batch and feature, all others are spatial."""
+    roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
+    rows = np.arange(len(tensors))
+    stem = "convolution_dim_numbers"
+    named = (
+        ("output_batch_dim", "output_feature_dim"),
+        ("input_batch_dim", "input_feature_dim"),
+        ("kernel_input_feature_dim", "kernel_output_feature_dim"),
+    )
+    for slot, columns in enumerate(named):
+        for role, column in enumerate(columns):
+            roles[rows, slot, context.column(f"{stem}_{column}")[tensors[:, 0]].astype(np.int64)] = role
+    return roles
+
+
+def dot_split(context: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]:
+    """How many of the output's dimensions are batch and come from the left operand, and the size summed over.
+
+    Three arrays ``(dots,)``; see `split_sizes`.
+    """
+    present = (tensors >= 0)[:, :, None]
+    rank = np.where(present, context.rank[tensors][:, :, None], 0)
+    about = np.concatenate([np.where(present, context.dims[tensors], 0), rank], axis=2).reshape(len(tensors), -1)
+    alike = group_codes(about)
+    found = []
+    for dot in about[alike.first].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK + 1).tolist():
+        out, left, right = (tuple(sizes[: sizes[-1]]) for sizes in dot)
+        found.append(split_sizes(out, left, right))
+    table = np.array(found, np.float64).reshape(-1, 3)[alike.group]
+    return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
+
+
+def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
+    """One dot: number of batch dimensions, of those from the left operand, and the size K summed over.
+
+    With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c, the output's first b sizes and
+    the next l - b - c stand in the left operand, the first b and the others in the right one, and what is left
+    of both is the same: the contracted sizes. Of several such b, one that contracts anything is taken; then
+    one whose batch leads both operands, the largest; else b = 0; else the largest. Where none fits, b = 0,
+    c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
+
+    >>> split_sizes((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64))  # attention
+    (2, 1, 64.0)
+    >>> split_sizes((64, 64), (8, 128, 64), (8, 128, 64))  # a weight's gradient
+    (0, 1, 1024.0)
+    """
+    spare = len(left) + len(right) - len(out)  # b + 2 c
+    found: list[tuple[bool, bool, bool, int, int, float]] = []
+    for batch in range(min(len(out), len(left), len(right)) + 1):
+        contracted, odd = divmod(spare - batch, 2)
+        rows, columns = len(left) - batch - contracted, len(right) - batch - contracted
+        if odd or min(contracted, rows, columns) < 0:
+            continue
+        mine, yours = Counter(left), Counter(right)
+        mine.subtract(out[: batch + rows])
+        yours.subtract(out[:batch] + out[batch + rows :])
+        if mine == yours and min(mine.values(), default=0) >= 0:
+            leads = batch > 0 and left[0] == right[0] == out[0]
+            found.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(mine.elements()))))
+    if found:
+        return max(found)[3:]
+    rows = len(left) - max(spare, 0) // 2
+    return 0, min(max(rows, 0), len(out)), sqrt(float(prod(left)) * prod(right) / max(1, prod(out)))
+
+
+def _dot(context: ProgramContext, tensors: Ints) -> Ints:
+    """Sizes of the output are looked up in the operands: what is found is batch or rows, the rest contracted.
+
+    The left operand is searched from its first dimension on, the right one for its own part from the last.
+    """
+    batch_role, rows_role, contracted_role = range(len(DOT_ROLES))
+    batch, rows, _ = dot_split(context, tensors)
+    output, rank = context.dims[tensors[:, 0]], context.rank[tensors[:, 0]]
+    roles = np.full((len(tensors), 3, MAX_RANK), contracted_role)
+    roles[:, 0][np.arange(MAX_RANK) < (batch + rows)[:, None]] = rows_role
+    roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
+    for slot, first in ((1, batch), (2, batch + rows)):
+        operand = np.where((tensors[:, slot] >= 0)[:, None], context.dims[tensors[:, slot]], 0)
+        last = np.where(slot == 1, batch + rows, rank)
+        for place in range(MAX_RANK):
+            _find(operand, output[:, place], place < batch, roles[:, slot], batch_role, contracted_role)
+        order = range(MAX_RANK) if slot == 1 else range(MAX_RANK - 1, -1, -1)
+        for place in order:
+            own = (place >= first) & (place < last)
+            ahead = slot == 1
+            _find(operand, output[:, place], own, roles[:, slot], rows_role, contracted_role, ahead=ahead)
+    return roles
+
+
+def _find(
+    operand: Ints, size: Ints, active: NDArray[np.bool_], roles: Ints, role: int, free: int, *, ahead: bool = True
+) -> None:
+    """Give ``role`` to the first (or last) dimension of this size that is still ``free``, in place."""
+    fits = (operand == size[:, None]) & (roles == free) & active[:, None] & (operand > 0)
+    at = fits.argmax(axis=1) if ahead else MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1)
+    found = np.flatnonzero(fits.any(axis=1))
+    roles[found, at[found]] = role
+
+
+def _reshape(context: ProgramContext, tensors: Ints) -> Ints:
+    """Sizes between two common products of leading sizes form a group: one of one is kept, else split or merged.
+
+    A group with more dimensions in the output is split, otherwise merged. Sizes of 1 are kept, and so is all
+    of a tensor without elements.
+    """
+    roles = np.full((len(tensors), 3, MAX_RANK), RESHAPE_ROLES.index("kept"))
+    sizes, products = [], []
+    for slot in (0, 1):
+        tensor = tensors[:, slot]
+        inside = (np.arange(MAX_RANK) < context.rank[tensor][:, None]) & (tensor >= 0)[:, None]
+        sizes.append(np.where(inside, context.dims[tensor], 1))
+        products.append(np.cumprod(sizes[-1].astype(np.float64), axis=1))
+    real = [(size > 1) & (product[:, -1:] > 0) for size, product in zip(sizes, products, strict=True)]
+    # the ends of groups: products that both shapes reach
+    ends = products[0][:, :, None] == products[1][:, None, :]
+    closes = (ends & real[1][:, None, :]).any(axis=2) & real[0]
+    bounds = np.where(closes, products[0], np.inf)
+    groups = [
+        (bounds[:, None, :] < product[:, :, None]).sum(axis=2)  # common ends strictly before this one
+        for product in products
+    ]
+    counts: list[NDArray[np.int64]] = []
+    for own in (0, 1):
+        counts.append(
+            np.stack(
+                [
+                    ((groups[side][:, None, :] == groups[own][:, :, None]) & real[side][:, None, :]).sum(axis=2)
+                    for side in (0, 1)
+                ]
+            )
+        )
+    for slot in (0, 1):
+        of_output, of_input = counts[slot]
+        changed = real[slot] & ~((of_output == 1) & (of_input == 1))
+        role = np.where(of_output > of_input, RESHAPE_ROLES.index("split"), RESHAPE_ROLES.index("merged"))
+        roles[:, slot][changed] = role[changed]
+    return roles

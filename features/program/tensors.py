@@ -1,0 +1,192 @@
+"""Arithmetic on shapes and layouts, vectorised over tensors.
+
+Shapes are ``(tensors, 6)`` with 0 past the rank, layouts ``(tensors, 6)`` minor-to-major with -1 past
+the end. `Tiling` is the hardware's: a parameter, never a constant in a formula.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.schema import MAX_RANK
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
+
+    Attributes:
+        sublanes, lanes: the tile of an element that fills a word.
+        word_bytes: narrower elements are packed, so that a tile holds as many more rows of them.
+        fewest_sublanes: a tensor of few rows gets a tile of fewer, halved down to this.
+    """
+
+    sublanes: int = 8
+    lanes: int = 128
+    word_bytes: int = 4
+    fewest_sublanes: int = 2
+
+
+#: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).
+TPU: Final = Tiling()
+
+
+def volume(dims: Ints, rank: Ints) -> Floats:
+    """Number of elements, ``(tensors,)``; 1 for a scalar.
+
+    >>> volume(np.array([[2, 3, 0, 0, 0, 0], [0] * 6]), np.array([2, 0])).tolist()
+    [6.0, 1.0]
+    """
+    inside = np.arange(MAX_RANK) < rank[:, None]
+    product: Floats = np.where(inside, dims, 1).astype(np.float64).prod(axis=1)
+    return product
+
+
+def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
+    """Fill a partial layout: the named dimensions first (minor-most), the others in default order.
+
+    Real files name only the two minor-most dimensions of a convolution. All -1 gives the default.
+
+    >>> complete_layout(np.array([[0, 3, -1, -1, -1, -1]]), np.array([[3, 2, 1, 0, -1, -1]])).tolist()
+    [[0, 3, 2, 1, -1, -1]]
+    """
+    tensors = len(layout)
+    place = np.full((tensors, MAX_RANK + 1), 3 * MAX_RANK)  # the last column swallows the -1 entries
+    rows = np.arange(tensors)[:, None]
+    places = np.broadcast_to(np.arange(MAX_RANK), layout.shape)
+    place[rows, default] = places + MAX_RANK
+    place[rows, layout] = places
+    place = place[:, :MAX_RANK]
+    order: Ints = np.argsort(place, axis=1, kind="stable")
+    order[np.take_along_axis(place, order, axis=1) >= 3 * MAX_RANK] = -1
+    return order
+
+
+def minor_sizes(dims: Ints, layout: Ints) -> tuple[Ints, Ints]:
+    """Sizes of the minor-most and the second minor-most dimension; 1 where there is none."""
+    padded = np.concatenate([dims, np.ones((len(dims), 1), dims.dtype)], axis=1)
+    rows = np.arange(len(dims))
+    return padded[rows, layout[:, 0]], padded[rows, layout[:, 1]]
+
+
+def padding_waste(dims: Ints, layout: Ints, tiling: Tiling = TPU) -> Floats:
+    """Padded over true size, minus one: ``(tensors,)``, no unit.
+
+    The minor-most dimension is rounded up to the lanes and the second to the sublanes; a tensor of
+    rank 1 lies along the lanes only. Neither a scalar nor a dimension of size 0 is padded.
+
+    >>> dims = np.array([[100, 8, 0, 0, 0, 0], [8, 100, 0, 0, 0, 0]])
+    >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2)
+    >>> padding_waste(dims, layout).round(2).tolist()  # 104*128/800 - 1 and 8*128/800 - 1
+    [15.64, 0.28]
+    """
+    minor, second = minor_sizes(dims, layout)
+    waste: Floats = _rounded(minor, tiling.lanes) * _rounded(second, tiling.sublanes)
+    waste[layout[:, 1] < 0] = _rounded(minor, tiling.lanes)[layout[:, 1] < 0]
+    waste[layout[:, 0] < 0] = 1.0
+    return waste - 1.0
+
+
+def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling = TPU) -> Floats:
+    """`padding_waste` with narrow elements packed and with the small tiles of tensors of few rows.
+
+    XLA packs two 16-bit or four 8-bit elements into a word, so a tile has 16 or 32 rows of them; a second
+    minor-most size of at most 2 or 4 (times the packing) takes a tile of 2 or 4 rows instead of 8. A tensor
+    of rank 1 is folded into rows of the lanes' width, where one row is allowed too.
+
+    >>> dims = np.array([[2, 128, 0, 0, 0, 0], [2, 128, 0, 0, 0, 0], [1000, 0, 0, 0, 0, 0]])
+    >>> layout = np.array([[1, 0, -1, -1, -1, -1]] * 2 + [[0, -1, -1, -1, -1, -1]])
+    >>> packed_waste(dims, layout, np.array([4.0, 2.0, 4.0])).round(3).tolist()  # 2, 4 and 8 rows
+    [0.0, 1.0, 0.024]
+    """
+    minor, second = minor_sizes(dims, layout)
+    vector = layout[:, 1] < 0
+    rows = np.where(vector, np.ceil(minor / tiling.lanes), second)
+    packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
+    tile = np.full(len(dims), float(tiling.sublanes))
+    for smaller in _halves(tiling.sublanes, tiling.fewest_sublanes):
+        tile = np.where(rows <= smaller * packing, smaller, tile)
+    tile = np.where(vector & (rows <= 1), 1.0 / packing, tile)
+    height = _rounded(rows, tile * packing)
+    width = _rounded(minor, tiling.lanes)
+    folded = np.where(minor > 0, rows * height * tiling.lanes / np.maximum(minor, 1), 1.0)
+    waste: Floats = np.where(vector, folded, width * height)
+    waste[layout[:, 0] < 0] = 1.0
+    return np.maximum(waste - 1.0, 0.0)
+
+
+def _halves(size: int, fewest: int) -> list[int]:
+    """Heights below ``size``, each half of the one before, down to ``fewest``."""
+    found = []
+    while size // 2 >= fewest:
+        size //= 2
+        found.append(size)
+    return found
+
+
+def _rounded(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:
+    """Size rounded up to a multiple, over the size itself."""
+    up: Floats = np.ceil(size / multiple) * multiple / np.maximum(size, 1)
+    return np.maximum(up, 1.0)
+
+
+def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
+    """How much of a tensor a copy between two full layouts moves in one piece: ``(tensors,)``, 0 to 1.
+
+    The dimensions that both layouts list first, in the same order, form runs that stay together; the value
+    is log(elements of a run) / log(elements of the tensor), and 1 where the layouts agree.
+
+    >>> dims = np.array([[4, 4, 16, 0, 0, 0]] * 2)
+    >>> default = np.array([[2, 1, 0, -1, -1, -1]] * 2)
+    >>> contiguity(dims, np.array([[2, 0, 1, -1, -1, -1], [0, 1, 2, -1, -1, -1]]), default).tolist()
+    [0.5, 0.0]
+    """
+    common = np.logical_and.accumulate(layout == default, axis=1) & (layout >= 0)
+    sizes = np.take_along_axis(dims, np.maximum(layout, 0), axis=1)
+    logs = np.log(np.maximum(np.where(layout >= 0, sizes, 1), 1).astype(np.float64))
+    whole = logs.sum(axis=1)
+    share = np.where(whole > 0, (logs * common).sum(axis=1) / np.where(whole > 0, whole, 1.0), 1.0)
+    agreed: Floats = np.where((layout == default).all(axis=1), 1.0, share)
+    return agreed
+
+
+def layout_key(layout: Ints) -> Ints:
+    """One number per layout, for comparing: its entries plus 1 as digits in base 7, minor-most lowest."""
+    key: Ints = (layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK)
+    return key
+
+
+def largest_not_minor(dims: Ints, layout: Ints) -> NDArray[np.bool_]:
+    """Whether some dimension is larger than the minor-most one (a *violation*)."""
+    minor, _ = minor_sizes(dims, layout)
+    violated: NDArray[np.bool_] = (dims.max(axis=1) > minor) & (layout[:, 0] >= 0)
+    return violated
+
+
+def permutation_distance(one: Ints, other: Ints) -> Floats:
+    """Share of pairs of dimensions that two full layouts of one tensor order differently, 0 to 1.
+
+    >>> permutation_distance(np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1, -1]])).tolist()
+    [1.0]
+    """
+    places = []
+    for layout in (one, other):
+        place = np.zeros((len(layout), MAX_RANK + 1), np.int64)
+        place[np.arange(len(layout))[:, None], layout] = np.arange(MAX_RANK)
+        places.append(place[:, :MAX_RANK])
+    rank = (one >= 0).sum(axis=1)
+    present = np.arange(MAX_RANK) < rank[:, None]
+    differing = np.zeros(len(one))
+    for i in range(MAX_RANK):
+        for j in range(i + 1, MAX_RANK):
+            crossed = (places[0][:, i] < places[0][:, j]) != (places[1][:, i] < places[1][:, j])
+            differing += crossed & present[:, j]
+    share: Floats = differing / np.maximum(rank * (rank - 1) / 2, 1)
+    return share

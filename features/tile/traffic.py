@@ -1,0 +1,90 @@
+"""Memory that tiles need and move."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from xlarank.features.block import Block
+from xlarank.features.program.tensors import Floats
+from xlarank.features.tile.context import TileContext, log2p
+
+#: On-chip vector memory of one TPU core, bytes.
+VMEM_BYTES: Final = 16 * 2**20
+
+
+class Traffic(Block):
+    """Bytes a tile holds, bytes moved by all tiles, and work per byte.
+
+    With output tile m x n (its two last dimensions; the others count to m) and K contracted elements, a tile
+    reads m*K + K*n elements and writes m*n; without contraction it reads and writes its own size. Bounds that
+    count hardware tiles are turned into elements first (the inner columns stay in the unit of the bounds).
+    Double buffering keeps two tiles in vector memory, where they are padded to the hardware's tile.
+    """
+
+    kinds = ("tile",)
+    columns = {
+        "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
+        "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",
+        "traffic__vmem__ratio": "two working sets over 16 MiB, at most 4",
+        "traffic__padded_tile__log": "bytes of one output tile padded to 8 x 128 elements in its last two "
+        "dimensions, log2(1 + x)",
+        "traffic__padded_tile__ratio": "padded over true bytes of one output tile, minus 1",
+        "traffic__padded_vmem__ratio": "two padded output tiles over 16 MiB, at most 4",
+        "traffic__total__log": "bytes read and written by all tiles, log2(1 + x)",
+        "traffic__total__ratio": "bytes read and written by all tiles over the least possible, log2",
+        "traffic__intensity__log": "multiply-adds of one tile over its bytes read and written, log2(1 + x)",
+        "traffic__flops_per_tile__log": "multiply-adds of one tile, log2(1 + x)",
+        "traffic__left_panel__log": "bytes of the m x K panel, log2(1 + x)",
+        "traffic__right_panel__log": "bytes of the K x n panel, log2(1 + x)",
+        "traffic__inner_left__log": "input (vector) tile rows times the reduction tile, log2(1 + x)",
+        "traffic__inner_right__log": "input (vector) tile columns times the reduction tile, log2(1 + x)",
+        "traffic__inner_step__log": "input (vector) tile times the reduction tile, log2(1 + x)",
+        "traffic__inner_balance__log": "multiply-adds of an inner step over the elements it reads, log2(1 + x)",
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        extents, unit = context.extents["output"], context.unit
+        rank = max(1, int((extents > 0).sum()))
+        tile, vector = context.tiles["output"] * unit, context.tiles["input"]
+        columns, rows = tile[:, rank - 1], tile[:, : rank - 1].prod(axis=1)
+        inner_columns, inner_rows = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
+        contracted = context.contracted[context.contracted > 0]
+        depth = float(np.prod(contracted)) if len(contracted) else 0.0
+        step = context.tiles["kernel"].prod(axis=1) if depth else np.ones(context.configs)
+        count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
+        volume = rows * columns
+        left, right = (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
+        moved = volume + left + right
+        whole = np.where(extents > 0, extents * unit, 1.0)
+        whole_left, whole_right = whole[: rank - 1].prod() * depth, whole[rank - 1] * depth
+        least = whole.prod() + (whole_left + whole_right if depth else whole.prod())
+        work = volume * max(depth, 1.0)
+        size = float(max(1.0, context.element_bytes[context.walked]))
+        tiling = context.tiling
+        padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
+        if rank > 1:
+            second = tile[:, rank - 2]
+            padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
+        return np.stack(
+            [
+                log2p(volume * size),
+                log2p(moved * size),
+                np.minimum(2 * moved * size / VMEM_BYTES, 4.0),
+                log2p(padded * size),
+                padded / volume - 1.0,
+                np.minimum(2 * padded * size / VMEM_BYTES, 4.0),
+                log2p(count * moved * size),
+                np.log2(count * moved / max(least, 1.0)),
+                log2p(work / (moved * size)),
+                log2p(work),
+                log2p(left * size),
+                log2p(right * size),
+                log2p(inner_rows * step),
+                log2p(inner_columns * step),
+                log2p(inner_rows * inner_columns * step),
+                log2p(inner_rows * inner_columns / (inner_rows + inner_columns)),
+            ],
+            axis=1,
+        )

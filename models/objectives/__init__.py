@@ -1,0 +1,1 @@
+"""What rankers learn: labels, losses and their weights."""

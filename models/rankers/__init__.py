@@ -1,0 +1,1 @@
+"""One ranker a file, behind `xlarank.models.base.Ranker`."""

@@ -1,0 +1,21 @@
+"""Rankers by name."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from xlarank.data.errors import ModelError
+from xlarank.models.base import Ranker
+from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.stacked import Stacked
+
+RANKERS: Final[dict[str, type[Ranker]]] = {**MEMBERS, Ensemble.name: Ensemble, Stacked.name: Stacked}
+DEFAULT: Final = LambdaRank.name
+
+
+def ranker_class(name: str) -> type[Ranker]:
+    """The class of a ranker; raises `ModelError` for an unknown name."""
+    if name not in RANKERS:
+        raise ModelError(f"{name!r} is not a model", expected=", ".join(RANKERS))
+    return RANKERS[name]

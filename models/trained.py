@@ -1,0 +1,170 @@
+"""A trained model on disk: boosters of several seeds and one JSON file that says what they are."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import ModelError, WorkspaceError
+from xlarank.data.files import write_json
+from xlarank.data.graph import Kind
+from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.store import Manifest, Recipe
+from xlarank.models.base import Params, Ranker, require_columns
+from xlarank.models.registry import ranker_class
+
+CARD: Final = "model.json"
+#: XGBoost goes by either of two names.
+_LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
+
+
+@dataclass
+class ModelCard:
+    """What a trained model is, as written to ``model.json``.
+
+    Attributes:
+        collection: its name.
+        model: name of the ranker.
+        params, rounds: what it was fitted with.
+        tuned: whether the parameters come from a study.
+        select: what the number of rounds was chosen by, one of `xlarank.models.validation.selection.SELECTIONS`.
+        recipe: how its rows were made.
+        columns: names of its rows' columns.
+        trained_on: graph names by split.
+        folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
+        versions: of Python and the libraries behind the numbers.
+        seeds: folder and checksum of each booster.
+    """
+
+    collection: str
+    model: str
+    params: Params
+    rounds: int
+    tuned: bool
+    recipe: Recipe
+    columns: list[str]
+    trained_on: dict[str, list[str]]
+    folds: dict[str, dict[str, float]]
+    select: str = "mean"
+    versions: dict[str, str] = field(default_factory=dict)
+    seeds: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind:
+        return Collection.parse(self.collection).kind
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A loaded model: scores are the mean over its seeds."""
+
+    card: ModelCard
+    rankers: list[Ranker]
+
+    def predict(
+        self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
+    ) -> NDArray[np.float64]:
+        """``(rows,)`` scores of the rows of one graph, lower is faster; raises `ModelError` for other columns.
+
+        ``instances`` are what the rows are made of, where they have any; only some rankers ask for them.
+        """
+        each = [ranker.predict(rows, columns, instances) for ranker in self.rankers]
+        scores: NDArray[np.float64] = np.mean(each, axis=0)
+        return scores
+
+    def require_rows_of(self, manifest: Manifest) -> None:
+        """Raise `ModelError` unless rows of this manifest are what the model was trained on."""
+        require_columns(manifest.columns, self.card.columns)
+        if manifest.recipe.code_hash != self.card.recipe.code_hash:
+            raise ModelError(
+                f"the rows were made by feature code {manifest.recipe.code_hash}",
+                expected=f"{self.card.recipe.code_hash}, which the model of {self.card.collection} was trained on",
+                do="train again",
+            )
+
+
+def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker]) -> None:
+    """Write boosters into a new folder, then the card that names it; an older model stays whole until then."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
+    except OSError as error:
+        raise _not_writable(folder, error) from error
+    try:
+        fresh.chmod(0o755)
+        card.seeds = {}
+        for number, ranker in enumerate(rankers):
+            place = fresh / f"seed-{number}"
+            place.mkdir()
+            ranker.save(place)
+            card.seeds[f"{fresh.name}/{place.name}"] = _checksum(place)
+        card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
+        write_json(folder / CARD, asdict(card))
+    except BaseException as error:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise _not_writable(folder, error) from error
+        raise
+    for old in folder.glob("boosters-*"):
+        if old != fresh:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _not_writable(folder: Path, error: OSError) -> WorkspaceError:
+    return WorkspaceError(
+        f"cannot write {folder} ({error.strerror or error})",
+        expected="a folder that can be written to",
+        do="pass another --workspace, or change the permissions",
+    )
+
+
+def load_model(folder: Path) -> TrainedModel:
+    """Read a model; raises `ModelError` when there is none or it is damaged."""
+    path = folder / CARD
+    if not path.exists():
+        raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
+    try:
+        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        card = ModelCard(**{**value, "recipe": Recipe(**value["recipe"])})
+        kind = ranker_class(card.model)
+        rankers: list[Ranker] = []
+        for name, checksum in card.seeds.items():
+            place = (folder / name).resolve()
+            if not place.is_relative_to(folder.resolve()):
+                raise ValueError(f"{name} lies outside the model")
+            if _checksum(place) != checksum:
+                raise ValueError(f"{name} has changed since it was written")
+            rankers.append(kind.load(place))
+        if not rankers:
+            raise ValueError("no boosters")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(
+            f"{path} cannot be used ({error})", expected="a whole model", do="run train again"
+        ) from error
+    return TrainedModel(card, rankers)
+
+
+def _checksum(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except ModuleNotFoundError:  # run from a clone that was not installed
+        return "not installed"

@@ -1,0 +1,131 @@
+"""Out-of-fold scores: every graph is judged by models that never saw its family."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.graph import Kind
+from xlarank.features.store import GraphRows
+from xlarank.models.base import Params
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import ranker_class
+from xlarank.models.validation.metrics import judge
+from xlarank.models.validation.selection import merit
+
+#: Numbers of rounds are compared on this grid; a finer one would only fit noise.
+STEP: Final = 25
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Quality per graph along the rounds.
+
+    Attributes:
+        rounds: ``(stages,)`` numbers of rounds.
+        metrics: graph name -> metrics at each stage.
+    """
+
+    rounds: list[int]
+    metrics: dict[str, list[dict[str, float]]]
+
+    def column(self, metric: str) -> NDArray[np.float64]:
+        """``(graphs, stages)`` of one metric."""
+        return np.array([[stage[metric] for stage in stages] for stages in self.metrics.values()])
+
+    def smooth_score(self, how: str = "mean") -> NDArray[np.float64]:
+        """``(stages,)`` `merit` of the scores of all graphs, averaged with the stages before and after.
+
+        Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
+        """
+        found = np.pad(merit(self.column("score"), how), 1, mode="edge")
+        smooth: NDArray[np.float64] = (found[:-2] + found[1:-1] + found[2:]) / 3
+        return smooth
+
+    def best_stage(self, how: str = "mean") -> int:
+        """The stage of the highest smooth score; the earliest of equals."""
+        return int(np.argmax(self.smooth_score(how)))
+
+    def at(self, stage: int) -> dict[str, dict[str, float]]:
+        """``{graph: {metric: value}}`` at one stage."""
+        return {name: stages[stage] for name, stages in self.metrics.items()}
+
+
+def validate_fold(
+    kind: Kind,
+    graphs: Sequence[GraphRows],
+    data: RankingData,
+    held: Sequence[int],
+    model: str,
+    params: Params,
+    *,
+    rounds: int,
+    seed: int,
+    threads: int = 0,
+) -> Curves:
+    """Learn without the held-out groups, judge those along the rounds on all their configurations.
+
+    ``graphs`` are the groups of ``data``, in its order.
+    """
+    held_set = set(held)
+    learned = [g for g in range(data.groups) if g not in held_set]
+    ranker = ranker_class(model)().fit(data.take(learned), params, rounds=rounds, seed=seed, threads=threads)
+    stages = [*range(STEP, rounds, STEP), rounds]
+    metrics: dict[str, list[dict[str, float]]] = {}
+    for g in held:
+        rows, graph = data.parts[g].matrix(), graphs[g]
+        scored = ranker.staged(rows, STEP, data.instances_of(g))
+        found = [judge(kind, scores[graph.group], graph.cost, graph.group) for scores in scored]
+        found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
+        metrics[data.names[g]] = found
+    return Curves(stages, metrics)
+
+
+def validate_folds(
+    kind: Kind,
+    graphs: Sequence[GraphRows],
+    data: RankingData,
+    folds: Sequence[Sequence[int]],
+    model: str,
+    params: Params,
+    *,
+    rounds: int,
+    seed: int,
+    threads: int = 0,
+) -> Generator[Curves, None, None]:
+    """`validate_fold` for each fold, in order; ``threads`` (0: all cores) folds at a time.
+
+    One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
+    own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun.
+    """
+
+    def run(held: Sequence[int]) -> Curves:
+        return validate_fold(kind, graphs, data, held, model, params, rounds=rounds, seed=seed, threads=1)
+
+    workers = min(threads or os.cpu_count() or 1, max(1, len(folds)))
+    pool = ThreadPoolExecutor(workers)
+    waiting = iter(folds)
+    begun = deque(pool.submit(run, held) for held in islice(waiting, workers))
+    try:
+        while begun:
+            yield begun.popleft().result()
+            # Only now, when the caller wants to go on: folds of a trial that was given up would hold up the next.
+            begun.extend(pool.submit(run, held) for held in islice(waiting, 1))
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
+
+
+def join_curves(parts: Sequence[Curves]) -> Curves:
+    """Curves of several folds, all over the same rounds, as one."""
+    joined: dict[str, list[dict[str, float]]] = {}
+    for part in parts:
+        joined |= part.metrics
+    return Curves(parts[0].rounds, joined)

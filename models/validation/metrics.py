@@ -1,0 +1,150 @@
+"""How good a ranking is. Scores and costs are both lower = faster."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.graph import Kind
+from xlarank.models.validation.bootstrap import bootstrap_interval
+
+Floats = NDArray[np.float64]
+
+#: Up to this many configurations comparing every pair is quicker than sorting: a tile collection has thousands of
+#: small graphs, each judged many times.
+_FEW: Final = 256
+#: Metrics reported per graph, in table order.
+METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
+
+
+class _Pairs(NamedTuple):
+    """Concordant minus discordant pairs, and the pairs of different score and of different cost."""
+
+    surplus: float
+    scores: float
+    costs: float
+
+
+def kendall_tau(score: Floats, cost: Floats) -> float:
+    """Kendall tau-b between two ``(configs,)`` arrays; 0 where either is constant.
+
+    >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0, 30.0]))
+    1.0
+    >>> kendall_tau(np.zeros(3), np.array([10.0, 20.0, 30.0]))
+    0.0
+    """
+    return _tau(_count_pairs(score, cost))
+
+
+def ordered_pair_accuracy(score: Floats, cost: Floats) -> float:
+    """Share of the pairs of different cost that are in order; a pair of equal scores counts half.
+
+    With n0 pairs, n1 of equal score, n2 of equal cost and S = concordant - discordant pairs,
+    tau-b = S / sqrt((n0 - n1)(n0 - n2)); the share is (1 + S / (n0 - n2)) / 2. (TpuGraphs paper, OPA.)
+
+    >>> round(ordered_pair_accuracy(np.array([1.0, 3.0, 2.0]), np.array([10.0, 20.0, 30.0])), 3)
+    0.667
+    """
+    return _accuracy(_count_pairs(score, cost))
+
+
+def _tau(pairs: _Pairs) -> float:
+    weight = float(np.sqrt(pairs.scores * pairs.costs))
+    return pairs.surplus / weight if weight else 0.0
+
+
+def _accuracy(pairs: _Pairs) -> float:
+    return (1 + pairs.surplus / pairs.costs) / 2 if pairs.costs else 0.5
+
+
+def _count_pairs(score: Floats, cost: Floats) -> _Pairs:
+    pairs = len(cost) * (len(cost) - 1) / 2
+    scores, costs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)
+    if not scores or not costs:
+        return _Pairs(0.0, scores, costs)
+    if len(cost) > _FEW:
+        from scipy.stats import kendalltau  # takes long to load; small graphs and ranking alone do without
+
+        # by sorting; the p-value is not looked at, and the exact one is slow
+        tau = float(kendalltau(score, cost, variant="b", method="asymptotic").statistic)
+        return _Pairs(tau * float(np.sqrt(scores * costs)), scores, costs)
+    above = score[:, None] > score
+    concordant = np.count_nonzero(above & (cost[:, None] > cost))
+    discordant = np.count_nonzero(above & (cost[:, None] < cost))
+    return _Pairs(float(concordant - discordant), scores, costs)
+
+
+def _tied_pairs(values: Floats) -> float:
+    counts = np.unique(values, return_counts=True)[1].astype(np.float64)
+    return float((counts * (counts - 1) / 2).sum())
+
+
+def slowdown_at(k: int, score: Floats, cost: Floats, group: NDArray[np.int64] | None = None) -> float:
+    """Best cost among the k configurations that `top_of` picks over the best of all, minus 1.
+
+    >>> slowdown_at(1, np.array([1.0, 2.0]), np.array([30.0, 20.0]))
+    0.5
+    """
+    return float(cost[top_of(k, score, group)].min() / cost.min() - 1)
+
+
+def top_of(k: int, score: Floats, group: NDArray[np.int64] | None = None) -> NDArray[np.intp]:
+    """The k configurations to try first, best first.
+
+    Where ``group`` tells which configurations are identical, a second one is only taken when all distinct
+    ones are in: measuring the same choice twice wastes a try.
+
+    >>> top_of(2, np.array([1.0, 1.0, 2.0]), np.array([0, 0, 1])).tolist()
+    [0, 2]
+    """
+    order = order_of(score)
+    if group is None:
+        return order[:k]
+    first = np.zeros(len(order), bool)
+    first[np.unique(group[order], return_index=True)[1]] = True
+    return np.concatenate([order[first], order[~first]])[:k]
+
+
+def order_of(score: Floats) -> NDArray[np.intp]:
+    """Configurations best first; equal scores in the order of their ids."""
+    return np.argsort(score, kind="stable")
+
+
+def judge(kind: Kind, score: Floats, cost: Floats, group: NDArray[np.int64] | None = None) -> dict[str, float]:
+    """All metrics of one graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
+
+    ``group`` numbers the distinct configurations (see `top_of`).
+    """
+    pairs, slowdown = _count_pairs(score, cost), slowdown_at(5, score, cost, group)
+    tau = _tau(pairs)
+    values = (
+        tau,
+        _accuracy(pairs),
+        slowdown_at(1, score, cost, group),
+        slowdown,
+        tau if kind == "layout" else 1 - slowdown,
+    )
+    return dict(zip(METRICS, values, strict=True))
+
+
+def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, object]]:
+    """``{metric: {mean, std, low, high, graphs: {name: value}}}`` from ``{graph: {metric: value}}``.
+
+    The standard deviation is that of the graphs (divided by their number); low and high are the 95 % interval
+    of the mean by `bootstrap_interval`.
+    """
+    report: dict[str, dict[str, object]] = {}
+    for metric in METRICS:
+        graphs = {name: values[metric] for name, values in per_graph.items()}
+        column = np.array(list(graphs.values()))
+        low, high = bootstrap_interval(column)
+        report[metric] = {
+            "mean": float(column.mean()),
+            "std": float(column.std()),
+            "low": low,
+            "high": high,
+            "graphs": graphs,
+        }
+    return report

@@ -1,0 +1,28 @@
+"""What steps of the whole job leave among the reports for others to show."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from xlarank.data.collection import Collection
+from xlarank.data.workspace import Workspace
+
+
+def first_scores(workspace: Workspace, collection: Collection) -> Path:
+    """Where the scores of a collection's first model lie."""
+    return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
+
+
+def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
+    """Scores on valid of a model that learned from train alone.
+
+    ``report`` is `metrics.summarise` of all graphs; ``example`` its graph of median score: for each
+    configuration the ``predicted`` score and the ``measured`` cost (ns; tiles: over the normalizer). Empty where
+    there is neither.
+    """
+    try:
+        return dict(json.loads(first_scores(workspace, collection).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,1 @@
+"""What belongs to an Optuna study: its storage, sampler, picture, and sharing it between processes."""

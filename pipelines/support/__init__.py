@@ -1,0 +1,1 @@
+"""What several verbs need: progress, and what the workspace holds to learn from."""

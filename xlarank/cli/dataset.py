@@ -1,0 +1,107 @@
+"""What there is to learn from: the files, their columns, and the rows made of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from xlarank.cli.console import (
+    finish,
+    headline,
+    list_lines,
+    new_table,
+    number_range,
+    progress_bars,
+    say,
+    show,
+    write_json,
+)
+from xlarank.cli.inputs import build, data_root_of, workspace_at
+from xlarank.cli.options import WORK, Collections, Json, Root, Seed, Work
+
+app = typer.Typer()
+
+
+@app.command()
+def info(data_root: Root = None, collection: Collections = None, json_file: Json = None) -> None:
+    """Show what the data root holds: collections, splits, counts, broken and unrankable files."""
+    from xlarank.pipelines.info import info as run
+
+    root = data_root_of(data_root)
+    with progress_bars() as progress:
+        parts = run(root, collections=collection or [], progress=progress)
+    table = new_table("collection", "split", ">graphs", ">labelled", ">families", ">configurations", ">distinct",
+                   ">nodes", ">configurable", ">MB")  # fmt: skip
+    for part in parts:
+        table.add_row(
+            part.collection, part.split, f"{part.graphs:,}", f"{part.labelled:,}", f"{len(part.families):,}",
+            f"{part.configs:,}", f"{part.distinct:,}", number_range(part.nodes), number_range(part.configurable),
+            f"{part.bytes / 1e6:.1f}",
+        )  # fmt: skip
+    show(table)
+    for part in parts:
+        list_lines(
+            f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable
+        )
+    broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
+    if json_file is not None:
+        write_json(json_file, [{**vars(part), "families": sorted(part.families)} for part in parts])
+    finish(broken)
+
+
+@app.command()
+def build_features(
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    split: Annotated[list[str] | None, typer.Option(help="train, valid or test; repeatable; default all.")] = None,
+    max_configs: Annotated[
+        int, typer.Option(min=0, help="Keep at most this many configurations of each train graph; 0 keeps all.")
+    ] = 0,
+    sampling: Annotated[
+        str,
+        typer.Option(
+            help="How --max-configs draws: random; thirds (the fastest, the slowest, a third at random); uniform "
+            "(even steps of rank). Unlabelled graphs at random."
+        ),
+    ] = "random",
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 chooses by the size of the files.")] = 0,
+    tier: Annotated[str, typer.Option(help="fast or full: which columns.")] = "full",
+    candidates: Annotated[
+        bool, typer.Option(help="With columns that look at the graph's whole candidate set (transductive).")
+    ] = True,
+    seed: Seed = 0,
+) -> None:
+    """Turn graph files into stored feature rows; goes on where it was interrupted."""
+    build(
+        data_root_of(data_root), workspace_at(workspace), collection, split, max_configs, jobs, tier, candidates,
+        seed, sampling,
+    )  # fmt: skip
+
+
+@app.command()
+def explain_feature(
+    name: Annotated[str, typer.Argument(help="Name of a column; * and ? match several, as in 'padding__*'.")],
+) -> None:
+    """Say what a feature column means: its unit, formula and source."""
+    from xlarank.pipelines.explain_feature import explain_feature as run
+
+    found = run(name)
+    if len(found) > 1:
+        table = new_table("column", "meaning", "scope", "tier")
+        for column in found:
+            scope = f"{column.scope}{', transductive' if column.transductive else ''}"
+            table.add_row(column.name, column.meaning, scope, column.tier)
+        show(table)
+        return
+    column = found[0]
+    headline(column.name)
+    say(column.meaning)
+    say("")
+    say(f"{column.block}, {' and '.join(column.kinds)} graphs: one value a {column.scope}; {column.tier} tier")
+    if column.transductive:
+        say("transductive: looks at the other unlabelled candidates of the graph")
+    say("")
+    for line in column.about.splitlines():
+        say(line)

@@ -1,0 +1,88 @@
+"""What commands begin with: the data root, the workspace, and features built where there are none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlarank.cli.console import (
+    finish,
+    list_lines,
+    new_table,
+    progress_bars,
+    say,
+    show,
+)
+
+if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
+    from xlarank.data.root import DataRoot
+    from xlarank.data.workspace import Workspace
+
+
+def data_root_of(named: Path | None) -> DataRoot:
+    from xlarank.data.root import find_data_root
+
+    root = find_data_root(named)
+    say(f"data: {root.path} ({root.why})", style="dim")
+    return root
+
+
+def workspace_at(path: Path) -> Workspace:
+    from xlarank.data.workspace import Workspace
+
+    return Workspace(path)
+
+
+def built_workspace(data_root: Path | None, workspace: Path) -> Workspace:
+    """The workspace, with features: built now where there are none, or none of the data root that is named.
+
+    What is there keeps the settings it was built with.
+    """
+    from xlarank.features.store import stored_roots
+
+    place = workspace_at(workspace)
+    stored = stored_roots(place)
+    if data_root is not None or not stored:
+        root = data_root_of(data_root)
+        if str(root.path.resolve()) not in stored:
+            build(root, place, None, None, 0, 0, "full", True, 0)
+    return place
+
+
+def build(
+    root: DataRoot,
+    workspace: Workspace,
+    collection: list[str] | None,
+    split: list[str] | None,
+    max_configs: int,
+    jobs: int,
+    tier: str,
+    candidates: bool,
+    seed: int,
+    sampling: str = "random",
+) -> None:
+    from xlarank.data.errors import XlarankError
+    from xlarank.features.assemble import FeatureSettings
+    from xlarank.features.block import Tier
+    from xlarank.pipelines.build_features import build_features as run
+
+    if tier not in (known := [member.value for member in Tier]):
+        raise XlarankError(f"--tier is {tier!r}", expected=" or ".join(known))
+    with progress_bars() as progress:
+        report = run(
+            root, workspace, collections=collection or (), splits=split or (),
+            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, sampling=sampling,
+            jobs=jobs, seed=seed, progress=progress,
+        )  # fmt: skip
+    table = new_table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
+    for part in report.splits:
+        table.add_row(
+            part.collection, part.split, str(part.graphs), str(part.built), str(part.kept), f"{part.configs:,}",
+            f"{part.rows:,}", str(len(part.broken)),
+        )  # fmt: skip
+    show(table)
+    for kind, (constant, varying) in report.columns.items():
+        say(f"{kind}: {constant} columns per graph + {varying} per configuration; {report.seconds:.1f} s in all")
+    for part in report.splits:
+        list_lines(f"cannot be ranked ({part.collection} {part.split}), kept for prediction", part.unrankable)
+    finish(report.broken)

@@ -1,0 +1,97 @@
+"""Trained rankers at work: one graph, or a whole submission."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xlarank.cli.console import (
+    error_line,
+    finish,
+    list_lines,
+    new_table,
+    progress_bars,
+    say,
+    show,
+    write_json,
+)
+from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
+from xlarank.cli.options import WORK, Collections, Json, Root, Work
+
+app = typer.Typer()
+
+
+@app.command()
+def rank(
+    graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
+    top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
+    workspace: Work = WORK,
+    collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Rank the configurations of one graph with a trained model."""
+    from xlarank.pipelines.rank import rank as run
+
+    ranking = run(workspace_at(workspace), graph, collection=collection)
+    table = new_table(">rank", ">configuration", ">score", ">measured ms", "identical configurations")
+    for entry in ranking.best(top):
+        runtime, twins = entry["runtime_ns"], entry["identical"]
+        table.add_row(
+            str(entry["rank"]), str(entry["configuration"]), f"{entry['score']:.4f}",
+            f"{runtime / 1e6:.4f}" if runtime else "-",
+            ", ".join(map(str, twins[:8])) + (f" and {len(twins) - 8} more" if len(twins) > 8 else ""),
+        )  # fmt: skip
+    say(f"{ranking.graph}: {len(ranking.order):,} configurations, ranked by the model of {ranking.collection}")
+    show(table)
+    if ranking.metrics:
+        say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
+    if json_file is not None:
+        write_json(json_file, ranking.as_json(top))
+
+
+@app.command()
+def submit(
+    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("submission.csv"),
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+) -> None:
+    """Write the Kaggle submission for the test graphs of all trained collections."""
+    from xlarank.pipelines.submit import submit as run
+
+    place = built_workspace(data_root, workspace)
+    with progress_bars() as progress:
+        report = run(place, out, collections=collection or (), progress=progress)
+    table = new_table("collection", ">test graphs")
+    for name, count in report.rows.items():
+        table.add_row(name, str(count))
+    show(table)
+    say(f"wrote {report.out}: {sum(report.rows.values())} rows, checked")
+    list_lines("left out", [f"{name}: {why}" for name, why in report.left_out.items()])
+    finish(report.broken)
+
+
+@app.command()
+def check_submission(
+    file: Annotated[Path, typer.Argument(help="The submission to check.")],
+    sample: Annotated[
+        Path | None, typer.Option(help="sample_submission.csv: whose ids must be there. Default: the test graphs.")
+    ] = None,
+    data_root: Root = None,
+) -> None:
+    """Check a submission: ids, permutations, five of a tile; every problem is counted."""
+    from xlarank.pipelines.check_submission import check_submission as run
+
+    root = None if sample is not None and data_root is None else data_root_of(data_root)
+    checked = run(file, sample=sample, data_root=root)
+    list_lines("not known how many configurations", checked.unknown)
+    if not checked.problems:
+        say(f"{file}: {checked.rows} rows, right (checked against {checked.against})")
+        return
+    for problem in checked.problems[:20]:
+        error_line(problem)
+    many = "s" if len(checked.problems) > 1 else ""
+    error_line(f"{len(checked.problems)} problem{many} in {file} (checked against {checked.against})")
+    raise typer.Exit(1)

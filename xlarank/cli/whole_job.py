@@ -1,0 +1,123 @@
+"""All steps in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from xlarank.cli.console import (
+    finish,
+    headline,
+    list_lines,
+    new_table,
+    progress_bars,
+    say,
+    show,
+)
+from xlarank.cli.inputs import build, data_root_of, workspace_at
+from xlarank.cli.learning import evaluate, train, tune
+from xlarank.cli.options import WORK, Collections, Root, Seed, Work
+from xlarank.cli.ranking import rank, submit
+
+if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
+    from xlarank.pipelines.budgeting.plan import Plan
+
+
+app = typer.Typer()
+
+
+@app.command()
+def run_all(
+    out: Annotated[
+        Path, typer.Option(help="The submission; there from the first minute, then made better.")
+    ] = Path("submission.csv"),
+    budget_hours: Annotated[float, typer.Option(help="Wall clock, counted from now.")] = 12.0,
+    budget_ram_gb: Annotated[float, typer.Option(help="Memory; 0 takes 9/10 of the machine's.")] = 0.0,
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Boosters of a final model.")] = 3,
+    trials: Annotated[int, typer.Option(min=0, help="Most tuning trials per collection; 0 for none.")] = 100,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes that build; 0 chooses.")] = 0,
+    models: Annotated[
+        Path | None, typer.Option(help="A workspace with trained models: rank with these, learn nothing.")
+    ] = None,
+    seed: Seed = 0,
+) -> None:
+    """Graphs to submission within a budget of time and memory; goes on where it was interrupted."""
+    from xlarank.pipelines.budgeting.plan import machine_budget
+    from xlarank.pipelines.run_all import run_all as run
+
+    root, place = data_root_of(data_root), workspace_at(workspace)
+    budget = machine_budget(place.root, hours=budget_hours, ram_gb=budget_ram_gb)
+    with progress_bars() as progress:
+        summary = run(
+            root, place, out, budget, collections=collection or (), seeds=seeds, trials=trials, jobs=jobs,
+            models=models, seed=seed, progress=progress, tell=lambda plan: show_plan(plan, models is None),
+        )  # fmt: skip
+    table = new_table("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
+    for outcome in summary.outcomes:
+        table.add_row(*outcome.cells())
+    show(table)
+    for outcome in summary.outcomes:
+        list_lines(f"note ({outcome.collection})", outcome.notes)
+    say(f"wrote {summary.out}: {summary.rows} rows, checked; {summary.seconds / 60:.1f} min")
+    finish(summary.broken)
+
+
+def show_plan(plan: Plan, learning: bool) -> None:
+    budget = plan.budget
+    say(
+        f"budget: {budget.hours:g} h, {budget.ram_gb:.1f} GB of memory, {budget.disk_gb:.0f} GB of disk, "
+        f"{budget.cores} cores; {plan.jobs} build at a time"
+    )
+    if learning:
+        table = new_table(*plan.COLUMNS)
+        for row in plan.rows():
+            table.add_row(*row)
+        show(table)
+        list_lines("note", list(plan.notes))
+
+
+@app.command()
+def package_kaggle(
+    out: Annotated[Path, typer.Option(help="A folder, or a file that ends in .zip.")] = Path("work/kaggle-dataset"),
+    models: Annotated[Path | None, typer.Option(help="A workspace whose trained models come along.")] = None,
+    wheelhouse: Annotated[
+        bool, typer.Option("--wheelhouse", help="Also download what Kaggle's image lacks.")
+    ] = False,
+    owner: Annotated[str, typer.Option(help="Your Kaggle name, for the metadata.")] = "YOUR-KAGGLE-NAME",
+) -> None:
+    """Make the Kaggle dataset that the notebook in kaggle/ runs from; needs a git clone."""
+    from xlarank.pipelines.package_kaggle import package_kaggle as run
+
+    made = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
+    say(f"wrote {made.out}: {made.files} files, {made.size / 1e6:.1f} MB")
+    list_lines("model", list(made.models))
+    list_lines("wheel", list(made.wheels))
+
+
+@app.command()
+def demo(
+    workspace: Work = Path("work/demo"),
+    trials: Annotated[int, typer.Option(min=1, help="Tuning trials per collection.")] = 8,
+) -> None:
+    """The whole job on the embedded sample: build, tune, train, evaluate, submit, rank."""
+    from xlarank.data.root import SAMPLE, find_data_root
+
+    root, place = find_data_root(SAMPLE), workspace_at(workspace)
+    headline("1. info and build-features")
+    say("XLA:CPU-measured programs in TpuGraphs format (data/sample/README.md)")
+    build(root, place, None, None, 0, 0, "full", True, 0)
+    headline("2. tune")
+    tune(trials=trials, workspace=workspace)
+    headline("3. train")
+    train(workspace=workspace)
+    headline("4. evaluate on valid (families that were never trained on)")
+    evaluate(workspace=workspace, json_file=place.reports() / "valid.json", graphs=False)
+    headline("5. submit")
+    submit(out=place.reports() / "submission.csv", workspace=workspace)
+    headline("6. rank one graph")
+    rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
