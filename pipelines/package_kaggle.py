@@ -30,7 +30,7 @@ METADATA: Final = "dataset-metadata.json"
 #: Where brought models lie in the package: a workspace of its own, beside the code's ``models``.
 BROUGHT: Final = "workspace"
 #: What git tracks but a run does not need.
-_LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci)/|\.gitignore$|[A-Z]+\.md$")
+_LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci|\.typing)/|\.gitignore$|[A-Z]+\.md$")
 _KEPT: Final = ("README.md",)
 #: Versions in Kaggle's image for Python; ``None``: there, in a version nobody pinned.
 IMAGE_PYTHON: Final = "3.12"

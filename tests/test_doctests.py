@@ -1,7 +1,7 @@
 """Every example in a docstring of the package runs.
 
-The rooms are collected by walking the package: pytest's own `--doctest-modules` would load their files a second time
-under another name.
+The rooms are collected by walking the package: pytest's own `--doctest-modules` would load their files a second
+time under another name.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import importlib
 import pkgutil
 
 import pytest
-
-import xlarank
 
 ROOMS = ("data", "features", "models", "pipelines", "cli")
 
