@@ -51,3 +51,7 @@ class ModelError(XlarankError):
 
 class SubmissionError(XlarankError):
     """A submission file would be incomplete or malformed."""
+
+
+class CompilerError(XlarankError):
+    """A compiler is not installed, or cannot make anything of a program."""
