@@ -153,7 +153,7 @@ def _layouts(message: Message) -> Message | None:
 
 
 def _kernels(message: Message) -> Message | None:
-    return message if any(_has_program(part.module) for part in message.modules) else None
+    return message if any(part.runs and _has_program(part.module) for part in message.modules) else None
 
 
 def _wrapped(message: Message) -> Message | None:
@@ -164,8 +164,8 @@ def _snapshot(message: Message) -> Message | None:
     return _wrapped(message.hlo)
 
 
-#: Kinds of messages and how the program in one is recognized. Tuning data is tried before ``HloProto``, with
-#: which it shares its first field.
+#: Kinds of messages and how the program in one is recognized. Tuning data, known by its runs, is tried before
+#: what has its program at the same place.
 _KINDS: Final = (
     (HloModuleProto, _module),
     (ModuleTuningData, _layouts),

@@ -119,7 +119,10 @@ def _tile_row(tile: Message) -> list[int]:
     row: list[int] = []
     for slot in TILE_SLOTS:
         bounds = list(getattr(tile, f"{slot}_bounds"))
-        total, product = sum_and_product(f"{slot}_bounds", bounds)
+        try:
+            total, product = sum_and_product(f"{slot}_bounds", bounds)
+        except OverflowError as error:
+            raise HloError(f"a tile's {error}", expected="bounds that fit 64 signed bits") from error
         row += bounds[:MAX_RANK] + [0] * (MAX_RANK - len(bounds)) + [total, product if bounds else 0]
     assert len(row) == len(TILE_COLUMNS)
     return row
