@@ -55,3 +55,7 @@ class SubmissionError(XlarankError):
 
 class CompilerError(XlarankError):
     """A compiler is not installed, or cannot make anything of a program."""
+
+
+class HloError(XlarankError):
+    """A program cannot be read: not HLO, cut off, contradicting itself, or beyond what the format can hold."""
