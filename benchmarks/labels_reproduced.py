@@ -2,7 +2,8 @@
 
     python -m benchmarks.labels_reproduced FOLDER [--each 4] [--seed 0] [--programs a,b]
 
-FOLDER holds ``modules/NAME.pb`` and ``npz/layout/tpu-estimate/<search>/<split>/NAME.npz``; needs the extra ``collect``.
+FOLDER holds ``modules/NAME.pb`` and ``npz/layout/tpu-estimate/<search>/<split>/NAME.npz``; needs the extra
+``collect``.
 """
 
 from __future__ import annotations

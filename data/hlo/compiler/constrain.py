@@ -112,7 +112,9 @@ def constrain(module: Message, layouts: Mapping[int, Layouts]) -> Message:
 
 
 def _constrain_computation(computation: Message, layouts: Mapping[int, Layouts], numbering: _Numbering) -> None:
-    old = [type(instruction).FromString(instruction.SerializeToString()) for instruction in computation.instructions]
+    old = [
+        type(instruction).FromString(instruction.SerializeToString()) for instruction in computation.instructions
+    ]
     shapes = {instruction.id: instruction.shape for instruction in old}
     replaced: dict[int, int] = {}
     del computation.instructions[:]

@@ -7,15 +7,15 @@ their code is generated. Reshape, select-and-scatter and collectives carry none 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.loops import split_line, trip_count
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
-_TRIPS: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
 _SOURCE: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _CALLED: Final = {
     "while": re.compile(r"\bbody=%?([\w.\-]+)"),
@@ -74,65 +74,48 @@ def read_estimate(text: str) -> Estimate:
     ``conditional`` counts, and what a ``fusion`` calls is part of the fusion.
     Raises `CompilerError` when the text has no entry computation.
     """
-    computations: dict[str, _Computation] = {}
-    entry = ""
-    current: _Computation | None = None
+    lines: dict[str, list[str]] = {}
+    entry = current = ""
     for line in text.splitlines():
-        if not line.startswith(" "):
-            header = _HEADER.match(line)
-            if header:
-                current = computations.setdefault(header[2], _Computation())
-                entry = header[2] if header[1] else entry
-            continue
-        if current is not None and " = " in line:
-            _read_line(line, current)
+        header = None if line.startswith(" ") else _HEADER.match(line)
+        if header:
+            current = header[2]
+            entry = current if header[1] else entry
+            lines[current] = []
+        elif current and " = " in line:
+            lines[current].append(line)
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
+    computations = {name: _Computation() for name in lines}
+    for name, own in lines.items():
+        for line in own:
+            _read_line(line, computations[name], own, lines)
     return _run(entry, computations)
 
 
-def split_line(line: str) -> tuple[str, str, str, str] | None:
-    """Name, shape, opcode and the rest of one line of HLO text; None for anything else.
-
-    >>> split_line("  ROOT %add.1 = f32[8]{0:T(128)} add(%a, %b), metadata={}")
-    ('add.1', 'f32[8]{0:T(128)}', 'add', '(%a, %b), metadata={}')
-    """
-    left, found, right = line.strip().partition(" = ")
-    if not found:
-        return None
-    name = left.removeprefix("ROOT ").lstrip("%")
-    depth = 0
-    for at, letter in enumerate(right):
-        depth += (letter in "({[") - (letter in ")}]")
-        if letter == " " and depth == 0:
-            opcode, paren, rest = right[at + 1 :].partition("(")
-            return (name, right[:at], opcode, paren + rest) if paren else None
-    return None
-
-
-def _read_line(line: str, computation: _Computation) -> None:
-    cycles = sum(int(number) for number in _CYCLES.findall(line))
-    if not cycles and not any(word in line for word in (" while(", " call(", " conditional(")):
+def _read_line(
+    text: str, computation: _Computation, around: Sequence[str], lines: Mapping[str, Sequence[str]]
+) -> None:
+    cycles = sum(int(number) for number in _CYCLES.findall(text))
+    if not cycles and not any(word in text for word in (" while(", " call(", " conditional(")):
         return
-    parts = split_line(line)
-    if parts is None:
+    line = split_line(text)
+    if line is None:
         return
-    name, shape, opcode, rest = parts
     if cycles:
-        source = _SOURCE.search(rest)
-        computation.own.append(Operation(name, opcode, shape, source[1] if source else "", cycles))
-    if opcode in _CALLED and (called := _CALLED[opcode].search(rest)):
-        trips = _TRIPS.search(rest)
-        times = 1 if opcode == "call" else int(trips[1]) if trips else None
+        source = _SOURCE.search(line.rest)
+        computation.own.append(Operation(line.name, line.opcode, line.shape, source[1] if source else "", cycles))
+    if line.opcode in _CALLED and (called := _CALLED[line.opcode].search(line.rest)):
+        times = 1 if line.opcode == "call" else trip_count(line, around, lines)
         computation.calls.append(([called[1]], times))
-    elif opcode == "conditional":
-        names = [one for many, single in _BRANCHES.findall(rest) for one in (many or single).split(",")]
+    elif line.opcode == "conditional":
+        names = [one for many, single in _BRANCHES.findall(line.rest) for one in (many or single).split(",")]
         computation.calls.append(([one.strip().lstrip("%") for one in names], 1))
 
 
 def _run(name: str, computations: dict[str, _Computation]) -> Estimate:
     """One run of a computation with all it calls; HLO has no recursion."""
-    computation = computations.get(name, _Computation())
+    computation = computations[name]
     operations, unknown = list(computation.own), 0
     for names, times in computation.calls:
         called = max((_run(one, computations) for one in names), key=lambda run: run.cycles)

@@ -25,6 +25,7 @@ from typing import Any, Final
 from xlarank.data.errors import XlarankError
 from xlarank.data.hlo.compiler.cycles import Estimate, Operation, read_estimate
 from xlarank.data.hlo.compiler.fingerprint import fingerprint
+from xlarank.data.hlo.compiler.measuring import measure
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.xla import OPTIMISED, Xla, compiled_text, dumped_before_layout, first_line
 
@@ -43,17 +44,26 @@ class Compile:
 
 @dataclass(frozen=True)
 class Lower:
-    """Ask for a program as layout assignment sees it: exactly one of the three is given."""
+    """Ask for a program as layout assignment sees it: that of ``module:function``, or a module."""
 
     number: int
     function: str = ""
-    text: str = ""
     module: bytes = b""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Ask for the run times of modules on this machine, the first one's outputs being what is right."""
+
+    number: int
+    modules: list[bytes]
+    rounds: int
+    seed: int
 
 
 @dataclass
 class _Job:
-    ask: Compile | Lower
+    ask: Compile | Lower | Measure
     process: int
     folder: Path
     started: float
@@ -71,7 +81,7 @@ class Service:
     def __init__(self, connection: Connection, xla: Xla, *, jobs: int, limit: float, scratch: Path) -> None:
         self.connection, self.xla = connection, xla
         self.jobs, self.limit, self.scratch = jobs, limit, scratch
-        self.queue: deque[Compile | Lower] = deque()
+        self.queue: deque[Compile | Lower | Measure] = deque()
         self.running: list[_Job] = []
         self.known: dict[str, Estimate] = {}
 
@@ -100,9 +110,9 @@ class Service:
             return _POLL
         return 0.0 if self.queue else None
 
-    def _start(self, ask: Compile | Lower) -> _Job:
+    def _start(self, ask: Compile | Lower | Measure) -> _Job:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
-        work = self._compile if isinstance(ask, Compile) else self._lower
+        work = {Compile: self._compile, Lower: self._lower, Measure: self._measure}[type(ask)]
         return _Job(ask, _forked(lambda: work(ask, folder), folder), folder, time.monotonic())
 
     def _compile(self, ask: Any, folder: Path) -> None:
@@ -114,8 +124,11 @@ class Service:
         if ask.function:
             self.xla.lower_function(ask.function, folder)
         else:
-            module = ask.module or self.xla.parse_text(ask.text)
-            self.xla.compile(module, folder, "layout-assignment")
+            self.xla.compile(ask.module, folder, "layout-assignment")
+
+    def _measure(self, ask: Any, folder: Path) -> None:
+        measured = measure(self.xla, ask.modules, rounds=ask.rounds, seed=ask.seed)
+        _write(folder / _RESULT, json.dumps(measured))
 
     def _look_at(self, job: _Job) -> None:
         gone = _exited(job.process)  # first, so that nothing it wrote can be overlooked
@@ -124,13 +137,17 @@ class Service:
             if (module := dumped_before_layout(job.folder)) is not None:
                 self._answer(job, module)
                 return
+        elif isinstance(job.ask, Measure):
+            if (job.folder / _RESULT).exists():
+                self._answer(job, json.loads((job.folder / _RESULT).read_text(encoding="utf-8")))
+                return
         elif self._compiled(job):
             return
         if error.exists():
             self._answer(job, Outcome(Status.FAILED, message=error.read_text(encoding="utf-8")))
         elif gone is not None:
             self._answer(job, Outcome(Status.CRASHED, message=f"the compiler's process ended with {gone}"))
-        elif job.seconds > self.limit:
+        elif job.seconds > self.limit and not isinstance(job.ask, Measure):
             self._answer(job, Outcome(Status.TIMEOUT, message=f"not compiled within {self.limit:g} s"))
 
     def _compiled(self, job: _Job) -> bool:
@@ -164,7 +181,7 @@ class Service:
     def _found(self, job: _Job, *, shared: bool) -> Outcome:
         return Outcome(Status.OK, self.known[job.fingerprint], job.fingerprint, shared, job.seconds)
 
-    def _answer(self, job: _Job, answer: Outcome | bytes) -> None:
+    def _answer(self, job: _Job, answer: Outcome | bytes | list[list[float]]) -> None:
         self._end(job)
         self.running.remove(job)
         if isinstance(answer, Outcome) and answer.status is not Status.OK:

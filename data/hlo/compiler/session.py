@@ -18,7 +18,7 @@ import xlarank
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.cycles import Estimate
 from xlarank.data.hlo.compiler.outcome import Outcome
-from xlarank.data.hlo.compiler.service import Compile, Lower
+from xlarank.data.hlo.compiler.service import Compile, Lower, Measure
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, Message
 
@@ -90,7 +90,7 @@ class Compiler:
         self._stderr.close()
 
     def know(self, estimates: Mapping[str, Estimate]) -> None:
-        """Estimates by fingerprint from an earlier run with the same compiler: their code is not generated again."""
+        """Estimates by fingerprint from an earlier run of the same compiler; such code is not generated again."""
         if estimates:
             self._connection.send(dict(estimates))
 
@@ -110,14 +110,14 @@ class Compiler:
             if number in asked:  # answers to an abandoned call come late
                 yield asked.pop(number), outcome
 
-    def lower(self, *, function: str = "", text: str = "", module: Message | None = None) -> Message:
-        """The module as layout assignment sees it, of ``module:function``, HLO text or an HLO module.
+    def lower(self, *, function: str = "", module: Message | None = None) -> Message:
+        """The module as layout assignment sees it, of ``module:function`` or of a module in an earlier state.
 
         Raises `CompilerError` when the compiler does not take the program.
         """
         self._number += 1
         given = b"" if module is None else module.SerializeToString()
-        self._connection.send(Lower(self._number, function, text, given))
+        self._connection.send(Lower(self._number, function, given))
         number = None
         while number != self._number:
             number, answer = self._receive()
@@ -128,6 +128,28 @@ class Compiler:
                 do="check that it compiles in JAX",
             )
         return HloModuleProto.FromString(answer)
+
+    def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
+        """Run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.
+
+        A module whose outputs differ from the first one's has no times: an empty list.
+        Raises `CompilerError` when the programs cannot be run.
+        """
+        self._number += 1
+        self._connection.send(
+            Measure(self._number, [module.SerializeToString() for module in modules], rounds, seed)
+        )
+        number = None
+        while number != self._number:
+            number, answer = self._receive()
+        if isinstance(answer, Outcome):
+            raise CompilerError(
+                f"the programs cannot be measured ({answer.message or answer.status})",
+                expected="a program that runs on one CPU device",
+                do="collect for a TPU target, or fewer configurations",
+            )
+        times: list[list[float]] = answer
+        return times
 
     def _receive(self) -> Any:
         try:

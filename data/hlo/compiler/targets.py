@@ -47,8 +47,8 @@ def _tpu(name: str, topology: str, megahertz: int) -> Target:
     return Target(name, "tpu", topology, megahertz, source)
 
 
-#: Clocks: published for v3 (940 MHz) and v4 (1050 MHz); for v5e and v6e they follow from the published peak, 197 and
-#: 918 bf16 teraflop/s, over 2 x 4 matrix units of 128 x 128 and of 256 x 256. They scale labels and order nothing.
+#: Clocks: published for v3 (940 MHz) and v4 (1050 MHz); for v5e and v6e they follow from the published peak, 197
+#: and 918 bf16 teraflop/s, over 2 x 4 matrix units of 128 x 128 and of 256 x 256. They scale labels, order nothing.
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
     for target in (

@@ -1,4 +1,4 @@
-"""JAX and XLA, as little of them as possible; only ever imported in the process of `xlarank.data.hlo.compiler.service`.
+"""JAX and XLA, as little of them as possible; used in the process of `xlarank.data.hlo.compiler.service` alone.
 
 What jax offers in public is used where it suffices. A module that no JAX function made goes through jaxlib: HLO to
 StableHLO, parsed, and given to the client of a topology, which compiles without a chip.
@@ -51,7 +51,9 @@ class Xla:
             from jaxlib import _jax
             from jaxlib.mlir import ir
         except ImportError as error:
-            raise CompilerError(f"jax cannot be imported ({error})", expected="jax 0.10.2 or later", do=INSTALL) from error
+            raise CompilerError(
+                f"jax cannot be imported ({error})", expected="jax 0.10.2 or later", do=INSTALL
+            ) from error
         self.target, self.effort = target, effort
         self.versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
         self._jax, self._ir, self._mlir, self._xla_client = _jax, ir, mlir, xla_client
@@ -73,7 +75,8 @@ class Xla:
             return topologies.get_topology_desc(platform="tpu", topology_name=target.topology).devices[0]
         except Exception as error:  # what libtpu raises is not documented
             raise CompilerError(
-                f"libtpu does not start for {target.topology} ({first_line(error)})", do="update jax and libtpu together"
+                f"libtpu does not start for {target.topology} ({first_line(error)})",
+                do="update jax and libtpu together",
             ) from error
 
     def compile(self, module: bytes, dump: Path | None = None, passes: str | None = None) -> Any:
@@ -138,16 +141,6 @@ class Xla:
                 do="wrap the function: def program(): return step, (weights, batch)",
             )
         return program[0], tuple(program[1])
-
-    @staticmethod
-    def parse_text(text: str) -> bytes:
-        """A serialized HLO module from HLO text."""
-        import jaxlib._hlo
-
-        try:
-            return bytes(jaxlib._hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto())
-        except Exception as error:
-            raise CompilerError(f"XLA does not read the HLO text ({first_line(error)})") from error
 
 
 def compiled_text(executable: Any) -> str:
