@@ -23,9 +23,10 @@ from xlarank.data.files import sweep_partial
 from xlarank.data.graph import Graph, read_graph
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.instances.store import instances_current, write_instances
-from xlarank.features.store import Manifest, Recipe, Source, current_summary, write_manifest, write_rows
+from xlarank.features.recipe import FeatureSettings, Recipe, Source
+from xlarank.features.store import Manifest, current_summary, write_manifest, write_rows
 from xlarank.models.sampling import SAMPLES, draw_of_graph, sample_configs
 from xlarank.pipelines.support.progress import Progress, Silent
 
@@ -129,14 +130,7 @@ def build_features(
 
 def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int, sampling: str) -> Recipe:
     most = max_configs if file.split == "train" else 0
-    return Recipe(
-        code_hash=settings.code_hash(file.collection.kind),
-        tier=settings.tier.value,
-        candidates=settings.candidates,
-        max_configs=most,
-        seed=seed if most else 0,
-        sampling=sampling if most else "random",
-    )
+    return Recipe.of(settings, file.collection.kind, max_configs=most, seed=seed, sampling=sampling)
 
 
 def _processes(jobs: int, files: Sequence[GraphFile]) -> int:

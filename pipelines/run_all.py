@@ -20,7 +20,7 @@ from xlarank.data.root import DataRoot
 from xlarank.data.sizes import CollectionSize, survey
 from xlarank.data.submission import complete_submission, read_submission, submission_id
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import read_manifest
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import CARD, ModelCard, load_model

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
-from xlarank.features.block import Scope, Tier, registered
+from xlarank.features.block import Scope, Tier
+from xlarank.features.catalogue import blocks_of
 
 if TYPE_CHECKING:
     import optuna
@@ -44,7 +45,7 @@ def chosen_columns(columns: list[str], choice: str, tier: str = Tier.FULL.value)
     if choice not in CHOICES:
         raise ValueError(f"columns={choice!r} is not one of {CHOICES}")
     left_out: set[str] = set()
-    for block in [*registered("layout"), *registered("tile")]:
+    for block in [*blocks_of("layout"), *blocks_of("tile")]:
         graph = choice in ("no_graph", "alone") and block.scope is Scope.GRAPH
         candidates = choice in ("no_candidates", "alone") and block.transductive
         if graph or candidates or not Tier(tier).includes(block.tier):

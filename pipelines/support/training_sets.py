@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from xlarank.data.collection import Collection, choose
 from xlarank.data.errors import CollectionError
 from xlarank.data.workspace import Workspace
+from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, Recipe, each_graph, read_manifest, stored_collections
+from xlarank.features.store import Manifest, each_graph, read_manifest, stored_collections
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.sampling import draw_of_graph, sample_configs
 from xlarank.models.trained import CARD

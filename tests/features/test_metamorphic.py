@@ -37,8 +37,9 @@ from tests.graphs import (
     tile_row,
 )
 from xlarank.data.schema import OPCODE
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.layout.context import LayoutContext
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")

@@ -19,14 +19,12 @@ from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings, assemble
-from xlarank.features.block import Tier
+from xlarank.features.assemble import assemble
+from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import (
     MANIFEST,
     Manifest,
-    Recipe,
-    Source,
     current_summary,
     load_split,
     read_manifest,
@@ -339,15 +337,6 @@ def test_a_source_is_size_and_time_of_its_file(tmp_path):
     assert Source.of(path) == Source(5, path.stat().st_mtime_ns)
     path.write_bytes(b"123456")
     assert Source.of(path).size == 6
-
-
-@pytest.mark.parametrize("tier", Tier)
-@pytest.mark.parametrize("candidates", [True, False])
-def test_a_recipe_leads_back_to_its_settings(tier, candidates):
-    settings = FeatureSettings(tier, candidates)
-    recipe = replace(RECIPE, tier=tier.value, candidates=candidates, code_hash=settings.code_hash("layout"))
-    assert recipe.settings() == settings
-    assert recipe.settings().code_hash("layout") == recipe.code_hash
 
 
 # The manifest --------------------------------------------------------------------------------------------------

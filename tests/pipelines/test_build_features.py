@@ -33,8 +33,8 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, DataRootError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import Manifest, load_split, read_manifest
 from xlarank.pipelines import build_features as module
 from xlarank.pipelines.build_features import BuildReport
@@ -178,7 +178,7 @@ def test_a_damaged_row_file_is_built_again(tree: Path, tmp_path: Path, harm: str
 def test_other_feature_code_means_build_again(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tree, tmp_path / "work")
     old = manifest(tmp_path / "work").recipe.code_hash
-    monkeypatch.setattr("xlarank.features.assemble._source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     assert totals(build(tree, tmp_path / "work")) == (FILES, 0, 0)
     assert manifest(tmp_path / "work").recipe.code_hash != old
     assert totals(build(tree, tmp_path / "work")) == (0, FILES, 0)

@@ -26,8 +26,8 @@ from tests.pipelines.trees import LAYOUT, TILE, Listener, build, graph_path, til
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.validation.best_params import load_best, params_for
