@@ -20,6 +20,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
+from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import (
@@ -312,6 +313,7 @@ OTHER_RECIPES = {
     "max_configs": 1000,
     "seed": 1,
     "sampling": "thirds",
+    "tiling": Tiling(sublanes=16),
 }
 
 
