@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
+from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import draw_of_graph, sample_configs
-from xlarank.features.store import GraphRows, Manifest, Recipe, each_graph, read_manifest
+from xlarank.features.store import Manifest, Recipe, each_graph, read_manifest
 from xlarank.models.ranking_data import RankingData
 
 
@@ -20,19 +20,11 @@ class TrainingSet:
     """Graphs of one kind that can be learned from.
 
     Attributes:
-        graphs: labelled and rankable, with every configuration, to be judged on.
-        data: the same graphs as query groups, in the same order.
+        data: its query groups; the parts are whole graphs, to be judged on.
     """
 
     kind: Kind
-    graphs: Sequence[GraphRows]
     data: RankingData
-
-    @classmethod
-    def from_graphs(cls, kind: Kind, graphs: Sequence[GraphRows]) -> Self:
-        """Those of the graphs that can be learned from; raises `ModelError` where there are none."""
-        usable = [graph for graph in graphs if graph.labelled and graph.rankable]
-        return cls(kind, usable, RankingData.from_graphs(usable))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,13 +79,12 @@ def read_training_set(
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    data = RankingData.from_graphs(usable)
-    return StoredTrainingSet(collection.kind, usable, data, collection, names, manifest)
+    return StoredTrainingSet(collection.kind, RankingData.from_graphs(usable), collection, names, manifest)
 
 
 def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
     """A graph with no more rows than the recipe keeps, drawn as `build_features` draws them."""
-    if not recipe.max_configs or len(graph.rows) <= recipe.max_configs:
+    if not recipe.max_configs or len(graph) <= recipe.max_configs:
         return graph
     rng = draw_of_graph(recipe.seed, graph.name)
     kept = graph.take(sample_configs(graph.row_cost, recipe.max_configs, rng, recipe.sampling))

@@ -14,7 +14,8 @@ from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import GraphRows, Manifest, each_graph, read_manifest
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import CARD, ModelCard, TrainedModel, load_model
 from xlarank.models.training_set import read_training_set

@@ -30,7 +30,7 @@ def tier_param(*, searched: bool = True) -> Any:
 
 
 def init_score_param(tile: float) -> Any:
-    """``init_score_weight``: see `xlarank.models.rankers.init_score.InitScore`; rows of layouts have no estimate."""
+    """``init_score_weight``: see `xlarank.models.rankers.init_score.InitScore`; only rows of tiles have one."""
     search = Among(tuple(factor * tile for factor in _INIT_SCORE_FACTORS))
     return param(0.0, Number(0), search, tile=tile, searched_for=("tile",))
 

@@ -20,7 +20,6 @@ from xlarank.models.rankers.ranknet import RankNet, RankNetParams
 from xlarank.models.rankers.sum_pooled import SumPooled, SumPooledParams
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
-from xlarank.models.wide_rows import WideRows
 
 #: The column that is added to the wide row.
 COLUMN: Final = "pooled__score__rank"
@@ -74,7 +73,7 @@ class Stacked(Ranker[StackedParams]):
         pooled_settings = replace(settings, rounds=self.params.pooled_rounds)
         scores = out_of_fold_scores(self._pooled, data, self.params.pooled_folds, pooled_settings)
         widened = [
-            WideRows(part.constant, _with(part.varying, mean_rank(scores[a:b])))
+            part.with_column(COLUMN, mean_rank(scores[a:b]))
             for part, a, b in zip(data.parts, data.indptr[:-1], data.indptr[1:], strict=True)
         ]
         self._pooled.fit(data, pooled_settings)

@@ -68,8 +68,8 @@ def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any
     stages = [*range(STEP, settings.rounds, STEP), settings.rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
-        rows, graph = data.parts[g].matrix(), training.graphs[g]
-        scored = fitted.staged(rows, STEP, data.instances_of(g))
+        graph = data.parts[g]
+        scored = fitted.staged(graph.matrix(), STEP, data.instances_of(g))
         found = [judge(training.kind, scores[graph.group], graph.cost, graph.group) for scores in scored]
         found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
         metrics[data.names[g]] = found
