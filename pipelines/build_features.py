@@ -26,8 +26,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.instances.store import instances_current, write_instances
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
+from xlarank.features.sampling import SAMPLES, draw_of_graph, sample_configs
 from xlarank.features.store import Manifest, current_summary, write_manifest, write_rows
-from xlarank.models.sampling import SAMPLES, draw_of_graph, sample_configs
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
@@ -99,7 +99,7 @@ def build_features(
     Args:
         max_configs: distinct configurations kept of each *train* graph, drawn with ``seed``; 0 keeps all.
             Validation and test graphs are always whole: every configuration must be ranked.
-        sampling: how they are drawn, one of `xlarank.models.sampling.SAMPLES`; graphs without labels at random.
+        sampling: how they are drawn, one of `xlarank.features.sampling.SAMPLES`; graphs without labels at random.
         jobs: processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
             what follows works with the others, and a second call goes on.

@@ -41,7 +41,7 @@ from xlarank.pipelines.budgeting.reports import first_scores, read_first_scores
 from xlarank.pipelines.build_features import build_features
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 from xlarank.pipelines.train import TrainResult, train
 from xlarank.pipelines.tune import TuneResult, tune
 
@@ -337,7 +337,7 @@ class _Job:
         except XlarankError:  # what is broken is made anew
             return None
         card = model.card
-        done = "train+valid" in card.trained_on and len(card.seeds) == self.seeds and card.params == params
+        done = "valid" in card.trained_on and len(card.seeds) == self.seeds and card.params == params.values()
         return card if card.recipe == manifest.recipe and (done or not final) else None
 
     # Models from elsewhere.
