@@ -21,6 +21,7 @@ from xlarank.data.collection import Collection, GraphFile, choose_splits, graph_
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import sweep_partial
 from xlarank.data.graph import Graph, read_graph
+from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import FeatureSettings, assemble
@@ -117,6 +118,8 @@ def build_features(
     settings, progress = settings or FeatureSettings(), progress or Silent()
     if sampling not in SAMPLES:
         raise ModelError(f"--sampling is {sampling!r}", expected=", ".join(SAMPLES))
+    require_ranges(max_configs=max_configs, jobs=jobs, seed=seed)
+    require_seconds("timeout", timeout)
     workspace.require_writable()
     sweep_partial(workspace.root)
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
@@ -148,8 +151,6 @@ def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: 
 
 
 def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
-    if jobs < 0:
-        raise XlarankError(f"--jobs is {jobs}", expected="0 (automatic) or a number of processes")
     if jobs == 0:
         size = sum(file.path.stat().st_size for file in files if file.path.exists())
         jobs = (os.cpu_count() or 1) if size >= _WORTH_PROCESSES else 1

@@ -13,6 +13,7 @@ import numpy as np
 from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.family import program_family
+from xlarank.data.ranges import thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import GraphRows, Manifest, each_graph, read_manifest
 from xlarank.models.trained import CARD, ModelCard, TrainedModel, load_model
@@ -88,6 +89,7 @@ def evaluate(
         raise XlarankError(
             f"--folds {folds} with --split {split}", expected="--split folds", do="leave --folds out, or pass that"
         )
+    threads = thread_count(threads)
     borrowed = _borrowed(workspace, model_from) if model_from is not None else None
     progress = progress or Silent()
     found = Evaluation(split, _judged(split, folds))
