@@ -265,12 +265,15 @@ def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
     if not recipe.max_configs or distinct <= recipe.max_configs:
         return None
     rng = draw_of_graph(recipe.seed, graph.name)
-    cost, how = np.full(distinct, np.inf), recipe.sampling
-    if graph.labelled:
-        np.minimum.at(cost, graph.duplicates.group, graph.cost)
-    else:
-        how = "random"
-    return sample_configs(cost, recipe.max_configs, rng, how).astype(np.int64)
+    if not graph.labelled:
+        return sample_configs(np.zeros(distinct), recipe.max_configs, rng, "random").astype(np.int64)
+    cost = np.full(distinct, np.inf)
+    np.minimum.at(cost, graph.duplicates.group, graph.cost)
+    measured = np.flatnonzero(np.isfinite(cost))  # nothing can be learned from the others
+    if len(measured) <= recipe.max_configs:
+        return measured.astype(np.int64)
+    kept = sample_configs(cost[measured], recipe.max_configs, rng, recipe.sampling)
+    return measured[kept].astype(np.int64)
 
 
 def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:

@@ -63,7 +63,7 @@ def training_set(workspace: Workspace, collection: Collection, splits: Sequence[
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
-                usable.append(_at_most(graph, manifest.recipe))
+                usable.append(_at_most(graph.measured(), manifest.recipe))
     if not usable:
         raise CollectionError(
             f"{collection} has {found} graphs in {' and '.join(splits)}, none of which can be learned from",

@@ -397,7 +397,10 @@ DIMENSION = NODE_COLUMN["shape_dimensions_0"]
     ("change", "said"),
     [
         (put("node_feat", (1, DIMENSION), 1e30), r"node_feat holds 1e\+30"),
-        (put("node_feat", (1, slice(DIMENSION, DIMENSION + 3)), 1e5), r"node 1 in node_feat has [0-9.e+]+ elements"),
+        (
+            put("node_feat", (1, slice(DIMENSION, DIMENSION + 3)), 1e5),
+            r"node 1 in node_feat has [0-9.e+]+ elements",
+        ),
         (put("node_feat", (1, NODE_COLUMN["feature_group_count"]), -1e30), r"node_feat holds 1e\+30"),
     ],
 )
