@@ -223,11 +223,13 @@ def columns_in_a_fresh_process(imports: str) -> list[str]:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_order_is_the_same_in_every_process():
     here = [FeatureSettings().graph_columns(kind) + FeatureSettings().config_columns(kind) for kind in KINDS]
     assert columns_in_a_fresh_process("") == here
 
 
+@pytest.mark.slow
 def test_the_order_does_not_depend_on_who_imports_a_block_first():
     """A notebook that imports one block by name would build rows that no stored model takes."""
     imports = (

@@ -11,9 +11,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.features.helpers import graph_of, kernel_graphs, layout_of, shared_shape_graphs, tile_of
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
@@ -70,7 +71,7 @@ def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
 
 
 @given(arrays=st.one_of(shared_shape_graphs(), kernel_graphs()), data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_rows_survive_the_file(arrays, data, next_path):
     """With repeated configurations, and with a sample of the distinct ones kept."""
     graph = graph_of(arrays)

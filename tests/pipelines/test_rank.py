@@ -17,7 +17,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import judge
 from xlarank.pipelines.rank import Ranking, rank
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 
 OTHER = "layout:cpu:default"
 

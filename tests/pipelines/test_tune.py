@@ -415,6 +415,7 @@ def test_a_file_in_place_of_the_studies(built: Path) -> None:
         run(built)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["journal", "sqlite"])
 def test_two_processes_at_once_finish_one_study(built: Path, tmp_path: Path, where: str) -> None:
     """Each runs some of the trials, none is run twice, and the study holds as many as were asked for."""
