@@ -15,7 +15,7 @@ from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.features.store import Manifest, Recipe
-from xlarank.models import trained as bundle
+from xlarank.models import trained
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.trained import CARD, ModelCard, load_model, save_model
@@ -122,7 +122,7 @@ def _fail_in_the_card(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> 
     def failing(path: Path, value: Any) -> None:
         raise error
 
-    monkeypatch.setattr(bundle, "write_json", failing)
+    monkeypatch.setattr(trained, "write_json", failing)
 
 
 @pytest.mark.parametrize("fail", [_fail_in_a_booster, _fail_in_the_card])
