@@ -23,8 +23,10 @@ from numpy.typing import NDArray
 from xlarank.data.collection import Collection, graph_files
 from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import find_data_root
-from xlarank.features.assemble import FeatureSettings, assemble
-from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.features.assemble import assemble
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
@@ -68,7 +70,7 @@ class Ablation:
 
 def table(ablation: Ablation) -> list[str]:
     """The rows of the table, printed as they come."""
-    blocks = registered(ablation.kind)
+    blocks = blocks_of(ablation.kind)
     every = ablation.data.columns
     config = [block for block in blocks if block.scope is Scope.CONFIG]
     sets = {

@@ -18,7 +18,8 @@ import numpy as np
 
 from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
+from xlarank.features.recipe import FeatureSettings
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import xlarank.models  # noqa: F401  (how threads wait is set before the libraries load)
-from xlarank.features.assemble import FeatureSettings
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData

@@ -32,7 +32,8 @@ from xlarank.data.config_table import code_counts
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, read_graph
 from xlarank.data.root import find_data_root
 from xlarank.data.schema import LAYOUT_COLUMNS, TILE_COLUMNS
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.labels import MAX_GROUP, mean_rank

@@ -21,7 +21,8 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
-from xlarank.features.store import Manifest, Recipe
+from xlarank.features.recipe import Recipe
+from xlarank.features.store import Manifest
 from xlarank.models.base import Ranker, require_columns
 from xlarank.models.registry import ranker_class
 
@@ -137,7 +138,7 @@ def load_model(folder: Path) -> TrainedModel:
         raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        card = ModelCard(**{**value, "recipe": Recipe(**value["recipe"])})
+        card = ModelCard(**{**value, "recipe": Recipe.parse(value["recipe"])})
         ranker_type = ranker_class(card.model)
         rankers: list[Ranker[Any]] = []
         for name, checksum in card.seeds.items():

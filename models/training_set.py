@@ -9,9 +9,10 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
 from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
+from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import draw_of_graph, sample_configs
-from xlarank.features.store import Manifest, Recipe, each_graph, read_manifest
+from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.ranking_data import RankingData
 
 
@@ -71,7 +72,7 @@ def read_training_set(
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
-                usable.append(_at_most(graph, manifest.recipe))
+                usable.append(_at_most(graph.measured(), manifest.recipe))
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(

@@ -13,6 +13,7 @@ import numpy as np
 from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.family import program_family
+from xlarank.data.ranges import thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
@@ -91,6 +92,7 @@ def evaluate(
         raise XlarankError(
             f"--folds {folds} with --split {split}", expected="--split folds", do="leave --folds out, or pass that"
         )
+    threads = thread_count(threads)
     borrowed = _borrowed(workspace, model_from) if model_from is not None else None
     progress = progress or Silent()
     found = Evaluation(split, _judged(split, folds))
@@ -263,6 +265,8 @@ def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | No
             )
         picked = np.searchsorted(graph.ids, configurations)
         scores, cost, group = scores[picked], cost[picked], group[picked]
+        if not np.isfinite(cost).any():
+            raise CollectionError(f"none of the official configurations of {graph.name} was measured")
     return judge(model.card.kind, scores, cost, group)
 
 

@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.block import Scope, Tier, registered
+from xlarank.features.block import Scope, Tier
+from xlarank.features.catalogue import blocks_of
 from xlarank.models.param_checks import OneOf
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
@@ -25,7 +26,7 @@ def chosen_columns(columns: list[str], choice: str, tier: str = Tier.FULL.value)
     graph, candidates = leaves_out(choice)
     limit = Tier(OneOf(TIERS)("tier", tier))
     left_out: set[str] = set()
-    for block in [*registered("layout"), *registered("tile")]:
+    for block in [*blocks_of("layout"), *blocks_of("tile")]:
         if (
             (graph and block.scope is Scope.GRAPH)
             or (candidates and block.transductive)
