@@ -25,12 +25,11 @@ from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import find_data_root
 from xlarank.features.assemble import FeatureSettings, assemble
 from xlarank.features.block import Block, Scope, Tier, registered
-from xlarank.features.store import GraphRows, rows_from_graph
+from xlarank.features.rows import GraphRows
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.wide_rows import WideRows
 
 _ROUNDS = 200
 _FOLDS = 5
@@ -54,8 +53,8 @@ class Ablation:
         """``(stages,)`` mean score over graphs."""
         wanted = set(columns)
         index = np.array([number for number, name in enumerate(self.data.columns) if name in wanted])
-        parts = [WideRows(np.empty(0, np.float32), part.matrix(used=index)) for part in self.data.parts]
-        data = replace(self.data, parts=parts, columns=[self.data.columns[i] for i in index])
+        parts = [part.only(index) for part in self.data.parts]
+        data = replace(self.data, parts=parts, columns=parts[0].columns)
         params = {**ranker_class(self.model).default_params(self.kind), "columns": "all"}
         curves = validate_folds(
             self.kind, self.graphs, data, self.folds, self.model, params, rounds=_ROUNDS, seed=seed
@@ -126,7 +125,7 @@ def main() -> None:
         for file in files:
             if file.collection == collection:
                 graph = read_graph(file.path, collection.kind)
-                graphs.append(rows_from_graph(graph, assemble(graph, FeatureSettings())))
+                graphs.append(assemble(graph, FeatureSettings()))
         ablation = Ablation(collection, graphs, asked.model, asked.seeds)
         metric = "Kendall's tau" if collection.kind == "layout" else "1 - slowdown of the best of the top 5"
         rounds = min(_ROUNDS, 25 * (ablation.stage + 1))

@@ -19,11 +19,9 @@ import numpy as np
 from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
 from xlarank.features.assemble import FeatureSettings, assemble
-from xlarank.features.store import rows_from_graph
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.models.wide_rows import WideRows
 
 FILE = "layout/xla/default/train/alexnet_train_batch_32.npz"
 
@@ -42,13 +40,13 @@ def main() -> None:
 
     graph = read_graph(find_data_root(asked.data_root).npz / FILE, "layout")
     # candidate-set columns would see the configurations that are to be ranked
-    rows = rows_from_graph(graph, assemble(graph, FeatureSettings(candidates=False)))
+    rows = assemble(graph, FeatureSettings(candidates=False))
     matrix, cost = rows.matrix(), rows.row_cost
     results = []
     for seed in range(asked.seeds):
         drawn = np.random.default_rng(seed).permutation(len(cost))[: asked.learn + asked.rank]
         learn, test = drawn[: asked.learn], drawn[asked.learn :]
-        part = WideRows(rows.graph_values, rows.rows[learn])
+        part = rows.take(learn)
         data = RankingData([part], cost[learn], np.array([0, len(learn)]), ["learn"], ["alexnet"], rows.columns)
         started = time.perf_counter()
         ranker = ranker_class(asked.model)().fit(data, {}, rounds=asked.rounds, seed=seed)

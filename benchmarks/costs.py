@@ -26,7 +26,7 @@ from xlarank.data.collection import discover
 from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import find_data_root
 from xlarank.features.assemble import assemble
-from xlarank.features.store import GraphRows, rows_from_graph
+from xlarank.features.rows import GraphRows
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.pipelines.budgeting.costs import COSTS
@@ -48,18 +48,19 @@ def _graphs(npz: Path, kind: str, rows: int) -> list[GraphRows]:
     for file in discover(npz):
         if file.split == "train" and file.collection.kind == kind:
             graph = read_graph(file.path, file.collection.kind)
-            stored = rows_from_graph(graph, assemble(graph))
-            if stored.labelled and stored.rankable and len(stored.rows) >= 0.3 * _GROUP[kind]:
+            stored = assemble(graph)
+            if stored.labelled and stored.rankable and len(stored) >= 0.3 * _GROUP[kind]:
                 found.append(stored)
     groups = []
     for number in range(rows // _GROUP[kind]):
         graph_rows = found[number % len(found)]
-        pick = np.sort(rng.choice(len(graph_rows.rows), _GROUP[kind], replace=True))
+        pick = np.sort(rng.choice(len(graph_rows), _GROUP[kind], replace=True))
         scattered = graph_rows.graph_values * (1 + rng.random(len(graph_rows.graph_values)))
         groups.append(
             replace(
                 graph_rows, name=f"g{number}__a", graph_values=scattered.astype(np.float32),
-                rows=graph_rows.rows[pick], group=np.arange(_GROUP[kind]), ids=np.arange(_GROUP[kind]),
+                config_values=graph_rows.config_values[pick],
+                group=np.arange(_GROUP[kind]), ids=np.arange(_GROUP[kind]),
                 runtime=(1e6 * graph_rows.row_cost[pick]).astype(np.int64) + 1,
                 normalizer=np.ones(_GROUP[kind], np.int64), instances=None,
             )

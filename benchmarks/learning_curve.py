@@ -28,7 +28,7 @@ from benchmarks.peers import load
 from xlarank.data.collection import graph_files
 from xlarank.data.family import program_family
 from xlarank.data.root import find_data_root
-from xlarank.features.store import GraphRows
+from xlarank.features.rows import GraphRows
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import kendall_tau
@@ -101,7 +101,7 @@ def same_graph(graphs: Sequence[GraphRows], learner: Learner, seed: int) -> list
     """Taus of configurations by models of other configurations of the same graph, averaged over quarters."""
     found: list[float] = []
     for graph in graphs:
-        order = np.random.default_rng(seed).permutation(len(graph.rows))
+        order = np.random.default_rng(seed).permutation(len(graph))
         parts = [np.sort(order[start::_PARTS]) for start in range(_PARTS)]
         quarters: list[float] = []
         for part in parts:

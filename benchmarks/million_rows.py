@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 import xlarank.models  # noqa: F401  (how threads wait is set before the libraries load)
 from xlarank.features.assemble import FeatureSettings
-from xlarank.features.store import GraphRows
+from xlarank.features.rows import GraphRows
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import kendall_tau
@@ -47,7 +47,7 @@ def made_graph(
         name=name,
         columns=[*graph_columns, *config_columns],
         graph_values=rng.random(len(graph_columns), np.float32),
-        rows=rows,
+        config_values=rows,
         group=np.arange(configs),
         ids=np.arange(configs),
         runtime=runtime,

@@ -33,7 +33,7 @@ from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, read_graph
 from xlarank.data.root import find_data_root
 from xlarank.data.schema import LAYOUT_COLUMNS, TILE_COLUMNS
 from xlarank.features.assemble import FeatureSettings, assemble
-from xlarank.features.store import GraphRows, rows_from_graph
+from xlarank.features.rows import GraphRows
 from xlarank.models.base import Params
 from xlarank.models.objectives.labels import MAX_GROUP, mean_rank
 from xlarank.models.rankers.lambdarank import LambdaRank
@@ -108,7 +108,7 @@ def naive_rows(graph: Graph, wide: GraphRows) -> GraphRows:
         nodes, columns, pooled = 0, [*TILE_COLUMNS], graph.config_feat
     sizes = np.array([graph.nodes, len(graph.edges), nodes], np.float32)
     rows = np.asarray(pooled[graph.duplicates.first], np.float32)
-    return replace(wide, columns=[*_SIZES, *columns], graph_values=sizes, rows=rows)
+    return replace(wide, columns=[*_SIZES, *columns], graph_values=sizes, config_values=rows)
 
 
 def load(files: list[Path], kind: Kind) -> Split:
@@ -116,7 +116,7 @@ def load(files: list[Path], kind: Kind) -> Split:
     split = Split([], [])
     for path in files:
         graph = read_graph(path, kind)
-        wide = rows_from_graph(graph, assemble(graph, FeatureSettings()))
+        wide = assemble(graph, FeatureSettings())
         if wide.labelled and wide.rankable:
             split.wide.append(wide)
             split.naive.append(naive_rows(graph, wide))
@@ -126,10 +126,10 @@ def load(files: list[Path], kind: Kind) -> Split:
 def without_model(kind: Kind, graph: GraphRows) -> float:
     """Score of the naive order: fewest layouts set first; for tiles the mean score of random orders."""
     if kind == "layout":
-        values = graph.rows[:, graph.columns.index(_SET) - len(graph.graph_values)].astype(np.float64)
+        values = graph.config_values[:, graph.columns.index(_SET) - len(graph.graph_values)].astype(np.float64)
         orders = values[None]
     else:
-        orders = np.random.default_rng(0).random((_ORDERS, len(graph.rows)))
+        orders = np.random.default_rng(0).random((_ORDERS, len(graph)))
     return float(np.mean([judge(kind, order[graph.group], graph.cost, graph.group)["score"] for order in orders]))
 
 

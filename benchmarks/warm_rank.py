@@ -27,7 +27,6 @@ from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
-from xlarank.features.store import rows_from_graph
 from xlarank.models.registry import RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, TrainedModel, load_model, save_model
 from xlarank.pipelines.build_features import build_features
@@ -66,7 +65,7 @@ def measure(path: Path, model: TrainedModel, workspace: Workspace, repeats: int)
                 archive[name]
 
     graph = read_graph(path)
-    rows = rows_from_graph(graph, assemble(graph))
+    rows = assemble(graph)
     works: dict[str, Callable[[], object]] = {
         "load_s": load,
         "rank_s": lambda: rank(workspace, path, model=model),

@@ -18,6 +18,7 @@ from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.block import LayoutBlock, compute_together
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.tensors import TPU, Tiling
+from xlarank.features.rows import GraphRows
 from xlarank.features.tile.context import TileContext
 
 
@@ -53,29 +54,7 @@ class FeatureSettings:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-@dataclass(frozen=True, eq=False)
-class GraphFeatures:
-    """Columns of one graph.
-
-    Attributes:
-        graph_columns: name -> value, constant within the graph.
-        config_columns: names of the columns of ``rows``.
-        rows: ``(distinct configurations, columns)`` float32, each column in one piece of memory.
-        instances: what the configurations of a layout graph are made of, computed when first asked for.
-    """
-
-    graph_columns: dict[str, float]
-    config_columns: list[str]
-    rows: NDArray[np.float32]
-    instances: LazyInstances | None = None
-
-    def matrix(self) -> NDArray[np.float32]:
-        """``(distinct configurations, graph columns + configuration columns)`` float32."""
-        constant = np.array(list(self.graph_columns.values()), np.float32)
-        return np.concatenate([np.broadcast_to(constant, (len(self.rows), len(constant))), self.rows], axis=1)
-
-
-def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphFeatures:
+def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows:
     """Compute every column of the settings for each *distinct* configuration of a graph."""
     settings = settings or FeatureSettings()
     if isinstance(graph, LayoutGraph):
@@ -85,7 +64,7 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphFeat
     raise TypeError(f"no features for {type(graph).__name__}")
 
 
-def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphFeatures:
+def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphRows:
     placed, names = _placed(settings.blocks("layout"))
     rows = np.zeros((len(names), context.table.configs), np.float32).T
     summed = [(block, at) for block, at in placed if isinstance(block, LayoutBlock)]
@@ -94,14 +73,15 @@ def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphFeatures:
         context.columns |= {name: rows[:, at + number] for number, name in enumerate(block.columns)}
     _one_by_one([(block, at) for block, at in placed if not isinstance(block, LayoutBlock)], context, rows)
     instances = LazyInstances(lambda: instance_table(context, candidates=settings.candidates))
-    return GraphFeatures(_constants(settings.blocks("layout"), context), names, rows, instances)
+    constants = _constants(settings.blocks("layout"), context)
+    return GraphRows.of(context.graph, constants, names, rows, instances)
 
 
-def _tile(context: TileContext, settings: FeatureSettings) -> GraphFeatures:
+def _tile(context: TileContext, settings: FeatureSettings) -> GraphRows:
     placed, names = _placed(settings.blocks("tile"))
     rows = np.zeros((len(names), context.configs), np.float32).T
     _one_by_one(placed, context, rows)
-    return GraphFeatures(_constants(settings.blocks("tile"), context), names, rows)
+    return GraphRows.of(context.graph, _constants(settings.blocks("tile"), context), names, rows)
 
 
 def _placed(blocks: Sequence[Block]) -> tuple[list[tuple[Block, int]], list[str]]:

@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.files import whole_file, write_json
-from xlarank.data.graph import Graph, TileGraph
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings, GraphFeatures
+from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.instances.store import read_instances
+from xlarank.features.rows import GraphRows
 
 _METADATA: Final = b"xlarank"
 _BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
@@ -71,86 +71,6 @@ class Recipe:
         return FeatureSettings(Tier(self.tier), self.candidates)
 
 
-@dataclass(frozen=True, eq=False)
-class GraphRows:
-    """Features and labels of one graph as stored.
-
-    Attributes:
-        name: the graph's name.
-        columns: graph columns, then configuration columns.
-        graph_values: ``(graph columns,)`` float32, constant within the graph.
-        rows: ``(distinct, configuration columns)`` float32.
-        group: ``(configs,)`` int64; the row of each stored configuration.
-        ids: ``(configs,)`` int64; its index in the npz file.
-        runtime: ``(configs,)`` int64 nanoseconds; 0 where withheld.
-        normalizer: ``(configs,)`` int64; 1 for layouts.
-        instances: what the rows are made of, read when first asked for; None for tiles.
-    """
-
-    name: str
-    columns: list[str]
-    graph_values: NDArray[np.float32]
-    rows: NDArray[np.float32]
-    group: NDArray[np.int64]
-    ids: NDArray[np.int64]
-    runtime: NDArray[np.int64]
-    normalizer: NDArray[np.int64]
-    instances: LazyInstances | None = None
-
-    @property
-    def labelled(self) -> bool:
-        return bool((self.runtime > 0).all())
-
-    @property
-    def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` runtime over normalizer; lower is faster."""
-        return self.runtime / self.normalizer
-
-    @property
-    def row_cost(self) -> NDArray[np.float64]:
-        """``(distinct,)`` the smallest cost of the configurations behind each row."""
-        cost = np.full(len(self.rows), np.inf)
-        np.minimum.at(cost, self.group, self.cost)
-        return cost
-
-    @property
-    def rankable(self) -> bool:
-        """Whether there is an order to find: two distinct configurations of different cost."""
-        return len(self.rows) > 1 and (not self.labelled or bool(np.ptp(self.row_cost) > 0))
-
-    def summary(self) -> dict[str, Any]:
-        """Counts for the manifest."""
-        return {
-            "configs": len(self.ids),
-            "rows": len(self.rows),
-            "labelled": self.labelled,
-            "rankable": self.rankable,
-        }
-
-    def matrix(self) -> NDArray[np.float32]:
-        """``(distinct, columns)`` float32."""
-        out = np.empty((len(self.rows), len(self.columns)), np.float32)
-        constants = len(self.graph_values)
-        out[:, :constants] = self.graph_values
-        out[:, constants:] = self.rows
-        return out
-
-    def take(self, keep: NDArray[np.integer]) -> GraphRows:
-        """Some of the distinct configurations (sorted row numbers), with all that are identical to them."""
-        place = np.full(len(self.rows), -1)
-        place[keep] = np.arange(len(keep))
-        there = place[self.group] >= 0
-        return replace(
-            self,
-            rows=self.rows[keep],
-            group=place[self.group[there]],
-            ids=self.ids[there],
-            runtime=self.runtime[there],
-            normalizer=self.normalizer[there],
-            instances=_some_of(self.instances, keep) if self.instances else None,
-        )
-
-
 @dataclass
 class Manifest:
     """What a collection's split holds.
@@ -175,31 +95,11 @@ class Manifest:
         return self.graph_columns + self.config_columns
 
 
-def rows_from_graph(graph: Graph, features: GraphFeatures, keep: NDArray[np.int64] | None = None) -> GraphRows:
-    """Join features with labels; ``keep`` names the distinct configurations (sorted) to hold on to."""
-    rows = GraphRows(
-        name=graph.name,
-        columns=[*features.graph_columns, *features.config_columns],
-        graph_values=np.array(list(features.graph_columns.values()), np.float32),
-        rows=features.rows,
-        group=graph.duplicates.group,
-        ids=np.arange(graph.configs),
-        runtime=graph.runtime,
-        normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
-        instances=features.instances,
-    )
-    return rows if keep is None else rows.take(keep)
-
-
-def _some_of(instances: LazyInstances, keep: NDArray[np.integer]) -> LazyInstances:
-    return LazyInstances(lambda: instances.value.take(keep))
-
-
 def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> None:
     """Write one graph's parquet file, whole or not at all."""
     order = np.argsort(rows.group, kind="stable")
-    offsets = np.zeros(len(rows.rows) + 1, np.int32)
-    np.cumsum(np.bincount(rows.group, minlength=len(rows.rows)), out=offsets[1:])
+    offsets = np.zeros(len(rows) + 1, np.int32)
+    np.cumsum(np.bincount(rows.group, minlength=len(rows)), out=offsets[1:])
 
     def lists(values: NDArray[Any]) -> pa.ListArray:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[order]))
@@ -209,15 +109,14 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         "runtime_ns": lists(rows.runtime),
         "normalizer_ns": lists(rows.normalizer),
     }
-    constants = len(rows.graph_values)
-    for number, name in enumerate(rows.columns[constants:]):
-        columns[name] = pa.array(rows.rows[:, number])
+    for number, name in enumerate(rows.config_columns):
+        columns[name] = pa.array(rows.config_values[:, number])
     metadata = {
         "name": rows.name,
         "recipe": asdict(recipe),
         "source": asdict(source),
         "summary": rows.summary(),
-        "graph_columns": dict(zip(rows.columns[:constants], map(float, rows.graph_values), strict=True)),
+        "graph_columns": rows.constants,
     }
     table = pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(metadata)})
     with whole_file(path) as partial:
@@ -250,7 +149,7 @@ def _parse(table: pa.Table) -> GraphRows:
         name=metadata["name"],
         columns=[*constants, *names],
         graph_values=np.array(list(constants.values()), np.float32),
-        rows=rows,
+        config_values=rows,
         group=np.repeat(np.arange(len(sizes)), sizes)[order],
         ids=flat["configurations"][order].astype(np.int64),
         runtime=flat["runtime_ns"][order],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +12,10 @@ from numpy.typing import NDArray
 from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.features.instances.instances import LazyInstances
-from xlarank.features.store import GraphRows
-from xlarank.models.wide_rows import WideRows
+from xlarank.features.rows import GraphRows
+
+#: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
+BATCHED: Final = 2**27
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +31,7 @@ class RankingData:
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
     """
 
-    parts: Sequence[WideRows]
+    parts: Sequence[GraphRows]
     cost: NDArray[np.float64]
     indptr: NDArray[np.int64]
     names: list[str]
@@ -76,9 +79,9 @@ class RankingData:
                 raise ModelError(
                     f"{graph.name} and {usable[0].name} have different columns", do="run build-features again"
                 )
-        indptr = np.cumsum([0, *(len(graph.rows) for graph in usable)])
+        indptr = np.cumsum([0, *(len(graph) for graph in usable)])
         return cls(
-            parts=[WideRows(graph.graph_values, graph.rows) for graph in usable],
+            parts=usable,
             cost=np.concatenate([graph.row_cost for graph in usable]),
             indptr=indptr,
             names=[graph.name for graph in usable],

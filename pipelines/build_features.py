@@ -25,15 +25,7 @@ from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import FeatureSettings, assemble
 from xlarank.features.instances.store import instances_current, write_instances
-from xlarank.features.store import (
-    Manifest,
-    Recipe,
-    Source,
-    current_summary,
-    rows_from_graph,
-    write_manifest,
-    write_rows,
-)
+from xlarank.features.store import Manifest, Recipe, Source, current_summary, write_manifest, write_rows
 from xlarank.models.sampling import SAMPLES, draw_of_graph, sample_configs
 from xlarank.pipelines.support.progress import Progress, Silent
 
@@ -251,7 +243,8 @@ def _build_one(job: _Job) -> dict[str, Any]:
         kept = summary is not None
         if summary is None:
             graph = read_graph(job.file.path, job.file.collection.kind)
-            rows = rows_from_graph(graph, assemble(graph, job.settings), _sample(graph, job.recipe))
+            rows, keep = assemble(graph, job.settings), _sample(graph, job.recipe)
+            rows = rows if keep is None else rows.take(keep)
             if rows.instances is not None:
                 write_instances(beside, rows.instances.value, job.recipe, source)
             write_rows(path, rows, job.recipe, source)

@@ -14,7 +14,8 @@ from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import GraphRows, Manifest, each_graph, read_manifest
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.trained import CARD, ModelCard, TrainedModel, load_model
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import graph_folds

@@ -14,7 +14,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Graph, Kind, LayoutGraph, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
-from xlarank.features.store import Manifest, rows_from_graph
+from xlarank.features.store import Manifest
 from xlarank.models.trained import TrainedModel, load_model
 from xlarank.models.validation.metrics import judge, order_of
 from xlarank.pipelines.support.training_sets import trained_collections
@@ -97,7 +97,7 @@ def rank_graph(graph: Graph, kind: Kind, model: TrainedModel) -> Ranking:
         config_columns=settings.config_columns(kind),
     )
     model.require_rows_of(current)
-    rows = rows_from_graph(graph, assemble(graph, settings))
+    rows = assemble(graph, settings)
     score = model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
     metrics = judge(kind, score, graph.cost, rows.group) if rows.labelled and rows.rankable else None
     return Ranking(

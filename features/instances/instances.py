@@ -191,3 +191,7 @@ class LazyInstances:
     def value(self) -> Instances:
         """The instances; raises what reading them raises."""
         return self._load()
+
+    def take(self, configs: NDArray[np.integer[Any]]) -> LazyInstances:
+        """The instances of some of the configurations, still to be read or computed."""
+        return LazyInstances(lambda: self.value.take(configs))

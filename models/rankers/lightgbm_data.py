@@ -9,9 +9,9 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.models import wide_rows
+from xlarank.features.rows import GraphRows
+from xlarank.models import ranking_data
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.wide_rows import WideRows
 
 #: Rows that the bounds of the bins are found from; with fewer LightGBM warns. Its own 200,000 show nothing more to
 #: 63 bins, and of a thousand columns they take twice the time and memory.
@@ -23,7 +23,7 @@ class _Batches(lgb.Sequence):
 
     batch_size = 4096
 
-    def __init__(self, part: WideRows, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
+    def __init__(self, part: GraphRows, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
         self._part, self._order, self._used = part, order, used
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ def binned(
         sizes: rows of each query group, where the objective has them.
     """
     rows: Any
-    if len(label) * len(used) < wide_rows.BATCHED:
+    if len(label) * len(used) < ranking_data.BATCHED:
         rows = data.matrix(orders, used)
     else:
         places = orders if orders is not None else [None] * data.groups

@@ -20,7 +20,6 @@ from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
-from xlarank.models.wide_rows import WideRows
 
 if TYPE_CHECKING:
     import optuna
@@ -72,7 +71,7 @@ class Stacked(Ranker):
             SumPooled, data, of_pooled, folds=folds, rounds=pooled_rounds, seed=seed, threads=threads
         )
         widened = [
-            WideRows(part.constant, _with(part.varying, mean_rank(scores[a:b])))
+            part.with_column(COLUMN, mean_rank(scores[a:b]))
             for part, a, b in zip(data.parts, data.indptr[:-1], data.indptr[1:], strict=True)
         ]
         self.columns = data.columns

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
-from xlarank.features.store import GraphRows
+from xlarank.features.rows import GraphRows
 from xlarank.models.base import Params
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class

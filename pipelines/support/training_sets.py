@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from xlarank.data.collection import Collection, choose
 from xlarank.data.errors import CollectionError
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import GraphRows, Manifest, Recipe, each_graph, read_manifest, stored_collections
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest, Recipe, each_graph, read_manifest, stored_collections
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.sampling import draw_of_graph, sample_configs
 from xlarank.models.trained import CARD
@@ -74,7 +75,7 @@ def training_set(workspace: Workspace, collection: Collection, splits: Sequence[
 
 def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
     """A graph with no more rows than the recipe keeps, drawn as `build_features` draws them."""
-    if not recipe.max_configs or len(graph.rows) <= recipe.max_configs:
+    if not recipe.max_configs or len(graph) <= recipe.max_configs:
         return graph
     rng = draw_of_graph(recipe.seed, graph.name)
     kept = graph.take(sample_configs(graph.row_cost, recipe.max_configs, rng, recipe.sampling))

@@ -39,13 +39,13 @@ def test_naive_rows_are_the_mean_of_the_raw_columns_of_a_layout(root: Path) -> N
     rows = split(root, LAYOUT, "train").naive[0]
     assert rows.columns[:3] == ["nodes", "edges", "configurable nodes"]
     assert rows.graph_values.tolist() == [graph.nodes, len(graph.edges), 2]
-    assert rows.rows[rows.group] == pytest.approx(raw.mean(axis=1))
+    assert rows.config_values[rows.group] == pytest.approx(raw.mean(axis=1))
 
 
 def test_naive_rows_of_a_tile_are_its_columns(root: Path) -> None:
     number = sum(len(names) for names in TREE[LAYOUT].values())  # the first tile graph that the tree made
     rows = split(root, TILE, "train").naive[0]
-    assert np.array_equal(rows.rows[rows.group], tile_graph(number)["config_feat"])
+    assert np.array_equal(rows.config_values[rows.group], tile_graph(number)["config_feat"])
 
 
 def test_graphs_without_labels_are_left_out(root: Path) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.graphs import Arrays, Node, layout_row, program_arrays, runtimes, save_npz, tile_row
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
-from xlarank.features.assemble import FeatureSettings, GraphFeatures, assemble
+from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.rows import GraphRows
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
 
@@ -44,9 +45,9 @@ def load(path: Path) -> Arrays:
         return {name: archive[name] for name in archive.files}
 
 
-def by_name(features: GraphFeatures) -> dict[str, np.ndarray]:
+def by_name(features: GraphRows) -> dict[str, np.ndarray]:
     """Columns of single configurations by name, each ``(distinct configurations,)`` float32."""
-    return {name: features.rows[:, number] for number, name in enumerate(features.config_columns)}
+    return {name: features.config_values[:, number] for number, name in enumerate(features.config_columns)}
 
 
 def config_columns(graph: Graph, settings: FeatureSettings | None = None) -> dict[str, np.ndarray]:
@@ -54,7 +55,7 @@ def config_columns(graph: Graph, settings: FeatureSettings | None = None) -> dic
 
 
 def graph_columns(graph: Graph, settings: FeatureSettings | None = None) -> dict[str, float]:
-    return assemble(graph, settings).graph_columns
+    return assemble(graph, settings).constants
 
 
 def layout_file(

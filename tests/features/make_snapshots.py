@@ -51,9 +51,9 @@ def take(path: Path) -> Snapshot:
     """The snapshot of a file as the code makes it now."""
     graph = read_graph(path)
     features = assemble(graph)
-    distinct = len(features.rows)
+    distinct = len(features)
     at = np.unique(np.linspace(0, distinct - 1, ROWS).astype(np.int64))
-    names = [*features.graph_columns, *features.config_columns]
+    names = features.columns
     matrix = features.matrix()[at]
     columns = {name: matrix[:, number] for number, name in enumerate(names)}
     return Snapshot(distinct, at, columns)

@@ -176,8 +176,8 @@ def test_width_is_the_sum_of_the_declared_columns(kind, settings):
     of_config = names(block for block in chosen if block.scope is Scope.CONFIG)
     assert settings.graph_columns(kind) == of_graph and settings.config_columns(kind) == of_config
     found = assemble(graph_of_kind(kind), settings)
-    assert list(found.graph_columns) == of_graph and found.config_columns == of_config
-    assert found.rows.shape[1] == len(of_config)
+    assert list(found.constants) == of_graph and found.config_columns == of_config
+    assert found.config_values.shape[1] == len(of_config)
     assert found.matrix().shape[1] == sum(len(block.columns) for block in chosen)
 
 
@@ -241,8 +241,8 @@ def test_a_column_does_not_depend_on_which_others_there_are(kind, settings):
     rows = by_name(everything)
     for name, values in by_name(some).items():
         assert values.tobytes() == rows[name].tobytes(), name
-    for name, value in some.graph_columns.items():
-        assert value == everything.graph_columns[name], name
+    for name, value in some.constants.items():
+        assert value == everything.constants[name], name
 
 
 def test_a_graph_of_no_kind_is_refused():

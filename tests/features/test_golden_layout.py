@@ -337,7 +337,7 @@ def features():
 
 
 def test_the_repeated_configuration_has_no_row_of_its_own(features):
-    assert features.rows.shape[0] == 4
+    assert len(features) == 4
 
 
 @pytest.mark.parametrize("column", CONFIG)
@@ -347,12 +347,12 @@ def test_column_of_a_configuration(features, column):
 
 @pytest.mark.parametrize("column", GRAPH)
 def test_column_of_the_graph(features, column):
-    assert features.graph_columns[column] == pytest.approx(GRAPH[column], rel=1e-6, abs=1e-7)
+    assert features.constants[column] == pytest.approx(GRAPH[column], rel=1e-6, abs=1e-7)
 
 
 def test_the_matrix_repeats_graph_columns_in_front(features):
     matrix = features.matrix()
-    names = [*features.graph_columns, *features.config_columns]
+    names = features.columns
     assert (matrix.shape, matrix.dtype) == ((4, len(names)), np.float32)
     assert matrix[:, names.index("size__depth__ratio")].tolist() == [np.float32(0.6)] * 4
     assert matrix[:, names.index("change__nodes_set__share")].tolist() == [0.0, 0.25, 1.0, 0.5]

@@ -115,7 +115,7 @@ def test_column_of_the_chains(chains, column):
 
 @pytest.mark.parametrize("column", CHAIN_GRAPH)
 def test_column_of_the_graph_of_chains(chains, column):
-    assert chains.graph_columns[column] == pytest.approx(CHAIN_GRAPH[column], rel=1e-6, abs=1e-7)
+    assert chains.constants[column] == pytest.approx(CHAIN_GRAPH[column], rel=1e-6, abs=1e-7)
 
 
 # Convolution and attention ------------------------------------------------------------------------------------
@@ -236,4 +236,4 @@ def test_column_of_convolution_and_attention(heavy, column):
 
 @pytest.mark.parametrize("column", HEAVY_GRAPH)
 def test_column_of_the_graph_of_convolution_and_attention(heavy, column):
-    assert heavy.graph_columns[column] == pytest.approx(HEAVY_GRAPH[column], rel=1e-6, abs=1e-7)
+    assert heavy.constants[column] == pytest.approx(HEAVY_GRAPH[column], rel=1e-6, abs=1e-7)

@@ -243,7 +243,7 @@ def test_column_of_a_configuration_in_elements(matmul, column):
 
 @pytest.mark.parametrize("column", ELEMENT_GRAPH)
 def test_column_of_the_kernel_in_elements(matmul, column):
-    assert matmul.graph_columns[column] == pytest.approx(ELEMENT_GRAPH[column], rel=1e-6)
+    assert matmul.constants[column] == pytest.approx(ELEMENT_GRAPH[column], rel=1e-6)
 
 
 @pytest.mark.parametrize("column", PHYSICAL_CONFIG)
@@ -253,12 +253,12 @@ def test_column_of_a_configuration_in_hardware_tiles(copied, column):
 
 @pytest.mark.parametrize("column", PHYSICAL_GRAPH)
 def test_column_of_the_kernel_in_hardware_tiles(copied, column):
-    assert copied.graph_columns[column] == pytest.approx(PHYSICAL_GRAPH[column], rel=1e-6)
+    assert copied.constants[column] == pytest.approx(PHYSICAL_GRAPH[column], rel=1e-6)
 
 
 @pytest.mark.parametrize("column", PHYSICAL_MATMUL_CONFIG)
 def test_traffic_of_a_product_in_hardware_tiles(physical_matmul, column):
-    assert physical_matmul.graph_columns["kernel__physical__flag"] == 1
+    assert physical_matmul.constants["kernel__physical__flag"] == 1
     assert_column(by_name(physical_matmul)[column][1:], logs(*PHYSICAL_MATMUL_CONFIG[column]))
 
 
@@ -270,7 +270,7 @@ def test_a_fusion_and_a_tuple_are_no_parameters():
         Node("fusion", (96, 256), (0, 1)),
         Node("tuple", (), (3,), element="tuple", columns={"is_root": 1}),
     )
-    found = assemble(tile_of(tile_file(nodes, MATMUL_CONFIGS))).graph_columns
+    found = assemble(tile_of(tile_file(nodes, MATMUL_CONFIGS))).constants
     assert found["kernel__parameters__log"] == pytest.approx(log2(1 + 2))
     assert found["kernel__read_bytes__log"] == pytest.approx(log2(1 + 4 * (96 * 64 + 64 * 256)))
 
@@ -279,7 +279,7 @@ def test_a_reduction_writes_its_result():
     """f32[32,1000] -> f32[32], walked over its operand in 4 x 8 hardware tiles: 32 * 1000 additions over
     128000 bytes read and 128 written."""
     nodes = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns={"is_root": 1}))
-    found = assemble(tile_of(tile_file(nodes, (tile_row(output=(4, 8)), tile_row(output=(2, 8)))))).graph_columns
+    found = assemble(tile_of(tile_file(nodes, (tile_row(output=(4, 8)), tile_row(output=(2, 8)))))).constants
     assert found["kernel__extent_last0__log"] == pytest.approx(log2(1 + 8))
     assert found["kernel__contracted__log"] == pytest.approx(log2(1 + 1000))
     assert found["kernel__reduces_minor__flag"] == 1

@@ -17,7 +17,7 @@ from xlarank.features.instances.instances import ARRAYS, Instances
 from xlarank.features.instances.store import instances_current, read_instances, write_instances
 from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.store import Recipe, Source, rows_from_graph
+from xlarank.features.store import Recipe, Source
 
 RECIPE, SOURCE = Recipe("abc", "full", True, 0, 0), Source(1, 2)
 
@@ -78,8 +78,8 @@ def test_a_missing_file_and_a_missing_array_are_refused(path: Path, tmp_path: Pa
 
 def test_a_graph_hands_over_those_of_the_rows_it_keeps() -> None:
     graph = layout_of(layout_arrays())
-    whole = rows_from_graph(graph, assemble(graph)).instances
-    some = rows_from_graph(graph, assemble(graph), np.array([1, 2])).instances
+    whole = assemble(graph).instances
+    some = assemble(graph).take(np.array([1, 2])).instances
     assert whole is not None
     assert some is not None
     assert whole.value.configs == graph.duplicates.distinct

@@ -17,8 +17,9 @@ from tests.features.oracle_layout import LayoutOracle
 from tests.features.oracle_roles import dot_split, reshape_roles
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_graphs
-from xlarank.features.assemble import GraphFeatures, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.layout.context import LayoutContext
+from xlarank.features.rows import GraphRows
 
 #: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
 FILES = ("default/train/dlrm__a", "random/train/gan__c", "random/valid/mlp__a", "default/train/densenet__b")
@@ -31,22 +32,22 @@ def assert_columns(found: dict[str, object], expected: dict[str, object]) -> Non
         np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
-def both(arrays: Arrays) -> tuple[LayoutOracle, GraphFeatures]:
+def both(arrays: Arrays) -> tuple[LayoutOracle, GraphRows]:
     """The slow reference of a graph, and its columns."""
     graph = layout_of(arrays)
     return LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist()), assemble(graph)
 
 
 @cache
-def program(seed: int) -> tuple[LayoutOracle, GraphFeatures]:
+def program(seed: int) -> tuple[LayoutOracle, GraphRows]:
     return both(fitting_graph(seed))
 
 
-def compare(oracle: LayoutOracle, features: GraphFeatures) -> None:
+def compare(oracle: LayoutOracle, features: GraphRows) -> None:
     """All columns of one graph."""
-    assert features.rows.shape[0] == len(oracle.distinct)
+    assert len(features) == len(oracle.distinct)
     assert_columns(by_name(features), oracle.config_columns())
-    assert_columns(features.graph_columns, oracle.graph_columns())
+    assert_columns(features.constants, oracle.graph_columns())
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, 20))
@@ -136,7 +137,7 @@ STILL = (
 def test_the_programs_move_nearly_every_column():
     """Else the references would agree on zeros."""
     found = [program(seed)[1] for seed in range(SEEDS)]
-    moves = np.any([(features.rows != 0).any(axis=0) for features in found], axis=0)
+    moves = np.any([(features.config_values != 0).any(axis=0) for features in found], axis=0)
     still = [name for name, some in zip(found[0].config_columns, moves, strict=True) if not some]
     assert [name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)] == []
     assert len(still) < len(moves) / 8
@@ -169,7 +170,7 @@ def test_every_column_has_an_oracle():
     """A column without an independent reference is a column nobody checked."""
     oracle, features = both(layout_arrays())
     assert set(oracle.config_columns()) == set(features.config_columns)
-    assert set(oracle.graph_columns()) == set(features.graph_columns)
+    assert set(oracle.graph_columns()) == set(features.constants)
 
 
 def test_without_configurable_nodes_ranks_are_in_the_middle():

@@ -37,8 +37,9 @@ from tests.graphs import (
     tile_row,
 )
 from xlarank.data.schema import OPCODE
-from xlarank.features.assemble import FeatureSettings, GraphFeatures, assemble
+from xlarank.features.assemble import FeatureSettings, assemble
 from xlarank.features.layout.context import LayoutContext
+from xlarank.features.rows import GraphRows
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")
 TILE_FILES = ("train/matmul_bias_relu__b", "train/conv3x3_bias_relu__a", "train/maxpool__a", "valid/expsum__a")
@@ -80,13 +81,13 @@ def shuffled(arrays: Arrays, seed: int) -> Arrays:
     return relabelled(arrays, new_id)
 
 
-def assert_same(found: GraphFeatures, expected: GraphFeatures) -> None:
+def assert_same(found: GraphRows, expected: GraphRows) -> None:
     """Equal rows (to the bit), and graph columns but for the order in which they were added up."""
     assert found.config_columns == expected.config_columns
-    assert list(found.graph_columns) == list(expected.graph_columns)
-    np.testing.assert_array_equal(found.rows, expected.rows)
-    for name, value in expected.graph_columns.items():
-        assert found.graph_columns[name] == pytest.approx(value, rel=1e-6, abs=1e-9), name
+    assert list(found.constants) == list(expected.constants)
+    np.testing.assert_array_equal(found.config_values, expected.config_values)
+    for name, value in expected.constants.items():
+        assert found.constants[name] == pytest.approx(value, rel=1e-6, abs=1e-9), name
 
 
 # Another numbering ------------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ def with_order(arrays: Arrays, order: Sequence[int]) -> Arrays:
     }
 
 
-def assert_close(found: GraphFeatures, expected: GraphFeatures, *but: str) -> None:
+def assert_close(found: GraphRows, expected: GraphRows, *but: str) -> None:
     """Equal but for the order in which things were added up, and for some columns."""
     others = by_name(found)
     for name, values in by_name(expected).items():
@@ -181,8 +182,8 @@ def test_permuted_configurations_give_permuted_rows(arrays, data):
     first, _ = distinct(moved)
     _, place = distinct(arrays)
     before, after = assemble(graph_of(arrays)), assemble(graph_of(moved))
-    assert after.rows.tobytes() == before.rows[place[order[first]]].tobytes()
-    assert after.graph_columns == before.graph_columns
+    assert after.config_values.tobytes() == before.config_values[place[order[first]]].tobytes()
+    assert after.constants == before.constants
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=1), fitting_graphs(), kernel_graphs()), data=st.data())
@@ -193,8 +194,8 @@ def test_a_configuration_measured_again_changes_nothing(arrays, data):
     again = data.draw(st.lists(st.integers(0, configs - 1), min_size=1, max_size=8))
     repeated = of_configs(arrays, np.array([*range(configs), *again]))
     before, after = assemble(graph_of(arrays)), assemble(graph_of(repeated))
-    assert after.rows.tobytes() == before.rows.tobytes()
-    assert after.graph_columns == before.graph_columns
+    assert after.config_values.tobytes() == before.config_values.tobytes()
+    assert after.constants == before.constants
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
@@ -209,7 +210,7 @@ def test_only_transductive_columns_of_a_layout_know_the_other_candidates(arrays,
     assume(slots[0] == slots[1])
     inductive = FeatureSettings(candidates=False)
     before, after = (assemble(graph, inductive) for graph in graphs)
-    assert after.rows.tobytes() == before.rows[kept].tobytes()
+    assert after.config_values.tobytes() == before.config_values[kept].tobytes()
 
 
 @pytest.mark.parametrize("first", range(0, 60, 20))
@@ -218,11 +219,11 @@ def test_a_configuration_by_itself_has_the_row_that_it_has_among_others(first):
     inductive, compared = FeatureSettings(candidates=False), 0
     for seed in range(first, first + 20):
         arrays = fitting_graph(seed)
-        among = assemble(layout_of(arrays), inductive).rows
+        among = assemble(layout_of(arrays), inductive).config_values
         for number, config in enumerate(distinct(arrays)[0][:3]):
             one = of_configs(arrays, np.array([config]))
             if same_slots(arrays, one):
-                assert assemble(layout_of(one), inductive).rows.tobytes() == among[number].tobytes()
+                assert assemble(layout_of(one), inductive).config_values.tobytes() == among[number].tobytes()
                 compared += 1
     assert compared > 30
 
@@ -238,8 +239,8 @@ def test_only_transductive_columns_of_a_tile_know_the_other_candidates(choice, p
     kept = np.array(sorted({*where[choice].tolist(), *where[largest].tolist()}))
     inductive = FeatureSettings(candidates=False)
     before, after = (assemble(tile_of(a), inductive) for a in (arrays, of_configs(arrays, first[kept])))
-    assert after.graph_columns == before.graph_columns
-    assert after.rows.tobytes() == before.rows[kept].tobytes()
+    assert after.constants == before.constants
+    assert after.config_values.tobytes() == before.config_values[kept].tobytes()
 
 
 # Other words for the same configurations --------------------------------------------------------------------
@@ -334,9 +335,9 @@ def test_a_graph_beside_its_copy_has_the_same_shares(first):
         arrays = fitting_graph(seed)
         before, after = assemble(layout_of(arrays)), assemble(layout_of(twice(arrays)))
         assert_close(after, before, *OF_SIZE)
-        for name, value in before.graph_columns.items():
+        for name, value in before.constants.items():
             if not any(fnmatch(name, pattern) for pattern in OF_SIZE):
-                assert after.graph_columns[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
+                assert after.constants[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
 
 
 # One node more ----------------------------------------------------------------------------------------------
@@ -381,7 +382,7 @@ def moved_columns(arrays: Arrays, node: Node) -> set[str]:
     before, after = assemble(graph_of(arrays)), assemble(graph_of(with_node(arrays, node)))
     rows, others = by_name(before), by_name(after)
     moved = {name for name in rows if rows[name].tobytes() != others[name].tobytes()}
-    return moved | {name for name, value in before.graph_columns.items() if after.graph_columns[name] != value}
+    return moved | {name for name, value in before.constants.items() if after.constants[name] != value}
 
 
 def undeclared(moved: set[str], declared: tuple[str, ...]) -> list[str]:
@@ -424,11 +425,11 @@ def test_every_column_declared_to_move_does(arrays, node, declared):
 # Numbers that can be learned from ---------------------------------------------------------------------------
 
 
-def assert_numbers(features: GraphFeatures) -> None:
+def assert_numbers(features: GraphRows) -> None:
     matrix = features.matrix()
-    assert (matrix.dtype, features.rows.dtype) == (np.float32, np.float32)
-    assert matrix.shape[1] == len(features.graph_columns) + len(features.config_columns)
-    names = [*features.graph_columns, *features.config_columns]
+    assert (matrix.dtype, features.config_values.dtype) == (np.float32, np.float32)
+    assert matrix.shape[1] == len(features.constants) + len(features.config_columns)
+    names = features.columns
     assert [name for name, column in zip(names, matrix.T, strict=True) if not np.isfinite(column).all()] == []
 
 
@@ -449,7 +450,7 @@ def test_shares_lie_between_0_and_1(arrays):
     for name, column in by_name(features).items():
         if name.endswith("__share") and not any(fnmatch(name, pattern) for pattern in NO_SHARES):
             assert column.min() >= 0 and column.max() <= 1 + 1e-6, name
-    for name, value in features.graph_columns.items():
+    for name, value in features.constants.items():
         if name.endswith(("__share", "__flag")):
             assert 0 <= value <= 1 + 1e-6, name
 
@@ -491,7 +492,7 @@ def test_the_largest_bounds_that_can_be_written_down():
 def test_one_configuration_of_one_node():
     features = assemble(layout_of(layout_file((Node("parameter", (8, 128)),), (0,), [[layout_row()]])))
     assert_numbers(features)
-    assert features.rows.shape[0] == 1
+    assert len(features) == 1
     assert by_name(features)["rank__change_nodes_set__share"].tolist() == [0.5]
 
 

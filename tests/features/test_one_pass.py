@@ -29,7 +29,7 @@ def whole() -> list[tuple[LayoutGraph, np.ndarray]]:
     """Graphs and their columns of configurations."""
     sample = load(SAMPLE / "layout" / "cpu" / "default" / "train" / "dlrm__a.npz")
     graphs = [layout_of(arrays) for arrays in (sample, *map(fitting_graph, SEEDS))]
-    return [(graph, assemble(graph).rows) for graph in graphs]
+    return [(graph, assemble(graph).config_values) for graph in graphs]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_way_does_not_show(whole, monkeypatch, settings):
     for (module, name), value in settings.items():
         monkeypatch.setattr(module, name, value)
     for graph, rows in whole:
-        np.testing.assert_allclose(assemble(graph).rows, rows, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
 
 
 def test_pieces_are_as_large_as_they_are_said_to_be(monkeypatch):

@@ -47,7 +47,7 @@ def test_layout_columns_of_real_files_agree_with_the_slow_reference(real_data, n
     graph = layout_of(arrays)
     features = assemble(graph)
     oracle = LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist())
-    found = {**by_name(features), **features.graph_columns}
+    found = {**by_name(features), **features.constants}
     for column, values in {**oracle.config_columns(), **oracle.graph_columns()}.items():
         np.testing.assert_allclose(found[column], values, rtol=1e-5, atol=1e-6, err_msg=column)
 
@@ -58,7 +58,7 @@ def test_tile_columns_of_real_files_agree_with_the_slow_reference(real_data):
     for file in files:
         arrays = few(load(file.path), FEW_TILES)
         oracle, features = TileOracle(arrays), assemble(tile_of(arrays))
-        found = {**by_name(features), **features.graph_columns}
+        found = {**by_name(features), **features.constants}
         expected = {**oracle.config_columns(), **oracle.graph_columns()}
         for column in sorted(expected):
             message = f"{column} of {file.name}"

@@ -21,9 +21,9 @@ from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import FeatureSettings, assemble
 from xlarank.features.block import Tier
+from xlarank.features.rows import GraphRows
 from xlarank.features.store import (
     MANIFEST,
-    GraphRows,
     Manifest,
     Recipe,
     Source,
@@ -31,7 +31,6 @@ from xlarank.features.store import (
     load_split,
     read_manifest,
     read_rows,
-    rows_from_graph,
     stored_collections,
     write_manifest,
     write_rows,
@@ -45,7 +44,7 @@ LABELS = (2**24 + 1, 2**24, 2**53 + 1, 2**53, 2**62 + 1, 2**62)
 
 def rows_of(arrays, keep=None) -> GraphRows:
     graph = graph_of(arrays)
-    return rows_from_graph(graph, assemble(graph), None if keep is None else np.asarray(keep))
+    return assemble(graph) if keep is None else assemble(graph).take(np.asarray(keep))
 
 
 def written(path, rows: GraphRows, recipe=RECIPE, source=SOURCE):
@@ -57,7 +56,7 @@ def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
     assert (found.name, found.columns) == (expected.name, expected.columns)
     for name, dtype in {
         "graph_values": np.float32,
-        "rows": np.float32,
+        "config_values": np.float32,
         "group": np.int64,
         "ids": np.int64,
         "runtime": np.int64,
@@ -98,7 +97,7 @@ def test_labels_stay_exact(arrays, tmp_path):
 def test_a_repeated_configuration_shares_its_row(tmp_path):
     """Configurations 1 and 3 of the layout graph are identical; each keeps its own runtime."""
     found = read_rows(written(tmp_path / "a.parquet", rows_of(layout_arrays())))
-    assert len(found.rows) == 5
+    assert len(found) == 5
     assert found.group.tolist() == [0, 1, 2, 1, 3, 4]
     assert found.runtime.tolist() == layout_arrays()["config_runtime"].tolist()
     assert found.row_cost.tolist() == [20_000_003, 20_000_001, 20_000_007, 40_000_001, 40_000_000]
@@ -110,7 +109,7 @@ def test_kept_rows_bring_all_their_configurations(tmp_path):
     assert found.ids.tolist() == [0, 1, 3, 5]
     assert found.group.tolist() == [0, 1, 1, 2]
     assert found.runtime.tolist() == [20_000_003, 20_000_001, 20_000_002, 40_000_000]
-    assert np.array_equal(found.rows, everything.rows[[0, 1, 4]])
+    assert np.array_equal(found.config_values, everything.config_values[[0, 1, 4]])
     assert_equal_rows(read_rows(written(tmp_path / "a.parquet", found)), found)
     assert found.summary() == {"configs": 4, "rows": 3, "labelled": True, "rankable": True}
 
@@ -144,10 +143,10 @@ def test_what_can_be_ranked(runtime, keep, rankable):
 def test_the_matrix_is_that_of_the_features(tmp_path):
     graph = layout_of(layout_arrays())
     features = assemble(graph)
-    found = read_rows(written(tmp_path / "a.parquet", rows_from_graph(graph, features)))
+    found = read_rows(written(tmp_path / "a.parquet", features))
     assert found.matrix().dtype == np.float32
     assert found.matrix().tobytes() == features.matrix().tobytes()
-    assert found.columns == [*features.graph_columns, *features.config_columns]
+    assert found.columns == features.columns
 
 
 def test_same_rows_same_bytes(tmp_path):
@@ -200,7 +199,7 @@ def test_graph_columns_stand_in_the_metadata(tmp_path):
     path = written(tmp_path / "a.parquet", rows_of(layout_arrays()))
     metadata = json.loads(pq.read_metadata(path).metadata[b"xlarank"])
     assert metadata["name"] == "graph"
-    assert metadata["graph_columns"] == assemble(layout_of(layout_arrays())).graph_columns
+    assert metadata["graph_columns"] == assemble(layout_of(layout_arrays())).constants
     assert metadata["recipe"] == asdict(RECIPE) and metadata["source"] == asdict(SOURCE)
 
 
@@ -417,7 +416,7 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
         rows = replace(rows_of(layout_arrays(), keep), name=name)
         write_rows(workspace.graph_rows(COLLECTION, "train", name), rows, RECIPE, SOURCE)
     write_manifest(workspace, COLLECTION, "train", PLAIN)
-    assert [(rows.name, len(rows.rows)) for rows in load_split(workspace, COLLECTION, "train")] == [
+    assert [(rows.name, len(rows)) for rows in load_split(workspace, COLLECTION, "train")] == [
         ("b", 2),
         ("a", 1),
     ]
@@ -440,6 +439,6 @@ def test_collections_with_a_manifest_are_found(tmp_path):
 
 
 def test_a_tile_graph_keeps_its_normalizers_when_rows_are_dropped():
-    rows = rows_from_graph(graph := tile_of(tile_arrays()), assemble(graph), np.array([1, 3]))
+    rows = assemble(tile_of(tile_arrays())).take(np.array([1, 3]))
     assert rows.ids.tolist() == [1, 3, 4]
     assert rows.normalizer.tolist() == [30_000, 2_500, 20_000]

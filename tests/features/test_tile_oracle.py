@@ -22,8 +22,8 @@ FILES = (
 def compare(arrays: Arrays) -> TileOracle:
     oracle, features = TileOracle(arrays), assemble(tile_of(arrays))
     expected = {**oracle.config_columns(), **oracle.graph_columns()}
-    found = {**by_name(features), **features.graph_columns}
-    assert features.rows.shape[0] == len(oracle.bounds)
+    found = {**by_name(features), **features.constants}
+    assert len(features) == len(oracle.bounds)
     for name in sorted(expected):
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5, atol=1e-5, err_msg=name)
     return oracle
@@ -51,7 +51,7 @@ def test_every_column_has_an_oracle():
     """A column without an independent reference is a column nobody checked."""
     features, oracle = assemble(tile_of(tile_arrays())), TileOracle(tile_arrays())
     assert set(oracle.config_columns()) == set(features.config_columns)
-    assert set(oracle.graph_columns()) == set(features.graph_columns)
+    assert set(oracle.graph_columns()) == set(features.constants)
 
 
 # What the bounds divide, case by case ---------------------------------------------------------------------

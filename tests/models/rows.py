@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from xlarank.features.store import GraphRows
+from xlarank.features.rows import GraphRows
 from xlarank.models.ranking_data import RankingData
 
 COLUMNS = ["size", "waste", "clash", "noise"]
@@ -36,7 +36,7 @@ def graph_rows(
         name=name,
         columns=list(columns),
         graph_values=np.array([float(distinct)], np.float32),
-        rows=rows if features is None else np.asarray(features, np.float32),
+        config_values=rows if features is None else np.asarray(features, np.float32),
         group=group,
         ids=np.arange(len(group), dtype=np.int64),
         runtime=runtime,

@@ -70,7 +70,7 @@ def test_a_weight_is_a_number_from_0(weight):
 def test_the_first_trees_start_from_the_estimate(model, data):
     """After one round the order is still the estimate's, and after many it is better."""
     unseen = kernel("unseen__a", 99)
-    estimate = kendall_tau(unseen.rows[:, 0].astype(np.float64), unseen.row_cost)
+    estimate = kendall_tau(unseen.config_values[:, 0].astype(np.float64), unseen.row_cost)
     taus = [
         kendall_tau(fitted(model, data, weight, rounds).predict(unseen.matrix(), COLUMNS), unseen.row_cost)
         for weight, rounds in ((2.0, 1), (0.0, 1), (2.0, 100))

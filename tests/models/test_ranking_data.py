@@ -7,7 +7,7 @@ import pytest
 
 from tests.models.rows import COLUMNS, easy_graph, graph_rows
 from xlarank.data.errors import ModelError
-from xlarank.features.store import GraphRows
+from xlarank.features.rows import GraphRows
 from xlarank.models.ranking_data import RankingData
 
 
@@ -26,7 +26,7 @@ def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row() -> Non
     assert (data.groups, data.columns) == (2, COLUMNS)
     assert data.rows.dtype == np.float32
     assert data.rows[:, 0].tolist() == [2, 2, 3, 3, 3], "the graph column, repeated"
-    assert np.array_equal(data.rows[2:, 1:], second.rows)
+    assert np.array_equal(data.rows[2:, 1:], second.config_values)
 
 
 def test_costs_stay_exact_beyond_float32() -> None:

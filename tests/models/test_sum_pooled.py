@@ -13,7 +13,7 @@ from tests.models.contract import fitted, saved
 from tests.models.rows import graph_rows
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.instances import Instances, LazyInstances
-from xlarank.features.store import GraphRows
+from xlarank.features.rows import GraphRows
 from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.ranking_data import RankingData

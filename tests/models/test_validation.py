@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.models.rows import easy_graph, graph_rows
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
-from xlarank.features.store import GraphRows
+from xlarank.features.rows import GraphRows
 from xlarank.models.base import Params, Ranker
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import RANKERS

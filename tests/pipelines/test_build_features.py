@@ -219,11 +219,13 @@ def test_max_configs_thins_out_train_alone(tree: Path, tmp_path: Path) -> None:
                 stored(tmp_path / "whole", collection, split),
             )
             for name, rows in graphs.items():
-                assert len(rows.rows) == (10 if split == "train" else len(whole[name].rows))
+                assert len(rows) == (10 if split == "train" else len(whole[name]))
                 kept = np.isin(whole[name].ids, rows.ids)
                 assert np.array_equal(whole[name].runtime[kept], rows.runtime)
-                old_row = {tuple(row) for row in whole[name].rows}
-                assert {tuple(row) for row in rows.rows} <= old_row, "features are those of the whole graph"
+                old_row = {tuple(row) for row in whole[name].config_values}
+                assert {tuple(row) for row in rows.config_values} <= old_row, (
+                    "features are those of the whole graph"
+                )
     assert [part.rows for part in report.splits if part.split == "train"] == [50, 40]
 
 
@@ -270,7 +272,7 @@ def test_the_seed_does_not_matter_where_nothing_is_drawn(tree: Path, tmp_path: P
 
 def test_graphs_smaller_than_max_configs_are_whole(tree: Path, tmp_path: Path) -> None:
     build(tree, tmp_path / "work", max_configs=22, collections=[LAYOUT], splits=["train"])
-    assert {len(rows.rows) for rows in stored(tmp_path / "work").values()} == {22}
+    assert {len(rows) for rows in stored(tmp_path / "work").values()} == {22}
 
 
 def costs(workspace: Path) -> dict[str, list[float]]:

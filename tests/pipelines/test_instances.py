@@ -76,7 +76,7 @@ def test_a_sample_of_the_configurations_has_their_instances(tree: Path, tmp_path
     build(tree, tmp_path, collections=[LAYOUT], max_configs=7)
     graph = stored(tmp_path)["alpha__a"]
     assert graph.instances is not None
-    assert graph.instances.value.configs == len(graph.rows) == 7
+    assert graph.instances.value.configs == len(graph) == 7
 
 
 def test_nobody_reads_instances_who_needs_none(tree: Path, tmp_path: Path) -> None:

@@ -336,11 +336,11 @@ def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree: Path, built: 
     data = training_set(Workspace(built), Collection.parse(LAYOUT), ("train", "valid"))
     assert np.diff(data.data.indptr).max() == 9
     stored = {graph.name: graph for graph in load_split(Workspace(built), Collection.parse(LAYOUT), "valid")}
-    assert min(len(graph.rows) for graph in stored.values()) > 9, "they are stored whole"
+    assert min(len(graph) for graph in stored.values()) > 9, "they are stored whole"
     for graph in data.graphs:
         if graph.name in stored:
             whole = stored[graph.name]
-            rows = [int(np.flatnonzero((whole.rows == row).all(axis=1))[0]) for row in graph.rows]
+            rows = [int(np.flatnonzero((whole.config_values == row).all(axis=1))[0]) for row in graph.config_values]
             assert rows == sorted(set(rows))
             assert graph.row_cost.tolist() == whole.row_cost[rows].tolist()
             assert set(graph.ids) == {i for i, row in zip(whole.ids, whole.group, strict=True) if row in rows}
@@ -350,7 +350,8 @@ def test_graphs_of_a_training_set_share_their_rows_with_its_data(built: Path) ->
     """Copies would take half as much memory again."""
     data = training_set(Workspace(built), Collection.parse(LAYOUT))
     assert all(
-        np.shares_memory(graph.rows, part.varying) for graph, part in zip(data.graphs, data.data.parts, strict=True)
+        np.shares_memory(graph.config_values, part.config_values)
+        for graph, part in zip(data.graphs, data.data.parts, strict=True)
     )
 
 

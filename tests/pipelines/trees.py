@@ -14,7 +14,8 @@ from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
-from xlarank.features.store import GraphRows, load_split
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import load_split
 from xlarank.pipelines.build_features import BuildReport, build_features
 
 LAYOUT, TILE = "layout:cpu:random", "tile:cpu"

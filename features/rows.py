@@ -1,0 +1,157 @@
+"""The columns of one graph's configurations, with what was measured of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.graph import Graph, TileGraph
+from xlarank.features.instances.instances import LazyInstances
+
+
+@dataclass(frozen=True, eq=False)
+class GraphRows:
+    """One row for each *distinct* configuration of a graph; columns that are constant within it are kept once.
+
+    Rows are written out in full (`matrix`) only where, and as many at a time, as they are looked at: nearly half of
+    a layout's columns are about the graph, and a million rows of full width take 4.2 GB, kept like this 2.3 GB.
+
+    Attributes:
+        name: the graph's name.
+        columns: names, graph columns first, then configuration columns.
+        graph_values: ``(graph columns,)`` float32, constant within the graph.
+        config_values: ``(distinct, configuration columns)`` float32.
+        group: ``(configs,)`` int64; the row of each configuration.
+        ids: ``(configs,)`` int64; its index in the npz file.
+        runtime: ``(configs,)`` int64 nanoseconds; 0 where withheld.
+        normalizer: ``(configs,)`` int64; 1 for layouts.
+        instances: what the rows are made of, computed or read when first asked for; None for tiles.
+    """
+
+    name: str
+    columns: list[str]
+    graph_values: NDArray[np.float32]
+    config_values: NDArray[np.float32]
+    group: NDArray[np.int64]
+    ids: NDArray[np.int64]
+    runtime: NDArray[np.int64]
+    normalizer: NDArray[np.int64]
+    instances: LazyInstances | None = None
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        constants: dict[str, float],
+        config_columns: list[str],
+        config_values: NDArray[np.float32],
+        instances: LazyInstances | None = None,
+    ) -> GraphRows:
+        """Columns computed for all distinct configurations of a graph, joined with its labels."""
+        return cls(
+            name=graph.name,
+            columns=[*constants, *config_columns],
+            graph_values=np.array(list(constants.values()), np.float32),
+            config_values=config_values,
+            group=graph.duplicates.group,
+            ids=np.arange(graph.configs),
+            runtime=graph.runtime,
+            normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
+            instances=instances,
+        )
+
+    def __len__(self) -> int:
+        """Number of distinct configurations."""
+        return len(self.config_values)
+
+    @property
+    def graph_columns(self) -> list[str]:
+        """Names of the columns that are constant within the graph."""
+        return self.columns[: len(self.graph_values)]
+
+    @property
+    def config_columns(self) -> list[str]:
+        """Names of the columns of ``config_values``."""
+        return self.columns[len(self.graph_values) :]
+
+    @property
+    def constants(self) -> dict[str, float]:
+        """Graph columns with their values."""
+        return dict(zip(self.graph_columns, map(float, self.graph_values), strict=True))
+
+    @property
+    def labelled(self) -> bool:
+        return bool((self.runtime > 0).all())
+
+    @property
+    def cost(self) -> NDArray[np.float64]:
+        """``(configs,)`` runtime over normalizer; lower is faster."""
+        return self.runtime / self.normalizer
+
+    @property
+    def row_cost(self) -> NDArray[np.float64]:
+        """``(distinct,)`` the smallest cost of the configurations behind each row."""
+        cost = np.full(len(self), np.inf)
+        np.minimum.at(cost, self.group, self.cost)
+        return cost
+
+    @property
+    def rankable(self) -> bool:
+        """Whether there is an order to find: two distinct configurations of different cost."""
+        return len(self) > 1 and (not self.labelled or bool(np.ptp(self.row_cost) > 0))
+
+    def summary(self) -> dict[str, Any]:
+        """Counts for the manifest."""
+        return {
+            "configs": len(self.ids),
+            "rows": len(self),
+            "labelled": self.labelled,
+            "rankable": self.rankable,
+        }
+
+    def matrix(
+        self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, a copy: all rows or ``which``, all columns or ``used``, ascending."""
+        config = self.config_values if which is None else self.config_values[which]
+        graph = self.graph_values
+        if used is not None and len(used) < len(self.columns):
+            of_graph = used < len(graph)
+            graph, config = graph[used[of_graph]], config[:, used[~of_graph] - len(graph)]
+        wide = np.empty((len(config), len(graph) + config.shape[1]), np.float32)
+        wide[:, : len(graph)] = graph
+        wide[:, len(graph) :] = config
+        return wide
+
+    def take(self, keep: NDArray[np.integer]) -> GraphRows:
+        """Some of the rows, in the order of ``keep``, with all configurations that are identical to them."""
+        number = np.full(len(self), -1)
+        number[keep] = np.arange(len(keep))
+        kept = number[self.group] >= 0
+        return replace(
+            self,
+            config_values=self.config_values[keep],
+            group=number[self.group[kept]],
+            ids=self.ids[kept],
+            runtime=self.runtime[kept],
+            normalizer=self.normalizer[kept],
+            instances=None if self.instances is None else self.instances.take(keep),
+        )
+
+    def only(self, used: NDArray[np.intp]) -> GraphRows:
+        """With the columns ``used`` alone, numbered as in ``columns``, ascending."""
+        graph = len(self.graph_values)
+        return replace(
+            self,
+            columns=[self.columns[number] for number in used],
+            graph_values=self.graph_values[used[used < graph]],
+            config_values=self.config_values[:, used[used >= graph] - graph],
+        )
+
+    def with_column(self, name: str, values: NDArray[np.floating[Any]]) -> GraphRows:
+        """With one more configuration column, ``(distinct,)``, as the last."""
+        wider = np.concatenate([self.config_values, values[:, None].astype(np.float32)], axis=1)
+        return replace(self, columns=[*self.columns, name], config_values=wider)
