@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.collection import Collection, choose
-from xlarank.data.errors import ModelError
-from xlarank.data.graph import Graph, Kind, LayoutGraph, read_graph
+from xlarank.data.graph import Graph, Kind, read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import assemble
-from xlarank.features.store import Manifest
-from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import judge, order_of
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.one_graph import graph_kind, model_of_file, rows_for_model
 
 
 @dataclass(frozen=True)
@@ -77,27 +73,13 @@ def rank(
     one of its kind. Raises `GraphFileError` for the file and `ModelError` where the model is missing or not clear.
     """
     graph = read_graph(path)
-    kind: Kind = "layout" if isinstance(graph, LayoutGraph) else "tile"
-    if model is None:
-        model = load_model(workspace.model(_choose_model(workspace, path, kind, collection)))
-    if model.card.kind != kind:
-        raise ModelError(
-            f"{path.name} is a {kind} graph", expected=f"a {model.card.kind} graph for {model.card.collection}"
-        )
-    return rank_graph(graph, kind, model)
+    model = model_of_file(workspace, path, graph_kind(graph), collection=collection, model=model)
+    return rank_graph(graph, graph_kind(graph), model)
 
 
 def rank_graph(graph: Graph, kind: Kind, model: TrainedModel) -> Ranking:
     """Rank every configuration of a graph that was read already."""
-    settings = model.card.recipe.settings()
-    current = Manifest(
-        recipe=replace(model.card.recipe, code_hash=settings.code_hash(kind)),
-        data_root="",
-        graph_columns=settings.graph_columns(kind),
-        config_columns=settings.config_columns(kind),
-    )
-    model.require_rows_of(current)
-    rows = assemble(graph, settings)
+    rows = rows_for_model(graph, model)
     score = model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
     metrics = judge(kind, score, graph.cost, rows.group) if rows.labelled and rows.rankable else None
     return Ranking(
@@ -109,25 +91,3 @@ def rank_graph(graph: Graph, kind: Kind, model: TrainedModel) -> Ranking:
         runtime=graph.runtime,
         metrics=metrics,
     )
-
-
-def _choose_model(workspace: Workspace, path: Path, kind: Kind, asked: str | None) -> Collection:
-    trained = trained_collections(workspace)
-    if not trained:
-        raise ModelError(f"there is no trained {kind} model in {workspace.root}", do="run train first")
-    if asked is not None:
-        return choose([asked], trained, where=f"the models of {workspace.root}")[0]
-    candidates = [collection for collection in trained if collection.kind == kind]
-    if not candidates:
-        raise ModelError(f"there is no trained {kind} model in {workspace.root}", do="run train first")
-    parts = path.resolve().parts
-    for collection in candidates:
-        tail = (*collection.parts,)
-        if any(parts[i : i + len(tail)] == tail for i in range(len(parts))):
-            return collection
-    if len(candidates) > 1:
-        names = ", ".join(str(collection) for collection in candidates)
-        raise ModelError(
-            f"{path.name} could be ranked by {len(candidates)} models", expected=names, do="pass --collection"
-        )
-    return candidates[0]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.rankers.ensemble import Ensemble
@@ -120,6 +121,10 @@ class Rows:
     matrix: NDArray[np.float32]
     columns: list[str]
     instances: LazyInstances | None = None
+
+    @classmethod
+    def of(cls, graph: GraphRows) -> Rows:
+        return cls(graph.matrix(), graph.columns, graph.instances)
 
 
 def model_parts(model: TrainedModel, rows: Rows, now: int, then: int) -> Parts:

@@ -18,7 +18,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
 from xlarank.features.assemble import FeatureSettings, assemble
 from xlarank.features.block import Tier
-from xlarank.features.store import GraphRows, rows_from_graph
+from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.explanation.parts import Parts, Place, Rows, difference_parts, score_contributions
 from xlarank.models.ranking_data import RankingData
@@ -29,7 +29,7 @@ ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4}
 
 
 def rows_of(graph: GraphRows) -> Rows:
-    return Rows(graph.matrix(), graph.columns, graph.instances)
+    return Rows.of(graph)
 
 
 def adds_up(parts: Parts, model: str) -> bool:
@@ -79,12 +79,12 @@ _SETTINGS = FeatureSettings(Tier.FAST)
 @given(layout_graphs(min_nodes=3, min_configurable=2, max_configs=8), st.sampled_from(["sum-pooled", "ranknet"]))
 def test_parts_add_up_on_random_graphs(next_path: Callable[[], Path], arrays: Arrays, model: str) -> None:
     graph = read_graph(save_npz(next_path(), arrays))
-    rows = rows_from_graph(graph, assemble(graph, _SETTINGS))
+    rows = assemble(graph, _SETTINGS)
     if not rows.rankable:
         return
     ranker = fitted(model, RankingData.from_graphs([rows]), rounds=5, min_data_in_leaf=1)
     scores = ranker.predict(rows.matrix(), rows.columns, rows.instances)
-    for then in range(1, len(rows.rows)):
+    for then in range(1, len(rows)):
         parts = difference_parts(ranker, rows_of(rows), 0, then)
         assert parts.difference == pytest.approx(scores[0] - scores[then], abs=1e-9)
         assert adds_up(parts, model)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import xlarank
-from xlarank.cli import dataset, interruption, learning, ranking, whole_job
+from xlarank.cli import dataset, explaining, interruption, learning, ranking, whole_job
 from xlarank.cli.console import error_line
 
 app = typer.Typer(
@@ -18,7 +18,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Rank compiler configurations without running them: boosted trees on TpuGraphs data.",
 )
-for group in (dataset, learning, ranking, whole_job):
+for group in (dataset, learning, ranking, explaining, whole_job):
     app.add_typer(group.app)
 
 
