@@ -134,7 +134,8 @@ def explain(
     """Why configuration ``config`` of an npz file (by default the first of the ranking) is ahead of another.
 
     ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
-    middle of the ranking where no candidate, or ``config`` itself, is it. The model is chosen as by `xlarank.pipelines.rank.rank`.
+    middle of the ranking where no candidate, or ``config`` itself, is it. The model is chosen as by
+    `xlarank.pipelines.rank.rank`.
 
     Raises `GraphFileError` for the file, `ModelError` for the model and `XlarankError` for a configuration that the
     file does not have.
@@ -293,4 +294,4 @@ def segment_picture(path: Path, found: Explanation, number: int = 0, *, alone: b
     segment = found.segments[number]
     title = f"{found.graph}: configuration {found.now} against {found.then}, segment {number + 1}"
     values = {part.node: part.value for part in found.nodes}
-    return Drawn(graph, values, found.now, segment.nodes, title).svg(alone=alone)
+    return Drawn(graph, values, found.now, found.then, segment.nodes, title).svg(alone=alone)

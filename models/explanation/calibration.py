@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,8 +135,9 @@ class Calibration:
         """``(rows, rows)`` whether the row is certainly faster than the column, from scores ``(seeds, rows)``."""
         mean = scores.mean(axis=0)
         gap = mean[None, :] - mean[:, None]
-        found: NDArray[np.bool_] = gap >= max(self.threshold, 1e-12) * np.sqrt(2.0) * seed_noise(scores)
-        return found & (gap > 0)
+        least = self.threshold * np.sqrt(2.0) * seed_noise(scores)
+        found: NDArray[np.bool_] = np.logical_and(gap >= least, gap > 0)
+        return found
 
     def save(self, folder: Path, model: str) -> None:
         """Write beside the card of the model that ``model`` (the checksum of its boosters) is of."""
@@ -151,7 +152,7 @@ class Calibration:
             if value.pop("model") != model:
                 return None
             bins = tuple(Bin(**one) for one in value.pop("bins"))
-            numbers = {name: float("inf") if number is None else number for name, number in value.items()}
+            numbers: dict[str, Any] = {name: float("inf") if n is None else n for name, n in value.items()}
             return cls(**numbers, bins=bins)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None

@@ -9,6 +9,7 @@ from typing import Final
 
 import networkx as nx
 import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
@@ -18,7 +19,9 @@ from xlarank.pipelines.support.segments import program_graph
 
 #: Readable in a light and in a dark page, and told apart by the colour-blind.
 FASTER, SLOWER, CLASH = "#2f6db5", "#d9822b", "#c23b3b"
-_MOST_NODES: Final = 22
+_MOST_NODES: Final = 18
+#: Nodes side by side; more, unless they are the focus itself, are not drawn.
+_MOST_ABREAST: Final = 5
 _REACH: Final = 2
 _BOX, _HIGH, _GAP, _LAYER = 158.0, 44.0, 22.0, 92.0
 _CHARACTERS: Final = 22
@@ -26,8 +29,8 @@ _SWEEPS: Final = 4
 
 #: What a picture needs where no page gives it colours.
 _STYLE: Final = (
-    "<style>svg{color:#1f2d3d;background:#fff}"
-    "@media (prefers-color-scheme:dark){svg{color:#e3e8ee;background:#14181d}}</style>"
+    "<style>svg{color:#1f2d3d;background:#fff;--page:#fff}"
+    "@media (prefers-color-scheme:dark){svg{color:#e3e8ee;background:#14181d;--page:#14181d}}</style>"
 )
 
 
@@ -38,7 +41,7 @@ class Drawn:
     Attributes:
         graph: the program.
         values: contributions of nodes, below 0 where they make the configuration faster.
-        config: whose layouts stand on the edges.
+        config, other: whose layouts stand on the edges, and whose they are compared with.
         focus: nodes to draw, with what is around them.
         title: one line above.
     """
@@ -46,13 +49,16 @@ class Drawn:
     graph: LayoutGraph
     values: Mapping[int, float]
     config: int
+    other: int
     focus: Sequence[int]
     title: str
 
     def svg(self, *, alone: bool = True) -> str:
         """The picture as SVG; ``alone`` for a file of its own, else in the colours of the page around it."""
         program = program_graph(self.graph)
-        part = program.subgraph(self._chosen(program)).copy()
+        chosen = self._chosen(program)
+        part = program.subgraph(chosen).copy()
+        part.remove_nodes_from(_crowding(part, chosen, set(self.focus)))
         place = _placed(part)
         left, top = min(x for x, _ in place.values()), min(y for _, y in place.values())
         place = {node: (x - left + _BOX / 2 + 12, y - top + _HIGH / 2 + 40) for node, (x, y) in place.items()}
@@ -91,7 +97,8 @@ class Drawn:
         for producer, consumer in part.edges:
             (x1, y1), (x2, y2) = place[producer], place[consumer]
             y1, y2 = y1 + _HIGH / 2, y2 - _HIGH / 2
-            made, wanted = self._made(producer), wishes.get((consumer, producer))
+            made, before = self._made(producer, self.config), self._made(producer, self.other)
+            wanted = wishes.get((consumer, producer))
             clash = wanted is not None and not made.startswith(wanted[:-1])
             colour, opacity = (CLASH, 0.9) if clash else ("currentColor", 0.45)
             bend = (y2 - y1) / 2
@@ -100,17 +107,17 @@ class Drawn:
                 f'fill="none" stroke="{colour}" stroke-opacity="{opacity}" stroke-width="1.3"/>'
             )
             text = f"{made} ≠ {wanted}" if clash else made
-            # nearer to the end: several edges begin at one node, and their labels must not lie on each other
-            x, y = x1 + (x2 - x1) * 0.62, y1 + (y2 - y1) * 0.6
+            text += f", was {before}" if before != made else ""
             if len(text) > 2:
                 yield (
-                    f'<text x="{x:.0f}" y="{y:.0f}" font-size="9.5" text-anchor="middle" fill="{colour}" '
-                    f'fill-opacity="0.95">{escape(text)}</text>'
+                    f'<text x="{(x1 + x2) / 2:.0f}" y="{(y1 + y2) / 2 + 3:.0f}" font-size="9.5" '
+                    f'text-anchor="middle" fill="{colour}" paint-order="stroke" stroke="var(--page,#fff)" '
+                    f'stroke-width="4">{escape(text)}</text>'
                 )
 
-    def _made(self, node: int) -> str:
-        """The layout of a node's output in the configuration, minor-to-major."""
-        own = self._row(node)
+    def _made(self, node: int, config: int) -> str:
+        """The layout of a node's output in a configuration, minor-to-major."""
+        own = self._row(node, config)
         set_ = "" if own is None else ",".join(str(int(d)) for d in own[:MAX_RANK] if d >= 0)
         return f"{{{set_}}}" if set_ else default_layout_text(self.graph, node)
 
@@ -119,7 +126,7 @@ class Drawn:
         tensors = LayoutContext(self.graph).slot_tensor
         found: dict[tuple[int, int], str] = {}
         for k, node in enumerate(self.graph.configurable.tolist()):
-            row = self._row(node)
+            row = self._row(node, self.config)
             assert row is not None
             for slot in range(1, len(LAYOUT_SLOTS)):
                 entries = [str(int(d)) for d in row[MAX_RANK * slot : MAX_RANK * (slot + 1)] if d >= 0]
@@ -127,9 +134,9 @@ class Drawn:
                     found[node, int(tensors[k, slot])] = "{" + ",".join(entries) + "}"
         return found
 
-    def _row(self, node: int) -> np.ndarray | None:
+    def _row(self, node: int, config: int) -> NDArray[np.int8] | None:
         at = np.flatnonzero(self.graph.configurable == node)
-        return self.graph.table.rows[self.graph.table.codes[self.config, at[0]]] if len(at) else None
+        return self.graph.table.rows[self.graph.table.codes[config, at[0]]] if len(at) else None
 
     def _nodes(self, part: nx.DiGraph, place: Mapping[int, tuple[float, float]]) -> Iterator[str]:
         largest = max((abs(value) for value in self.values.values()), default=0.0) or 1.0
@@ -142,34 +149,50 @@ class Drawn:
             strength = 0.15 + 0.7 * abs(value) / largest if value else 0.0
             border = "1.6" if node in configurable else "0.7"
             dash = "" if node in configurable else ' stroke-dasharray="4 3"'
+            said = f", contributes {value:+.4f}" if value else ""
+            top = y - (10 if value else 3)
+            lines = [_line(x, top, f"{text.opcode} {node}", bold=True), _line(x, top + 14, text.shape)]
+            if value:
+                lines.append(_line(x, top + 28, f"{value:+.3f}"))
             yield (
-                f"<g><title>node {node}: {escape(str(text))}"
-                f"{f', contributes {value:+.4f}' if value else ''}</title>"
+                f"<g><title>node {node}: {escape(str(text))}{said}</title>"
                 f'<rect x="{x - _BOX / 2:.0f}" y="{y - _HIGH / 2:.0f}" width="{_BOX:.0f}" height="{_HIGH:.0f}" '
                 f'rx="6" fill="{fill}" fill-opacity="{strength:.2f}" stroke="currentColor" '
-                f'stroke-width="{border}"{dash}/>'
-                f'<text x="{x:.0f}" y="{y - 8:.0f}" text-anchor="middle" fill="currentColor" font-weight="bold">'
-                f"{escape(_short(f'{text.opcode} {node}'))}</text>"
-                f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" fill="currentColor" font-size="10">'
-                f"{escape(_short(text.shape))}</text>"
-                + (
-                    f'<text x="{x:.0f}" y="{y + 17:.0f}" text-anchor="middle" fill="currentColor" font-size="10">'
-                    f"{value:+.3f}</text>"
-                    if value
-                    else ""
-                )
-                + "</g>"
+                f'stroke-width="{border}"{dash}/>{"".join(lines)}</g>'
             )
 
 
-def _placed(part: nx.DiGraph) -> dict[int, tuple[float, float]]:
-    """Centres of nodes: operands above their consumers, crossings lessened by the mean of the neighbours."""
+def _line(x: float, y: float, text: str, *, bold: bool = False) -> str:
+    shown = text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
+    weight = ' font-weight="bold"' if bold else ""
+    return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="middle" fill="currentColor"{weight}>{escape(shown)}</text>'
+
+
+def _layers(part: nx.DiGraph) -> dict[int, int]:
+    """Depth of each node: operands above their consumers, sources right above the first of theirs."""
     layer = {node: depth for depth, nodes in enumerate(nx.topological_generations(part)) for node in nodes}
-    # sources stand right above their first consumer, not all in the first line
     for node in sorted(part.nodes, key=lambda n: -layer[n]):
         below = [layer[consumer] for consumer in part.successors(node)]
         if below and part.in_degree(node) == 0:
             layer[node] = min(below) - 1
+    return layer
+
+
+def _crowding(part: nx.DiGraph, chosen: Sequence[int], focus: set[int]) -> set[int]:
+    """Nodes too many for their layer, those chosen last first."""
+    layer = _layers(part)
+    taken: dict[int, int] = {}
+    crowding = set()
+    for node in chosen:
+        taken[layer[node]] = taken.get(layer[node], 0) + 1
+        if taken[layer[node]] > _MOST_ABREAST and node not in focus:
+            crowding.add(node)
+    return crowding
+
+
+def _placed(part: nx.DiGraph) -> dict[int, tuple[float, float]]:
+    """Centres of nodes: operands above their consumers, crossings lessened by the mean of the neighbours."""
+    layer = _layers(part)
     rows: dict[int, list[int]] = {}
     for node in sorted(part.nodes):
         rows.setdefault(layer[node], []).append(node)
@@ -191,7 +214,3 @@ def _legend(y: float) -> Iterator[str]:
         x = 12 + 125 * number
         yield f'<rect x="{x}" y="{y - 9:.0f}" width="10" height="10" rx="2" fill="{colour}"/>'
         yield f'<text x="{x + 15}" y="{y:.0f}" fill="currentColor" font-size="10.5">{text}</text>'
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"

@@ -8,7 +8,7 @@ from typing import Final
 
 import networkx as nx
 
-from xlarank.data.graph import Graph
+from xlarank.data.graph import Graph, tensor_ranks
 
 #: Nodes are looked at, the most telling first, until they answer for this share of what all nodes say.
 _COVERED: Final = 0.8
@@ -31,10 +31,14 @@ class Segment:
 
 
 def program_graph(graph: Graph) -> nx.DiGraph:
-    """The program with an edge from each producer to each consumer."""
+    """The program with an edge from each producer to each consumer over which a layout is handed on.
+
+    Tensors of rank 0 and 1 have no choice of layout; a shared scalar would make neighbours of half a program.
+    """
     program = nx.DiGraph()
     program.add_nodes_from(range(graph.nodes))
-    program.add_edges_from((int(operand), int(node)) for node, operand in graph.edges)
+    rank = tensor_ranks(graph.node_feat)
+    program.add_edges_from((int(operand), int(node)) for node, operand in graph.edges if rank[operand] > 1)
     return program
 
 
