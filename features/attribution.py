@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.layout.block import LayoutBlock, compute_together
 from xlarank.features.layout.candidates import placed_columns
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.tensors import Floats, Ints
+from xlarank.features.recipe import FeatureSettings
 
 
 @dataclass(frozen=True, eq=False)

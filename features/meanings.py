@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from xlarank.data.graph import Kind
-from xlarank.features.block import registered
+from xlarank.features.catalogue import blocks_of
 from xlarank.features.instances.table import COLUMNS
 
 
@@ -13,5 +13,5 @@ from xlarank.features.instances.table import COLUMNS
 def column_meanings() -> dict[str, str]:
     """Column -> its one-line meaning; a name that both kinds of graphs have means the same in both."""
     kinds: tuple[Kind, ...] = ("layout", "tile")
-    wide = {name: text for kind in kinds for block in registered(kind) for name, text in block.columns.items()}
+    wide = {name: text for kind in kinds for block in blocks_of(kind) for name, text in block.columns.items()}
     return {**COLUMNS, **wide}

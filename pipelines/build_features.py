@@ -21,12 +21,14 @@ from xlarank.data.collection import Collection, GraphFile, choose_splits, graph_
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import sweep_partial
 from xlarank.data.graph import Graph, read_graph
+from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.instances.store import instances_current, write_instances
-from xlarank.features.store import Manifest, Recipe, Source, current_summary, write_manifest, write_rows
-from xlarank.models.sampling import SAMPLES, draw_of_graph, sample_configs
+from xlarank.features.recipe import FeatureSettings, Recipe, Source
+from xlarank.features.sampling import SAMPLES, draw_of_graph, sample_configs
+from xlarank.features.store import Manifest, current_summary, write_manifest, write_rows
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
@@ -98,7 +100,7 @@ def build_features(
     Args:
         max_configs: distinct configurations kept of each *train* graph, drawn with ``seed``; 0 keeps all.
             Validation and test graphs are always whole: every configuration must be ranked.
-        sampling: how they are drawn, one of `xlarank.models.sampling.SAMPLES`; graphs without labels at random.
+        sampling: how they are drawn, one of `xlarank.features.sampling.SAMPLES`; graphs without labels at random.
         jobs: processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
             what follows works with the others, and a second call goes on.
@@ -109,6 +111,8 @@ def build_features(
     settings, progress = settings or FeatureSettings(), progress or Silent()
     if sampling not in SAMPLES:
         raise ModelError(f"--sampling is {sampling!r}", expected=", ".join(SAMPLES))
+    require_ranges(max_configs=max_configs, jobs=jobs, seed=seed)
+    require_seconds("timeout", timeout)
     workspace.require_writable()
     sweep_partial(workspace.root)
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
@@ -129,19 +133,10 @@ def build_features(
 
 def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int, sampling: str) -> Recipe:
     most = max_configs if file.split == "train" else 0
-    return Recipe(
-        code_hash=settings.code_hash(file.collection.kind),
-        tier=settings.tier.value,
-        candidates=settings.candidates,
-        max_configs=most,
-        seed=seed if most else 0,
-        sampling=sampling if most else "random",
-    )
+    return Recipe.of(settings, file.collection.kind, max_configs=most, seed=seed, sampling=sampling)
 
 
 def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
-    if jobs < 0:
-        raise XlarankError(f"--jobs is {jobs}", expected="0 (automatic) or a number of processes")
     if jobs == 0:
         size = sum(file.path.stat().st_size for file in files if file.path.exists())
         jobs = (os.cpu_count() or 1) if size >= _WORTH_PROCESSES else 1
@@ -264,12 +259,15 @@ def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
     if not recipe.max_configs or distinct <= recipe.max_configs:
         return None
     rng = draw_of_graph(recipe.seed, graph.name)
-    cost, how = np.full(distinct, np.inf), recipe.sampling
-    if graph.labelled:
-        np.minimum.at(cost, graph.duplicates.group, graph.cost)
-    else:
-        how = "random"
-    return sample_configs(cost, recipe.max_configs, rng, how).astype(np.int64)
+    if not graph.labelled:
+        return sample_configs(np.zeros(distinct), recipe.max_configs, rng, "random").astype(np.int64)
+    cost = np.full(distinct, np.inf)
+    np.minimum.at(cost, graph.duplicates.group, graph.cost)
+    measured = np.flatnonzero(np.isfinite(cost))  # nothing can be learned from the others
+    if len(measured) <= recipe.max_configs:
+        return measured.astype(np.int64)
+    kept = sample_configs(cost[measured], recipe.max_configs, rng, recipe.sampling)
+    return measured[kept].astype(np.int64)
 
 
 def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from xlarank.data.collection import Collection, GraphFile, graph_files
 from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.ranges import require_ranges
 from xlarank.data.root import DataRoot
 from xlarank.data.sizes import CollectionSize, survey
 from xlarank.data.submission import complete_submission, read_submission, submission_id
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import read_manifest
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import CARD, ModelCard, load_model
@@ -41,7 +42,7 @@ from xlarank.pipelines.budgeting.reports import first_scores, read_first_scores
 from xlarank.pipelines.build_features import build_features
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 from xlarank.pipelines.train import TrainResult, train
 from xlarank.pipelines.tune import TuneResult, tune
 
@@ -133,6 +134,7 @@ def run_all(
     Raises `DataRootError`, `CollectionError` and `WorkspaceError` where nothing at all can be done, and
     `CollectionError` where there are no test graphs.
     """
+    require_ranges(seeds=seeds, seed=seed, jobs=jobs, trials=max(trials, 1))
     started = time.monotonic()
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
@@ -337,7 +339,7 @@ class _Job:
         except XlarankError:  # what is broken is made anew
             return None
         card = model.card
-        done = "train+valid" in card.trained_on and len(card.seeds) == self.seeds and card.params == params
+        done = "valid" in card.trained_on and len(card.seeds) == self.seeds and card.params == params.values()
         return card if card.recipe == manifest.recipe and (done or not final) else None
 
     # Models from elsewhere.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -133,7 +133,7 @@ def model_parts(model: TrainedModel, rows: Rows, now: int, then: int) -> Parts:
     return Parts.total(part.scaled(1 / len(each)) for part in each)
 
 
-def difference_parts(ranker: Ranker, rows: Rows, now: int, then: int) -> Parts:
+def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Parts:
     """The same for one ranker; raises `ModelError` for a kind of ranker that cannot be taken apart."""
     if isinstance(ranker, Ensemble):
         return _ensemble(ranker, rows, now, then)
@@ -157,7 +157,7 @@ def _ensemble(ranker: Ensemble, rows: Rows, now: int, then: int) -> Parts:
     """
     total = sum(ranker._weights.values())
     found = []
-    for name, member in ranker._fitted().items():
+    for name, member in ranker._members.items():
         rank = mean_rank(member.predict(rows.matrix, rows.columns, rows.instances))
         step = float(rank[now] - rank[then]) * ranker._weights[name] / total
         part = difference_parts(member, rows, now, then)
@@ -180,14 +180,14 @@ def _stacked(ranker: Stacked, rows: Rows, now: int, then: int) -> Parts:
     return replace(found, members={ranker.name: wide.difference})
 
 
-def _columns(ranker: Ranker, values: NDArray[np.float32], names: list[str]) -> dict[str, float]:
+def _columns(ranker: Ranker[Any], values: NDArray[np.float32], names: list[str]) -> dict[str, float]:
     """Contributions of columns to the difference of two rows ``(2, columns)``, first minus second."""
     matrix = score_contributions(ranker, values)
     change = matrix[0] - matrix[1]
     return {names[i]: float(change[i]) for i in np.flatnonzero(change)}
 
 
-def score_contributions(ranker: Ranker, values: NDArray[np.float32]) -> Floats:
+def score_contributions(ranker: Ranker[Any], values: NDArray[np.float32]) -> Floats:
     """``(rows, columns + 1)`` what each column adds to each score, and last what all rows share.
 
     ``values`` ``(rows, columns)`` are what the trees choose their columns from: wide rows, or instances for a
@@ -196,14 +196,14 @@ def score_contributions(ranker: Ranker, values: NDArray[np.float32]) -> Floats:
     """
     if isinstance(ranker, LightGBMRanker):
         own = np.asarray(
-            ranker._fitted().predict(values[:, ranker._used], pred_contrib=True, num_threads=ranker._threads),
+            ranker._trees().predict(values[:, ranker._used], pred_contrib=True, num_threads=ranker._threads),
             np.float64,
         )
     elif isinstance(ranker, XGBPairwise):
         import xgboost
 
         data = xgboost.DMatrix(values[:, ranker._used])
-        own = np.asarray(ranker._fitted().predict(data, pred_contribs=True), np.float64)
+        own = np.asarray(ranker._trees().predict(data, pred_contribs=True), np.float64)
     else:
         raise ModelError(
             f"the model {ranker.name} cannot be taken apart",
@@ -213,8 +213,8 @@ def score_contributions(ranker: Ranker, values: NDArray[np.float32]) -> Floats:
     found = np.zeros((len(values), values.shape[1] + 1))
     found[:, ranker._used] = -own[:, :-1]  # trees sum to a relevance, higher is faster
     found[:, -1] = -own[:, -1]
-    if ranker._head_start is not None:
-        found[:, ranker._head_start.column] -= ranker._head_start.relevance(values)
+    if ranker._init_score is not None:
+        found[:, ranker._init_score.column] -= ranker._init_score.relevance(values)
     return found
 
 

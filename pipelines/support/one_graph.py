@@ -13,7 +13,7 @@ from xlarank.features.assemble import assemble
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.trained import TrainedModel, load_model
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 
 
 def graph_kind(graph: Graph) -> Kind:

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 
 from tests.features.helpers import by_name, layout_of
 from tests.graphs import Arrays, layout_arrays, layout_graphs
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.attribution import NodeChanges, node_changes
+from xlarank.features.recipe import FeatureSettings
 
 
 def test_a_term_of_one_node_is_laid_at_its_door() -> None:

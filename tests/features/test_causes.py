@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from xlarank.features.block import Scope, registered
+from xlarank.features.block import Scope
+from xlarank.features.catalogue import blocks_of
 from xlarank.features.causes import CANDIDATES, COPIES, FUSION, INNER, MINOR, PADDING, PROGRAM, TILES, cause_of
 from xlarank.features.instances.table import COLUMNS
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])
 def test_every_column_of_configurations_has_a_cause_of_its_own(kind: str) -> None:
-    for block in registered(kind):  # type: ignore[arg-type]
+    for block in blocks_of(kind):  # type: ignore[arg-type]
         for name in block.columns:
             assert (cause_of(name) == PROGRAM) == (block.scope is Scope.GRAPH), name
 

@@ -16,8 +16,9 @@ from tests.models.rows import easy_data, easy_graph
 from tests.models.test_sum_pooled import pooled_data, pooled_graph
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.explanation.parts import Parts, Place, Rows, difference_parts, score_contributions

@@ -1,0 +1,1 @@
+"""Programs: HLO modules in, the dataset's node columns from them, candidate configurations."""

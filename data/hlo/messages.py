@@ -1,0 +1,241 @@
+"""The protobuf messages of HLO programs and of TpuGraphs' tuning data, made at run time.
+
+Neither protoc nor TensorFlow nor bazel is needed: the fields that xlarank reads or writes are declared below,
+in the words of a ``.proto`` file, and become message classes when this module is imported. Protobuf keeps
+every field that is not declared, so a module that is parsed, edited and serialized loses nothing.
+
+Field numbers: ``xla/service/hlo.proto`` and ``xla/xla_data.proto`` of openxla/xla, and ``proto/tuning.proto`` of
+google-research-datasets/tpu_graphs; protobuf's rules keep them stable. Enumerations are declared as int32 (the
+same bytes), a message of which only the presence matters as an empty one.
+
+>>> module = HloModuleProto(name="empty")
+>>> module.computations.add(name="main", id=1).instructions.add(name="p", opcode="parameter", id=7)
+name: "p"
+opcode: "parameter"
+id: 7
+<BLANKLINE>
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+#: A message made at run time: its attributes are the fields declared below, unknown to a type checker.
+Message: TypeAlias = Any
+
+_DECLARATIONS: Final = """
+message HloProto { HloModuleProto hlo_module = 1; Opaque buffer_assignment = 3; }
+message HloSnapshot { HloProto hlo = 1; }
+
+message HloModuleProto {
+  string name = 1;
+  string entry_computation_name = 2;
+  repeated HloComputationProto computations = 3;
+  ProgramShapeProto host_program_shape = 4;
+  int64 id = 5;
+  int64 entry_computation_id = 6;
+  Opaque schedule = 7;
+  Opaque input_output_alias = 8;
+  bool is_dynamic = 11;
+  Opaque spmd_output_sharding = 12;
+  repeated Opaque spmd_parameters_shardings = 14;
+  bool use_auto_spmd_partitioning = 16;
+  Opaque buffer_donor = 18;
+  FrontendAttributes frontend_attributes = 19;
+}
+
+message HloComputationProto {
+  string name = 1;
+  repeated HloInstructionProto instructions = 2;
+  ProgramShapeProto program_shape = 4;
+  int64 id = 5;
+  int64 root_id = 6;
+  bool is_fusion_computation = 7;
+  string execution_thread = 8;
+}
+
+message HloInstructionProto {
+  string name = 1;
+  string opcode = 2;
+  ShapeProto shape = 3;
+  OpMetadata metadata = 7;
+  Opaque literal = 8;
+  int64 parameter_number = 9;
+  string fusion_kind = 11;
+  int64 tuple_index = 13;
+  repeated int64 dimensions = 14;
+  Window window = 15;
+  ConvolutionDimensionNumbers convolution_dimension_numbers = 16;
+  repeated SliceDimensions slice_dimensions = 17;
+  repeated int64 dynamic_slice_sizes = 20;
+  PaddingConfig padding_config = 21;
+  int64 channel_id = 26;
+  string custom_call_target = 28;
+  DotDimensionNumbers dot_dimension_numbers = 30;
+  int64 id = 35;
+  repeated int64 operand_ids = 36;
+  repeated int64 control_predecessor_ids = 37;
+  repeated int64 called_computation_ids = 38;
+  Opaque sharding = 40;
+  bytes backend_config = 43;
+  int64 feature_group_count = 50;
+  Opaque precision_config = 51;
+  bool constrain_layout = 56;
+  repeated ShapeProto operand_shapes_with_layout = 57;
+  int64 batch_group_count = 58;
+  bool is_stable = 60;
+  string comparison_direction = 63;
+  bool custom_call_has_side_effect = 65;
+  FrontendAttributes frontend_attributes = 68;
+  int32 custom_call_schedule = 76;
+  int32 custom_call_api_version = 77;
+}
+
+message OpMetadata {
+  string op_type = 1;
+  string op_name = 2;
+  string source_file = 3;
+  int32 source_line = 4;
+}
+message FrontendAttributes { repeated FrontendAttribute map = 1; }
+message FrontendAttribute { string key = 1; string value = 2; }
+
+message ProgramShapeProto {
+  repeated ShapeProto parameters = 1;
+  ShapeProto result = 2;
+  repeated string parameter_names = 3;
+}
+message ShapeProto {
+  int32 element_type = 2;
+  repeated int64 dimensions = 3;
+  repeated ShapeProto tuple_shapes = 4;
+  LayoutProto layout = 5;
+  repeated bool is_dynamic_dimension = 6;
+}
+message LayoutProto {
+  repeated int64 minor_to_major = 1;
+  repeated TileProto tiles = 6;
+  int64 element_size_in_bits = 7;
+  int64 memory_space = 8;
+}
+message TileProto { repeated int64 dimensions = 1; }
+
+message Window { repeated WindowDimension dimensions = 1; }
+message WindowDimension {
+  int64 size = 1;
+  int64 stride = 2;
+  int64 padding_low = 3;
+  int64 padding_high = 4;
+  int64 window_dilation = 5;
+  int64 base_dilation = 6;
+  bool window_reversal = 7;
+}
+message ConvolutionDimensionNumbers {
+  int64 kernel_input_feature_dimension = 3;
+  int64 kernel_output_feature_dimension = 4;
+  repeated int64 kernel_spatial_dimensions = 6;
+  int64 input_batch_dimension = 7;
+  int64 input_feature_dimension = 8;
+  int64 output_batch_dimension = 9;
+  int64 output_feature_dimension = 10;
+  repeated int64 input_spatial_dimensions = 11;
+  repeated int64 output_spatial_dimensions = 12;
+}
+message DotDimensionNumbers {
+  repeated int64 lhs_contracting_dimensions = 1;
+  repeated int64 rhs_contracting_dimensions = 2;
+  repeated int64 lhs_batch_dimensions = 3;
+  repeated int64 rhs_batch_dimensions = 4;
+}
+message SliceDimensions { int64 start = 1; int64 limit = 2; int64 stride = 3; }
+message PaddingConfig { repeated PaddingConfigDimension dimensions = 1; }
+message PaddingConfigDimension {
+  int64 edge_padding_low = 1;
+  int64 edge_padding_high = 2;
+  int64 interior_padding = 3;
+}
+
+message TuningData { repeated ModuleTuningData modules = 1; }
+message ModuleTuningData {
+  HloModuleProto module = 1;
+  uint64 fingerprint = 2;
+  repeated ConfigProfile runs = 3;
+  repeated uint64 config_index_to_node = 4;
+}
+message ConfigProfile {
+  HloOpConfig op_config = 1;
+  HloModuleConfig module_config = 2;
+  bool error = 3;
+  ExecutionProfile profile = 4;
+  bool is_default = 5;
+}
+message HloOpConfig { TileSizeConfig tile_size_config = 1; }
+message TileSizeConfig {
+  repeated int64 kernel_bounds = 1;
+  repeated int64 output_bounds = 2;
+  repeated int64 input_bounds = 3;
+  repeated int64 iteration_bounds = 4;
+}
+message HloModuleConfig { LayoutConfig layout_config = 1; }
+message LayoutConfig { repeated NodeLayoutConfig nodes = 1; }
+message NodeLayoutConfig { repeated TensorLayoutConfig tensors = 1; }
+message TensorLayoutConfig { repeated int32 dims = 1; }
+message ExecutionProfile { int64 compute_cycle_count = 3; int64 compute_time_ns = 4; }
+
+message Opaque { }
+"""
+
+_PACKAGE: Final = "xlarank.hlo"
+_MESSAGE: Final = re.compile(r"message (\w+) \{(.*?)\}", re.DOTALL)
+_FIELD: Final = re.compile(r"(repeated )?(\w+) (\w+) = (\d+);")
+_Field: TypeAlias = descriptor_pb2.FieldDescriptorProto
+_SCALARS: Final = {
+    "bool": _Field.TYPE_BOOL,
+    "bytes": _Field.TYPE_BYTES,
+    "int32": _Field.TYPE_INT32,
+    "int64": _Field.TYPE_INT64,
+    "string": _Field.TYPE_STRING,
+    "uint64": _Field.TYPE_UINT64,
+}
+
+
+def declared() -> Iterator[tuple[str, list[tuple[str, str, int, bool]]]]:
+    """The declarations: each message's name and its fields (name, type, number, repeated)."""
+    for name, body in _MESSAGE.findall(_DECLARATIONS):
+        yield name, [(field, kind, int(number), bool(many)) for many, kind, field, number in _FIELD.findall(body)]
+
+
+def _build() -> dict[str, type[Message]]:
+    """Classes by name, from a descriptor pool of their own: TensorFlow's or jax's may be loaded beside them."""
+    file = descriptor_pb2.FileDescriptorProto(name="xlarank_hlo.proto", package=_PACKAGE, syntax="proto3")
+    for name, fields in declared():
+        message = file.message_type.add(name=name)
+        for field_name, kind, number, many in fields:
+            label = _Field.LABEL_REPEATED if many else _Field.LABEL_OPTIONAL
+            field = message.field.add(name=field_name, number=number, label=label)
+            if kind in _SCALARS:
+                field.type = _SCALARS[kind]
+            else:
+                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    names = [message.name for message in file.message_type]
+    return {
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in names
+    }
+
+
+_CLASSES: Final = _build()
+
+HloProto = _CLASSES["HloProto"]
+HloSnapshot = _CLASSES["HloSnapshot"]
+HloModuleProto = _CLASSES["HloModuleProto"]
+HloComputationProto = _CLASSES["HloComputationProto"]
+HloInstructionProto = _CLASSES["HloInstructionProto"]
+ShapeProto = _CLASSES["ShapeProto"]
+TuningData = _CLASSES["TuningData"]
+ModuleTuningData = _CLASSES["ModuleTuningData"]

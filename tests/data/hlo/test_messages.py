@@ -1,0 +1,72 @@
+"""The messages declared at run time: bytes that any protobuf reader understands, and nothing lost on the way."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import DecodeError
+
+from xlarank.data.hlo.messages import HloInstructionProto, HloModuleProto, ModuleTuningData, TuningData, declared
+
+
+def test_an_instruction_has_the_bytes_of_the_published_field_numbers() -> None:
+    # A key is (number << 3) | wire type; wire type 0 is a varint, 2 a length and its bytes.
+    #   name = 1:                   1 << 3 | 2 = 0x0a, length 1, "c"
+    #   opcode = 2:                 2 << 3 | 2 = 0x12, length 4, "copy"
+    #   id = 35:                   35 << 3 | 0 = 280 = 0x98 0x02 as a varint, value 9
+    #   operand_ids = 36, packed:  36 << 3 | 2 = 290 = 0xa2 0x02, length 2, values 7 and 8
+    #   constrain_layout = 56:     56 << 3 | 0 = 448 = 0xc0 0x03, value 1
+    instruction = HloInstructionProto(name="c", opcode="copy", id=9, operand_ids=[7, 8], constrain_layout=True)
+    expected = b"\x0a\x01c" + b"\x12\x04copy" + b"\x98\x02\x09" + b"\xa2\x02\x02\x07\x08" + b"\xc0\x03\x01"
+    assert instruction.SerializeToString(deterministic=True) == expected
+
+
+def test_fields_that_are_not_declared_survive_an_edit() -> None:
+    unknown = b"\xf8\x07\x2a"  # field 127, a varint of 42
+    original = b"\x0a\x01c" + unknown
+    instruction = HloInstructionProto.FromString(original)
+    instruction.name = "renamed"
+    assert instruction.SerializeToString() == b"\x0a\x07renamed" + unknown
+
+
+def test_an_opaque_message_keeps_what_is_in_it_and_can_be_dropped() -> None:
+    alias = b"\x42\x04\x0a\x02\x10\x07"  # input_output_alias = 8 with an entry
+    module = HloModuleProto.FromString(b"\x0a\x01m" + alias)
+    assert module.SerializeToString() == b"\x0a\x01m" + alias
+    assert module.HasField("input_output_alias")
+    module.ClearField("input_output_alias")
+    assert module.SerializeToString() == b"\x0a\x01m"
+
+
+def test_every_declared_name_and_number_is_used_once_a_message() -> None:
+    names = [name for name, _ in declared()]
+    assert len(set(names)) == len(names) > 25
+    for name, fields in declared():
+        assert len({field for field, *_ in fields}) == len(fields), name
+        assert len({number for _, _, number, _ in fields}) == len(fields), name
+
+
+def test_a_cut_message_is_refused() -> None:
+    whole = HloModuleProto(name="module").SerializeToString()
+    with pytest.raises(DecodeError):
+        HloModuleProto.FromString(whole[:-1])
+
+
+def test_real_tuning_data_is_written_back_without_loss(real_data: Path) -> None:
+    layout = (real_data / "pb" / "module_tuning_data_layout.pb").read_bytes()
+    data = ModuleTuningData.FromString(layout)
+    assert (len(data.module.computations), len(data.runs), len(data.config_index_to_node)) == (143, 122, 62)
+    assert sum(len(computation.instructions) for computation in data.module.computations) == 3163
+    assert sum(run.error for run in data.runs) == 10
+    assert_same_fields(data.SerializeToString(), layout)
+    tile = (real_data / "pb" / "op_tuning_data.pb").read_bytes()
+    kernels = TuningData.FromString(tile)
+    assert (len(kernels.modules), sum(len(kernel.runs) for kernel in kernels.modules)) == (15, 754)
+    assert_same_fields(kernels.SerializeToString(), tile)
+
+
+def assert_same_fields(written: bytes, original: bytes) -> None:
+    """Protobuf writes fields that it does not know behind the others: the same bytes in another order."""
+    assert len(written) == len(original)
+    assert sorted(written) == sorted(original)
