@@ -129,20 +129,26 @@ class Calibration:
 
     def first_of(self, distinct: int) -> int:
         """The smallest k so that the best of ``distinct`` configurations is among the first k (`AMONG_FIRST`)."""
-        return min(distinct, max(1, int(np.ceil(self.first * distinct - 1e-9))))
+        return _first(self.first, distinct)
 
-    def certain_pairs(self, scores: Floats) -> NDArray[np.bool_]:
-        """``(rows, rows)`` whether the row is certainly faster than the column, from scores ``(seeds, rows)``."""
+    def first_nearly_of(self, distinct: int) -> int:
+        """The same for one that is at most `NEARLY` slower than the best."""
+        return _first(self.first_nearly, distinct)
+
+    def certainly_slower(self, scores: Floats) -> NDArray[np.int64]:
+        """``(rows,)`` how many other rows each one is certainly faster than, from ``(seeds, rows)`` scores."""
         mean = scores.mean(axis=0)
-        gap = mean[None, :] - mean[:, None]
-        least = self.threshold * np.sqrt(2.0) * seed_noise(scores)
-        found: NDArray[np.bool_] = np.logical_and(gap >= least, gap > 0)
-        return found
+        least = max(self.threshold * np.sqrt(2.0) * seed_noise(scores), 1e-12)
+        slower: NDArray[np.int64] = len(mean) - np.searchsorted(np.sort(mean), mean + least)
+        return slower
 
     def save(self, folder: Path, model: str) -> None:
         """Write beside the card of the model that ``model`` (the checksum of its boosters) is of."""
-        values = {name: _plain(value) for name, value in asdict(self).items()}
-        write_json(folder / CALIBRATION, {"model": model, **values})
+        write_json(folder / CALIBRATION, {"model": model, **self.as_json()})
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; None for what is not finite."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
 
     @classmethod
     def load(cls, folder: Path, model: str) -> Calibration | None:
@@ -156,6 +162,10 @@ class Calibration:
             return cls(**numbers, bins=bins)
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
             return None
+
+
+def _first(share: float, distinct: int) -> int:
+    return min(distinct, max(1, int(np.ceil(share * distinct - 1e-9))))
 
 
 def seed_noise(scores: Floats) -> float:

@@ -10,12 +10,13 @@ import typer
 from xlarank.cli.console import (
     list_lines,
     new_table,
+    progress_bars,
     say,
     show,
     write_json,
 )
 from xlarank.cli.inputs import workspace_at
-from xlarank.cli.options import WORK, Json, Work
+from xlarank.cli.options import WORK, Collections, Json, Threads, Work
 
 app = typer.Typer()
 
@@ -34,10 +35,10 @@ def explain(
     json_file: Json = None,
 ) -> None:
     """Why one configuration of a graph is ranked ahead of another: nodes, pairs and physical causes."""
+    from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
-    from xlarank.pipelines.explain import meaning_of, segment_picture
 
-    found = run(workspace_at(workspace), graph, config=config, against=against, collection=collection)
+    found = run(workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg)
     ahead = "ahead of" if found.difference < 0 else "behind" if found.difference > 0 else "level with"
     say(
         f"{found.graph}: configuration {found.now} (rank {found.ranks[0]} of {found.configurations:,}) is ranked "
@@ -65,17 +66,41 @@ def explain(
     show(table)
     table = new_table(">contribution", "column", "meaning")
     for name in list(found.columns)[:top]:
-        table.add_row(f"{found.columns[name]:+.4f}", name, meaning_of(name))
+        table.add_row(f"{found.columns[name]:+.4f}", name, column_meanings().get(name, ""))
     show(table)
     for number, segment in enumerate(found.segments, 1):
         nodes = ", ".join(map(str, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
         say(f"segment {number}: {segment.value:+.4f}, nodes {nodes}")
     list_lines("note", list(found.notes))
     if svg is not None:
-        from xlarank.data.files import whole_file
-
-        with whole_file(svg) as partial:
-            partial.write_text(segment_picture(graph, found), encoding="utf-8")
         say(f"wrote {svg}")
-    if json_file is not None:
-        write_json(json_file, found.as_json())
+    write_json(json_file, found.as_json())
+
+
+@app.command()
+def calibrate(
+    workspace: Work = WORK,
+    collection: Collections = None,
+    threads: Threads = 0,
+    json_file: Json = None,
+) -> None:
+    """Measure out of fold how far the trained models can be trusted; rank and report then tell."""
+    from xlarank.pipelines.calibrate import calibrate as run
+
+    with progress_bars() as progress:
+        found, left_out = run(
+            workspace_at(workspace), collections=collection or (), threads=threads, progress=progress
+        )
+    table = new_table(
+        "collection", ">graphs", ">families", ">seeds", ">pairs certain", ">of these right", ">best in first",
+        ">nearly best in first",
+    )  # fmt: skip
+    for name, one in found.items():
+        table.add_row(
+            name, str(one.graphs), str(one.families), str(one.seeds), f"{one.certain:.1%}",
+            f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})", f"{one.first:.0%}",
+            f"{one.first_nearly:.0%}",
+        )  # fmt: skip
+    show(table)
+    list_lines("left out", [f"{name}: {why}" for name, why in left_out.items()])
+    write_json(json_file, {name: one.as_json() for name, one in found.items()})
