@@ -23,11 +23,15 @@ from numpy.typing import NDArray
 from xlarank.data.collection import Collection, graph_files
 from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import find_data_root
-from xlarank.features.assemble import FeatureSettings, assemble
-from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.features.assemble import assemble
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 
@@ -40,8 +44,7 @@ class Ablation:
 
     def __init__(self, collection: Collection, graphs: list[GraphRows], model: str, seeds: int) -> None:
         self.kind: Kind = collection.kind
-        self.graphs = [graph for graph in graphs if graph.labelled and graph.rankable]
-        self.data = RankingData.from_graphs(self.graphs)
+        self.data = RankingData.from_graphs(graphs)
         self.folds = family_folds(self.data.families, _FOLDS)
         self.model, self.seeds, self.stage = model, seeds, -1
         whole = np.stack([self._curve(self.data.columns, seed) for seed in range(seeds)])
@@ -55,10 +58,8 @@ class Ablation:
         index = np.array([number for number, name in enumerate(self.data.columns) if name in wanted])
         parts = [part.only(index) for part in self.data.parts]
         data = replace(self.data, parts=parts, columns=parts[0].columns)
-        params = {**ranker_class(self.model).default_params(self.kind), "columns": "all"}
-        curves = validate_folds(
-            self.kind, self.graphs, data, self.folds, self.model, params, rounds=_ROUNDS, seed=seed
-        )
+        ranker = ranker_class(self.model)({"columns": "all"}, kind=self.kind)
+        curves = validate_folds(TrainingSet(self.kind, data), self.folds, ranker, FitSettings(_ROUNDS, seed))
         mean: NDArray[np.float64] = join_curves(list(curves)).column("score").mean(axis=0)
         return mean
 
@@ -69,7 +70,7 @@ class Ablation:
 
 def table(ablation: Ablation) -> list[str]:
     """The rows of the table, printed as they come."""
-    blocks = registered(ablation.kind)
+    blocks = blocks_of(ablation.kind)
     every = ablation.data.columns
     config = [block for block in blocks if block.scope is Scope.CONFIG]
     sets = {

@@ -18,7 +18,9 @@ import numpy as np
 
 from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
+from xlarank.features.recipe import FeatureSettings
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.metrics import kendall_tau
@@ -49,7 +51,7 @@ def main() -> None:
         part = rows.take(learn)
         data = RankingData([part], cost[learn], np.array([0, len(learn)]), ["learn"], ["alexnet"], rows.columns)
         started = time.perf_counter()
-        ranker = ranker_class(asked.model)().fit(data, {}, rounds=asked.rounds, seed=seed)
+        ranker = ranker_class(asked.model)(kind="layout").fit(data, FitSettings(asked.rounds, seed))
         seconds = time.perf_counter() - started
         count = matrix[test, rows.columns.index("change__nodes_set__share")].astype(np.float64)
         result = {

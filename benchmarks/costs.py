@@ -27,6 +27,7 @@ from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import find_data_root
 from xlarank.features.assemble import assemble
 from xlarank.features.rows import GraphRows
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.pipelines.budgeting.costs import COSTS
@@ -75,14 +76,13 @@ def measure(npz: Path, kind: Kind, rows: int, rounds: int) -> dict[str, float]:
     data = RankingData.from_graphs(graphs)
     held = _memory(peak=False) - idle
     everyone = list(range(data.groups))
-    ranker = ranker_class(DEFAULT)
-    params = ranker.default_params(kind)
-    ranker().fit(data.take([0, 1]), params, rounds=1, seed=0, threads=1)  # loads what is loaded once
+    ranker = ranker_class(DEFAULT)(kind=kind)
+    ranker.fit(data.take([0, 1]), FitSettings(1, threads=1))  # loads what is loaded once
     seconds = []
     before = _memory(peak=False)
     for count in (1, rounds):
         began = time.process_time()
-        fitted = ranker().fit(data.take(everyone), params, rounds=count, seed=0, threads=1)
+        fitted = ranker.clone().fit(data.take(everyone), FitSettings(count, threads=1))
         seconds.append(time.process_time() - began)
     fit_bytes = _memory(peak=True) - before
     began = time.process_time()

@@ -26,8 +26,9 @@ import numpy as np
 from xlarank.data.collection import discover
 from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 
 
 def measure(path: Path, kind: Any, tier: str, repeats: int) -> dict[str, Any]:

@@ -86,8 +86,8 @@ def build(root: Path, tier: str) -> dict[str, float]:
     """Build all rows below ``root``; seconds and peak memory of this process."""
     from xlarank.data.root import find_data_root
     from xlarank.data.workspace import Workspace
-    from xlarank.features.assemble import FeatureSettings
     from xlarank.features.block import Tier
+    from xlarank.features.recipe import FeatureSettings
     from xlarank.pipelines.build_features import build_features
 
     with tempfile.TemporaryDirectory() as work:

@@ -29,6 +29,7 @@ from xlarank.data.collection import graph_files
 from xlarank.data.family import program_family
 from xlarank.data.root import find_data_root
 from xlarank.features.rows import GraphRows
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import kendall_tau
@@ -49,10 +50,8 @@ class Learner:
         usable = [graph for graph in learned if graph.rankable]
         if not usable:
             return [np.nan] * len(judged)
-        ranker = ranker_class(self.model)()
-        params = ranker.default_params("layout")
-        data = RankingData.from_graphs(usable)
-        ranker.fit(data, params, rounds=self.rounds, seed=seed, threads=self.threads)
+        ranker = ranker_class(self.model)(kind="layout")
+        ranker.fit(RankingData.from_graphs(usable), FitSettings(self.rounds, seed, self.threads))
         scores = [ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group] for graph in judged]
         return [kendall_tau(score, graph.cost) for score, graph in zip(scores, judged, strict=True)]
 

@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import xlarank.models  # noqa: F401  (how threads wait is set before the libraries load)
-from xlarank.features.assemble import FeatureSettings
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import kendall_tau
@@ -81,8 +82,8 @@ def main() -> None:
     )
     made, rows_gb = time.perf_counter() - started, peak_gb()
     started, processor = time.perf_counter(), time.process_time()
-    ranker = ranker_class(asked.model)()
-    ranker.fit(data, ranker.default_params("layout"), rounds=asked.rounds, seed=0, threads=asked.threads)
+    ranker = ranker_class(asked.model)(kind="layout")
+    ranker.fit(data, FitSettings(asked.rounds, threads=asked.threads))
     entry = {
         "model": asked.model,
         "rows": int(data.indptr[-1]),

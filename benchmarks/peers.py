@@ -3,7 +3,7 @@
     python -m benchmarks.peers [--data-root D] [--collection C]... [--model NAME]... [--seeds N] [--rounds N]
                                [--out FILE]
 
-Every ranker of the zoo with its default parameters, and two that know little:
+Every ranker with its default parameters, and two that know little:
 
 - number of layouts set (tile: the mean of 200 random orders): no model at all;
 - naive pooled row: the raw configuration columns, the mean over configurable nodes for layouts, beside the sizes
@@ -22,7 +22,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +32,18 @@ from xlarank.data.config_table import code_counts
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, read_graph
 from xlarank.data.root import find_data_root
 from xlarank.data.schema import LAYOUT_COLUMNS, TILE_COLUMNS
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
-from xlarank.models.base import Params
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.labels import MAX_GROUP, mean_rank
-from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.param_checks import Number, Whole
+from xlarank.models.params import param
+from xlarank.models.rankers.lambdarank import query_groups
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import judge
@@ -53,37 +57,34 @@ _ORDERS = 200
 _LEVELS = 31
 
 
-class NaivePooled(LightGBMRanker):
+@dataclass(frozen=True, kw_only=True)
+class NaivePooledParams(TreeParams):
+    """LightGBM's own defaults."""
+
+    ranker: ClassVar[str] = "naive pooled row"
+
+    learning_rate: float = param(0.1, Number(0, above=True))
+    num_leaves: int = param(31, Whole(2))
+    feature_fraction: float = param(1.0, Number(0, 1, above=True))
+    bagging_fraction: float = param(1.0, Number(0, 1, above=True))
+    lambda_l2: float = param(0.0, Number(0))
+
+
+class NaivePooled(LightGBMRanker[NaivePooledParams]):
     """Lambdarank with LightGBM's own defaults on whatever rows it is given."""
 
-    name = "naive pooled row"
+    name = NaivePooledParams.ranker
+    params_class = NaivePooledParams
 
-    @classmethod
-    def default_params(cls, kind: Kind = "layout") -> Params:
-        return {
-            "learning_rate": 0.1,
-            "num_leaves": 31,
-            "min_data_in_leaf": 20,
-            "feature_fraction": 1.0,
-            "bagging_fraction": 1.0,
-            "lambda_l2": 0.0,
-            "columns": "all",
-            "tier": "full",
-        }
-
-    @classmethod
-    def suggest(cls, trial: object, kind: Kind = "layout") -> Params:
-        return cls.default_params(kind)
-
-    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
         levels = data.per_group(lambda cost: np.rint((1 - mean_rank(cost)) * (_LEVELS - 1)))
         # beyond LightGBM's limit on a group its rows are dealt into several, as for the ranker of that name
-        orders, sizes = LambdaRank._query_groups(data, MAX_GROUP, seed)
+        orders, sizes = query_groups(data, MAX_GROUP, settings.seed)
         levels = data.in_order(levels, orders)
-        objective = {"objective": "lambdarank"}
-        return self._train(
-            data, levels, params, objective, rounds=rounds, seed=seed, threads=threads, orders=orders, sizes=sizes
-        )
+        self._train(
+            data, levels, {"objective": "lambdarank"}, settings, columns="all", init_score_weight=0.0,
+            orders=orders, sizes=sizes,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -152,23 +153,20 @@ def compare(
     found = [np.array([[without_model(kind, graph) for graph in split.wide]]) for split in (train, valid)]
     yield f"| {name} | - | {told(found[0])} | {told(found[1])} |"
     for model in [NaivePooled.name, *models]:
-        graphs, params = train.rows(model), ranker_class(model).default_params(kind)
-        data = RankingData.from_graphs(graphs)
-        folds = family_folds(data.families, _FOLDS)
+        training = TrainingSet(kind, RankingData.from_graphs(train.rows(model)))
+        ranker, folds = ranker_class(model)(kind=kind), family_folds(training.data.families, _FOLDS)
         curves = []
         for seed in range(seeds):
-            parts = validate_folds(
-                kind, graphs, data, folds, model, params, rounds=rounds, seed=seed, threads=threads
-            )
+            parts = validate_folds(training, folds, ranker, FitSettings(rounds, seed, threads))
             curves.append(join_curves(list(parts)))
         stage = _stage(curves)
         chosen = curves[0].rounds[stage]
         scores = np.array([curve.column("score")[:, stage] for curve in curves])
         judged = np.empty((seeds, len(valid.wide)))
         for seed in range(seeds):
-            ranker = ranker_class(model)().fit(data, params, rounds=chosen, seed=seed, threads=threads)
+            fitted = ranker.clone().fit(training.data, FitSettings(chosen, seed, threads))
             for place, graph in enumerate(valid.rows(model)):
-                score = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
+                score = fitted.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
                 judged[seed, place] = judge(kind, score, graph.cost, graph.group)["score"]
         yield f"| {model} | {chosen} | {told(scores)} | {told(judged)} |"
 
@@ -183,7 +181,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--data-root", type=Path)
     parser.add_argument("--collection", action="append", default=[])
-    parser.add_argument("--model", action="append", default=[], help="default: all of the zoo")
+    parser.add_argument("--model", action="append", default=[], help="default: all of them")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=300, help="most boosting rounds")
     parser.add_argument("--threads", type=int, default=0)

@@ -27,28 +27,29 @@ from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, TrainedModel, load_model, save_model
+from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.pipelines.build_features import build_features
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.support.training_sets import TrainingSet, training_set
 
 _SAMPLE = Path(__file__).parent.parent / "data" / "sample"
 _COLLECTION = Collection.parse("layout:cpu:default")
 
 
-def trained(data: TrainingSet, model: str, seeds: int, rounds: int, folder: Path) -> TrainedModel:
+def trained(training: StoredTrainingSet, model: str, seeds: int, rounds: int, folder: Path) -> TrainedModel:
     """A model of the defaults, as `load_model` gives it."""
-    params = ranker_class(model).default_params("layout")
-    rankers = [ranker_class(model)().fit(data.data, params, rounds=rounds, seed=seed) for seed in range(seeds)]
+    ranker = ranker_class(model)(kind="layout")
+    rankers = [ranker.clone().fit(training.data, FitSettings(rounds, seed)) for seed in range(seeds)]
     card = ModelCard(
         collection=str(_COLLECTION),
         model=model,
-        params=params,
+        params=ranker.params.values(),
         rounds=rounds,
         tuned=False,
-        recipe=data.manifest.recipe,
-        columns=data.data.columns,
+        recipe=training.manifest.recipe,
+        columns=training.data.columns,
         trained_on={},
         folds={},
     )
@@ -101,9 +102,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         workspace = Workspace(Path(folder))
         build_features(find_data_root(_SAMPLE), workspace, collections=[str(_COLLECTION)], splits=["train"])
-        data = training_set(workspace, _COLLECTION)
+        training = read_training_set(workspace, _COLLECTION)
         for name in asked.model or ["lambdarank", "ensemble", "sum-pooled", "stacked"]:
-            model = trained(data, name, asked.seeds, asked.rounds, Path(folder) / name)
+            model = trained(training, name, asked.seeds, asked.rounds, Path(folder) / name)
             entries.append({"model": name, **measure(asked.file, model, workspace, asked.repeats)})
             print(json.dumps(entries[-1]), flush=True)
     if asked.json:

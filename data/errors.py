@@ -51,3 +51,7 @@ class ModelError(XlarankError):
 
 class SubmissionError(XlarankError):
     """A submission file would be incomplete or malformed."""
+
+
+class HloError(XlarankError):
+    """A program cannot be read: not HLO, cut off, contradicting itself, or beyond what the format can hold."""

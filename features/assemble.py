@@ -2,56 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
-from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.data.graph import Graph, LayoutGraph, TileGraph
+from xlarank.features.block import Block, Scope
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.block import LayoutBlock, compute_together
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.program.tensors import TPU, Tiling
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.context import TileContext
-
-
-@dataclass(frozen=True)
-class FeatureSettings:
-    """What decides which columns there are and what they hold.
-
-    Attributes:
-        tier: ``fast`` or ``full`` (see `xlarank.features.block.Tier`).
-        candidates: with the transductive columns that look at the graph's candidate set.
-        tiling: the hardware's tile.
-    """
-
-    tier: Tier = Tier.FULL
-    candidates: bool = True
-    tiling: Tiling = field(default=TPU)
-
-    def blocks(self, kind: Kind) -> list[Block]:
-        return registered(kind, self.tier, candidates=self.candidates)
-
-    def graph_columns(self, kind: Kind) -> list[str]:
-        """Names of the columns that are constant within a graph."""
-        return [name for b in self.blocks(kind) if b.scope is Scope.GRAPH for name in b.columns]
-
-    def config_columns(self, kind: Kind) -> list[str]:
-        """Names of the columns that differ between configurations."""
-        return [name for b in self.blocks(kind) if b.scope is Scope.CONFIG for name in b.columns]
-
-    def code_hash(self, kind: Kind) -> str:
-        """Changes whenever the same file could give other numbers: code, settings or columns."""
-        names = ",".join(self.graph_columns(kind) + self.config_columns(kind))
-        text = f"{_source_hash()}|{kind}|{self.tiling}|{names}"
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows:
@@ -114,13 +78,3 @@ def _one_by_one(
         mine = rows[:, at : at + len(block.columns)]
         mine[...] = values
         context.columns |= {name: mine[:, number] for number, name in enumerate(block.columns)}
-
-
-@cache
-def _source_hash() -> str:
-    """Hash of the source that turns a file into numbers."""
-    rooms = Path(__file__).parent, Path(__file__).parent.parent / "data"
-    digest = hashlib.sha256()
-    for path in sorted(path for room in rooms for path in room.glob("*.py")):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes().replace(b"\r\n", b"\n"))
-    return digest.hexdigest()

@@ -1,10 +1,10 @@
-"""The block registry: every column is declared once, here it is collected and checked."""
+"""What a block of columns is; `xlarank.features.catalogue` lists all there are."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,9 @@ class Scope(Enum):
 class Block(ABC):
     """A group of columns with one physical idea.
 
-    A subclass sets the class attributes and `compute`; declaring it registers it. A missing docstring,
-    a column without a meaning, a malformed name or a name used twice fails at import.
+    A subclass sets the class attributes and `compute`, and is listed in `xlarank.features.catalogue`. A missing
+    docstring, a column without a meaning or a malformed name fails where the class is declared, a name used
+    twice where the catalogue is imported.
 
     Attributes:
         kinds: the kinds of graphs it is for.
@@ -66,31 +67,3 @@ class Block(ABC):
                 raise TypeError(f"column {name!r} of {cls.__name__} is not named block__what__how")
             if not meaning.strip():
                 raise TypeError(f"column {name!r} of {cls.__name__} has no meaning")
-            for other in _BLOCKS:
-                if name in other.columns and set(other.kinds) & set(cls.kinds):
-                    raise TypeError(f"column {name!r} is declared by {type(other).__name__} and {cls.__name__}")
-        _BLOCKS.append(cls())
-
-
-_BLOCKS: Final[list[Block]] = []
-
-
-def registered(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -> list[Block]:
-    """Blocks for one kind of graph: graph blocks, then those of single configurations, then transductive ones.
-
-    Within these in order of declaration. Without ``candidates``, the transductive blocks are left out.
-    """
-    from xlarank.features.catalogue import MODULES, declare  # late: the catalogue's modules import this one
-
-    declare()
-    chosen = [
-        block
-        for block in _BLOCKS
-        if kind in block.kinds and tier.includes(block.tier) and (candidates or not block.transductive)
-    ]
-    place = {name: number for number, name in enumerate(MODULES)}  # not the order of import, which may differ
-
-    def order(block: Block) -> tuple[bool, bool, int]:
-        return block.scope is not Scope.GRAPH, block.transductive, place.get(type(block).__module__, len(place))
-
-    return sorted(chosen, key=order)

@@ -1,36 +1,112 @@
-"""The modules that declare blocks, in column order."""
+"""All blocks, in column order."""
 
 from __future__ import annotations
 
-from functools import cache
-from importlib import import_module
+from collections.abc import Sequence
 from typing import Final
 
-MODULES: Final = (
-    "xlarank.features.program.degrees",
-    "xlarank.features.program.opcode_counts",
-    "xlarank.features.program.size",
-    "xlarank.features.program.element_types",
-    "xlarank.features.program.work",
-    "xlarank.features.layout.candidates",
-    "xlarank.features.layout.change",
-    "xlarank.features.layout.copies",
-    "xlarank.features.layout.neighbourhood",
-    "xlarank.features.layout.padding",
-    "xlarank.features.layout.propagation",
-    "xlarank.features.layout.dimension_roles",
-    "xlarank.features.layout.types",
-    "xlarank.features.layout.violation",
-    "xlarank.features.tile.bounds",
-    "xlarank.features.tile.candidates",
-    "xlarank.features.tile.inner",
-    "xlarank.features.tile.kernel",
-    "xlarank.features.tile.traffic",
+from xlarank.data.graph import Kind
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.layout.candidates import CandidateRanks, CandidateScores, Frequency
+from xlarank.features.layout.change import ChangeByClass, InnerChange, NodeChange, SlotChange
+from xlarank.features.layout.copies import Disagreement, DisagreementByClass, SiblingDisagreement
+from xlarank.features.layout.dimension_roles import (
+    ConvolutionRoles,
+    DotRoles,
+    ReshapeRoles,
+    SecondConvolutionRoles,
+    SecondDotRoles,
+    SecondReshapeRoles,
+)
+from xlarank.features.layout.neighbourhood import Boundary, ChangedSurroundings, ConfigurableNodes
+from xlarank.features.layout.padding import PackedPadding, PackedPaddingByKind, Padding, PaddingByKind
+from xlarank.features.layout.propagation import Propagation
+from xlarank.features.layout.types import MinorSizes, TypeHistogram
+from xlarank.features.layout.violation import Violation
+from xlarank.features.program.degrees import Degrees
+from xlarank.features.program.element_types import ElementTypes
+from xlarank.features.program.opcode_counts import OpcodeBytes, OpcodeCounts, OpcodeHistogram
+from xlarank.features.program.size import BytesByClass, GraphSize
+from xlarank.features.program.work import Computations, Work
+from xlarank.features.tile.bounds import Bounds, TileCounts, TileShape
+from xlarank.features.tile.candidates import TileCandidateRanks, TileCandidateScores
+from xlarank.features.tile.inner import TileEstimate, TileInner
+from xlarank.features.tile.kernel import Kernel
+from xlarank.features.tile.traffic import Traffic
+
+
+def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """The blocks as they are; raises `TypeError` where two name one column of one kind of graph."""
+    owner: dict[tuple[Kind, str], Block] = {}
+    for block in blocks:
+        for name in block.columns:
+            for kind in block.kinds:
+                other = owner.setdefault((kind, name), block)
+                if other is not block:
+                    names = f"{type(other).__name__} and {type(block).__name__}"
+                    raise TypeError(f"column {name!r} is declared by {names}")
+    return tuple(blocks)
+
+
+BLOCKS: Final = checked(
+    (
+        Degrees(),
+        OpcodeHistogram(),
+        OpcodeCounts(),
+        OpcodeBytes(),
+        GraphSize(),
+        BytesByClass(),
+        ElementTypes(),
+        Work(),
+        Computations(),
+        Frequency(),
+        CandidateRanks(),
+        CandidateScores(),
+        SlotChange(),
+        NodeChange(),
+        ChangeByClass(),
+        InnerChange(),
+        Disagreement(),
+        SiblingDisagreement(),
+        DisagreementByClass(),
+        ConfigurableNodes(),
+        ChangedSurroundings(),
+        Boundary(),
+        Padding(),
+        PaddingByKind(),
+        PackedPadding(),
+        PackedPaddingByKind(),
+        Propagation(),
+        ConvolutionRoles(),
+        SecondConvolutionRoles(),
+        DotRoles(),
+        SecondDotRoles(),
+        ReshapeRoles(),
+        SecondReshapeRoles(),
+        TypeHistogram(),
+        MinorSizes(),
+        Violation(),
+        Bounds(),
+        TileCounts(),
+        TileShape(),
+        TileCandidateRanks(),
+        TileCandidateScores(),
+        TileInner(),
+        TileEstimate(),
+        Kernel(),
+        Traffic(),
+    )
 )
 
 
-@cache
-def declare() -> None:
-    """Import them all: a block is registered when its class is declared."""
-    for name in MODULES:
-        import_module(name)
+def blocks_of(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -> list[Block]:
+    """Blocks for one kind of graph: graph blocks, then those of single configurations, then transductive ones.
+
+    Within these in the order of `BLOCKS`. Without ``candidates``, the transductive blocks are left out.
+    """
+    chosen = [
+        block
+        for block in BLOCKS
+        if kind in block.kinds and tier.includes(block.tier) and (candidates or not block.transductive)
+    ]
+    return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))

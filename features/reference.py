@@ -8,7 +8,8 @@ from typing import Final
 
 from xlarank.data.files import whole_file
 from xlarank.data.graph import Kind
-from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.catalogue import blocks_of
 from xlarank.features.instances import table as instance_table
 
 TARGET: Final = Path(__file__).parent.parent / "FEATURES.md"
@@ -27,9 +28,9 @@ def markdown() -> str:
     parts = [_INTRODUCTION]
     kinds: tuple[Kind, ...] = ("layout", "tile")
     for kind in kinds:
-        blocks = registered(kind)
+        blocks = blocks_of(kind)
         width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
-        fast = sum(len(b.columns) for b in registered(kind, Tier.FAST))
+        fast = sum(len(b.columns) for b in blocks_of(kind, Tier.FAST))
         parts.append(
             f"\n## {kind.capitalize()} graphs\n\n"
             f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "

@@ -24,51 +24,14 @@ from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.files import whole_file, write_json
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
-from xlarank.features.block import Tier
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.instances.store import read_instances
+from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
 
 _METADATA: Final = b"xlarank"
 _BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
 MANIFEST: Final = "manifest.json"
-
-
-@dataclass(frozen=True)
-class Source:
-    """Identity of the npz file that rows were made from."""
-
-    size: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, path: Path) -> Source:
-        stat = path.stat()
-        return cls(stat.st_size, stat.st_mtime_ns)
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """Everything besides the file that decides what is stored; a difference means: build again.
-
-    Attributes:
-        code_hash: `FeatureSettings.code_hash` of the kind.
-        tier, candidates: the settings behind it.
-        max_configs: rows kept per graph, 0 for all.
-        seed: of the sample that ``max_configs`` draws.
-        sampling: how it is drawn.
-    """
-
-    code_hash: str
-    tier: str
-    candidates: bool
-    max_configs: int
-    seed: int
-    sampling: str = "random"
-
-    def settings(self) -> FeatureSettings:
-        return FeatureSettings(Tier(self.tier), self.candidates)
 
 
 @dataclass
@@ -180,7 +143,7 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
         return None
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        return Manifest(**{**value, "recipe": Recipe(**value["recipe"])})
+        return Manifest(**{**value, "recipe": Recipe.parse(value["recipe"])})
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise FeatureStoreError(
             f"{path} cannot be read ({error})", expected="a manifest", do="run build-features again"

@@ -72,7 +72,7 @@ from xlarank.pipelines.budgeting.plan import machine_budget
 from xlarank.pipelines.budgeting.reports import read_first_scores
 from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.run_all import run_all
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 
 trees = [place for place in attached("npz_all/npz") + attached("npz") if code[0] not in place.parents]
 if not trees:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,62 +15,74 @@ from numpy.typing import NDArray
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.params import RankerParams
 from xlarank.models.ranking_data import RankingData
 
-if TYPE_CHECKING:
-    import optuna
+_STATE: Final = "ranker.json"
 
-Params = dict[str, Any]
+P = TypeVar("P", bound=RankerParams)
 
 
-class Ranker(ABC):
+@dataclass(frozen=True)
+class Learned:
+    """What fitting left in a ranker, in the pieces that are saved.
+
+    Attributes:
+        state: numbers and names, as JSON takes them.
+        files: name -> text of files beside it.
+        parts: folder -> ranker within the ranker.
+    """
+
+    state: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    parts: dict[str, Ranker[Any]] = field(default_factory=dict)
+
+
+class Ranker(ABC, Generic[P]):
     """Learns from query groups, scores rows: the lower the score, the faster the configuration.
 
     Scores are only comparable within a graph, so all rows of one call of `predict` or `staged` are of one graph:
-    a ranker may look at a row's place among them. The same data, parameters and seed give the same scores.
+    a ranker may look at a row's rank among them. The same data, parameters and seed give the same scores.
+
+    Attributes:
+        name: in the registry.
+        params_class: the dataclass of its parameters.
+        file_names: files that it is saved in, beside its state.
+        part_classes: folder -> class of the rankers that it may be made of.
+        params, kind: what it was made with.
+        columns: of the rows that it was fitted on; empty before.
     """
 
     name: ClassVar[str]
+    params_class: ClassVar[type[RankerParams]]
+    file_names: ClassVar[tuple[str, ...]] = ()
+    part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
 
-    def __init__(self) -> None:
+    def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
+        """Take whole parameters, or some: the others are the defaults of the kind of graphs.
+
+        Raises `ModelError` for unknown names, values out of range, and parameters of another ranker.
+        """
+        if isinstance(params, RankerParams):
+            if type(params) is not self.params_class:
+                raise ModelError(f"the parameters are of {params.ranker}", expected=f"those of {self.name}")
+            whole: Any = params
+        else:
+            whole = self.params_class.of(kind, params)
+        self.params: P = whole
+        self.kind: Kind = kind
         self.columns: list[str] = []
 
-    @classmethod
-    @abstractmethod
-    def default_params(cls, kind: Kind = "layout") -> Params:
-        """Parameters to use for a kind of graphs where nothing was tuned."""
+    def clone(self) -> Self:
+        """An unfitted ranker of the same parameters."""
+        return type(self)(self.params, kind=self.kind)
 
-    @classmethod
-    @abstractmethod
-    def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
-        """Parameters from the search space; what it does not vary stays at the default of the kind."""
-
-    @abstractmethod
-    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
-        """Learn ``rounds`` trees; ``threads`` 0 takes all cores."""
-
-    @abstractmethod
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
-        """Scores of rows whose columns were checked."""
-
-    @abstractmethod
-    def staged(
-        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
-    ) -> Iterator[NDArray[np.float64]]:
-        """Scores of the rows of one graph after each ``every`` rounds, the last after all of them."""
-
-    @abstractmethod
-    def importance(self) -> dict[str, float]:
-        """Share of the total gain by column, largest first; columns never used are left out."""
-
-    @abstractmethod
-    def save(self, folder: Path) -> None:
-        """Write the ranker into an empty folder, or folders below it: text and JSON, never pickles."""
-
-    @classmethod
-    @abstractmethod
-    def load(cls, folder: Path) -> Self:
-        """Read back what `save` wrote; raises `ModelError`."""
+    def fit(self, data: RankingData, settings: FitSettings) -> Self:
+        """Learn; what was learned before is forgotten. Raises `ModelError` for data that do not suit it."""
+        self._fit(data, settings)
+        self.columns = data.columns
+        return self
 
     def predict(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
@@ -77,10 +91,94 @@ class Ranker(ABC):
 
         ``instances`` are those of the same configurations, where they have any; most rankers never look at them.
         """
-        if not self.columns:
-            raise ModelError("the ranker was not trained", do="call fit or load first")
+        self._require_fitted()
         require_columns(columns, self.columns)
         return self._scores(rows, instances)
+
+    def staged(
+        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
+    ) -> Iterator[NDArray[np.float64]]:
+        """Scores of the rows of one graph after each ``every`` rounds, the last after all of them."""
+        self._require_fitted()
+        return self._staged(rows, every, instances)
+
+    def importance(self) -> dict[str, float]:
+        """Share of the total gain by column, largest first; columns never used are left out."""
+        self._require_fitted()
+        shares = sorted(self._gains().items(), key=lambda item: (-item[1], item[0]))
+        return {name: share for name, share in shares if share > 0}
+
+    def save(self, folder: Path) -> None:
+        """Write the ranker into an empty folder, and folders below it: text and JSON, never pickles."""
+        self._require_fitted()
+        learned = self._learned()
+        for name, part in learned.parts.items():
+            (folder / name).mkdir()
+            part.save(folder / name)
+        for name, text in learned.files.items():
+            folder.joinpath(name).write_text(text, encoding="utf-8")
+        state = {
+            "ranker": self.name,
+            "kind": self.kind,
+            "params": self.params.values(),
+            "columns": self.columns,
+            "parts": [*learned.parts],
+            **learned.state,
+        }
+        folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Read back what `save` wrote; raises `ModelError`."""
+        try:
+            state = json.loads(folder.joinpath(_STATE).read_text(encoding="utf-8"))
+            if state["ranker"] != cls.name:
+                raise ValueError(f"it is of the ranker {state['ranker']!r}")
+            if state["kind"] not in ("layout", "tile"):
+                raise ValueError(f"it is of {state['kind']!r} graphs")
+            unknown = set(state["parts"]) - set(cls.part_classes)
+            if unknown:
+                raise ValueError(f"it has the parts {sorted(unknown)}")
+            ranker = cls(state["params"], kind=state["kind"])
+            files = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in cls.file_names}
+            parts = {name: cls.part_classes[name].load(folder / name) for name in state["parts"]}
+            ranker.columns = [str(name) for name in state["columns"]]
+            ranker._restore(Learned(state, files, parts))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ModelError(
+                f"{folder} cannot be read ({error})", expected="a trained model", do="run train again"
+            ) from error
+        return ranker
+
+    def _require_fitted(self) -> None:
+        if not self.columns:
+            raise ModelError("the ranker was not trained", do="call fit or load first")
+
+    @abstractmethod
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        """Learn."""
+
+    @abstractmethod
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
+        """Scores of rows whose columns were checked."""
+
+    @abstractmethod
+    def _staged(
+        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
+    ) -> Iterator[NDArray[np.float64]]:
+        """`staged` of a ranker that was fitted."""
+
+    @abstractmethod
+    def _gains(self) -> dict[str, float]:
+        """Share of the total gain by column."""
+
+    @abstractmethod
+    def _learned(self) -> Learned:
+        """What to save besides parameters and columns."""
+
+    @abstractmethod
+    def _restore(self, learned: Learned) -> None:
+        """Take back what `_learned` gave, after parameters and columns; raises any error for what is damaged."""
 
 
 def require_columns(got: list[str], wanted: list[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from xlarank.data.errors import ModelError
 from xlarank.models.base import Ranker
@@ -10,11 +10,11 @@ from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.stacked import Stacked
 
-RANKERS: Final[dict[str, type[Ranker]]] = {**MEMBERS, Ensemble.name: Ensemble, Stacked.name: Stacked}
+RANKERS: Final[dict[str, type[Ranker[Any]]]] = {**MEMBERS, Ensemble.name: Ensemble, Stacked.name: Stacked}
 DEFAULT: Final = LambdaRank.name
 
 
-def ranker_class(name: str) -> type[Ranker]:
+def ranker_class(name: str) -> type[Ranker[Any]]:
     """The class of a ranker; raises `ModelError` for an unknown name."""
     if name not in RANKERS:
         raise ModelError(f"{name!r} is not a model", expected=", ".join(RANKERS))

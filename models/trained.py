@@ -21,8 +21,9 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
-from xlarank.features.store import Manifest, Recipe
-from xlarank.models.base import Params, Ranker, require_columns
+from xlarank.features.recipe import Recipe
+from xlarank.features.store import Manifest
+from xlarank.models.base import Ranker, require_columns
 from xlarank.models.registry import ranker_class
 
 CARD: Final = "model.json"
@@ -37,12 +38,12 @@ class ModelCard:
     Attributes:
         collection: its name.
         model: name of the ranker.
-        params, rounds: what it was fitted with.
+        params, rounds: what it was fitted with (`xlarank.models.params.RankerParams.values`).
         tuned: whether the parameters come from a study.
         select: what the number of rounds was chosen by, one of `xlarank.models.validation.selection.SELECTIONS`.
         recipe: how its rows were made.
         columns: names of its rows' columns.
-        trained_on: graph names by split.
+        trained_on: split -> names of its graphs.
         folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
         versions: of Python and the libraries behind the numbers.
         seeds: folder and checksum of each booster.
@@ -50,7 +51,7 @@ class ModelCard:
 
     collection: str
     model: str
-    params: Params
+    params: dict[str, Any]
     rounds: int
     tuned: bool
     recipe: Recipe
@@ -71,7 +72,7 @@ class TrainedModel:
     """A loaded model: scores are the mean over its seeds."""
 
     card: ModelCard
-    rankers: list[Ranker]
+    rankers: list[Ranker[Any]]
 
     def predict(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
@@ -95,7 +96,7 @@ class TrainedModel:
             )
 
 
-def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker]) -> None:
+def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
     """Write boosters into a new folder, then the card that names it; an older model stays whole until then."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -106,10 +107,10 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker]) -> None
         fresh.chmod(0o755)
         card.seeds = {}
         for number, ranker in enumerate(rankers):
-            place = fresh / f"seed-{number}"
-            place.mkdir()
-            ranker.save(place)
-            card.seeds[f"{fresh.name}/{place.name}"] = _checksum(place)
+            own = fresh / f"seed-{number}"
+            own.mkdir()
+            ranker.save(own)
+            card.seeds[f"{fresh.name}/{own.name}"] = _checksum(own)
         card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
         write_json(folder / CARD, asdict(card))
     except BaseException as error:
@@ -137,16 +138,16 @@ def load_model(folder: Path) -> TrainedModel:
         raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
     try:
         value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        card = ModelCard(**{**value, "recipe": Recipe(**value["recipe"])})
-        kind = ranker_class(card.model)
-        rankers: list[Ranker] = []
+        card = ModelCard(**{**value, "recipe": Recipe.parse(value["recipe"])})
+        ranker_type = ranker_class(card.model)
+        rankers: list[Ranker[Any]] = []
         for name, checksum in card.seeds.items():
-            place = (folder / name).resolve()
-            if not place.is_relative_to(folder.resolve()):
+            own = (folder / name).resolve()
+            if not own.is_relative_to(folder.resolve()):
                 raise ValueError(f"{name} lies outside the model")
-            if _checksum(place) != checksum:
+            if _checksum(own) != checksum:
                 raise ValueError(f"{name} has changed since it was written")
-            rankers.append(kind.load(place))
+            rankers.append(ranker_type.load(own))
         if not rankers:
             raise ValueError("no boosters")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -24,10 +24,11 @@ from xlarank.data.graph import Graph, read_graph
 from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.instances.store import instances_current, write_instances
-from xlarank.features.store import Manifest, Recipe, Source, current_summary, write_manifest, write_rows
-from xlarank.models.sampling import SAMPLES, draw_of_graph, sample_configs
+from xlarank.features.recipe import FeatureSettings, Recipe, Source
+from xlarank.features.sampling import SAMPLES, draw_of_graph, sample_configs
+from xlarank.features.store import Manifest, current_summary, write_manifest, write_rows
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
@@ -99,7 +100,7 @@ def build_features(
     Args:
         max_configs: distinct configurations kept of each *train* graph, drawn with ``seed``; 0 keeps all.
             Validation and test graphs are always whole: every configuration must be ranked.
-        sampling: how they are drawn, one of `xlarank.models.sampling.SAMPLES`; graphs without labels at random.
+        sampling: how they are drawn, one of `xlarank.features.sampling.SAMPLES`; graphs without labels at random.
         jobs: processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
             what follows works with the others, and a second call goes on.
@@ -132,14 +133,7 @@ def build_features(
 
 def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int, sampling: str) -> Recipe:
     most = max_configs if file.split == "train" else 0
-    return Recipe(
-        code_hash=settings.code_hash(file.collection.kind),
-        tier=settings.tier.value,
-        candidates=settings.candidates,
-        max_configs=most,
-        seed=seed if most else 0,
-        sampling=sampling if most else "random",
-    )
+    return Recipe.of(settings, file.collection.kind, max_configs=most, seed=seed, sampling=sampling)
 
 
 def _processes(jobs: int, files: Sequence[GraphFile]) -> int:

@@ -17,12 +17,14 @@ from xlarank.data.ranges import thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import CARD, ModelCard, TrainedModel, load_model
+from xlarank.models.training_set import read_training_set
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import graph_folds
 from xlarank.models.validation.metrics import judge, summarise
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import chosen_collections, trained_collections, training_set
+from xlarank.pipelines.support.workspace_collections import chosen_collections, trained_collections
 
 FOLDS: Final = "folds"
 #: What is held out together: the scores of families never seen that `train` kept, or scores of graphs whose
@@ -140,26 +142,23 @@ def _same_family(
     workspace: Workspace, collection: Collection, card: ModelCard, threads: int, found: Evaluation
 ) -> dict[str, dict[str, float]]:
     """Scores of graphs by boosters that learned from others of their family, at the rounds of the model."""
-    splits = [split for names in card.trained_on for split in names.split("+")]
-    data = training_set(workspace, collection, splits)
-    load_model(workspace.model(collection)).require_rows_of(data.manifest)
-    if data.data.names != [name for names in card.trained_on.values() for name in names]:
+    training = read_training_set(workspace, collection, list(card.trained_on))
+    model = load_model(workspace.model(collection))
+    model.require_rows_of(training.manifest)
+    if training.splits != card.trained_on:
         raise ModelError(
             f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
         )
-    held = graph_folds(data.data.families, _FOLDS)
+    held = graph_folds(training.data.families, _FOLDS)
     if not held:
         raise CollectionError(
-            f"no two of the {data.data.groups} graphs of {collection} are of one family",
+            f"no two of the {training.data.groups} graphs of {collection} are of one family",
             expected="a graph to hold out whose family stays",
             do="leave --folds out",
         )
-    parts = validate_folds(
-        collection.kind, data.graphs, data.data, held, card.model, card.params, rounds=card.rounds, seed=0,
-        threads=threads,
-    )  # fmt: skip
+    parts = validate_folds(training, held, model.rankers[0], FitSettings(card.rounds, threads=threads))
     scores = join_curves(list(parts)).at(-1)
-    for name in data.data.names:
+    for name in training.data.names:
         if name not in scores:
             found.left_out[f"{collection} {name}"] = "no other graph is of its family"
     note = (
@@ -169,7 +168,7 @@ def _same_family(
         apart = np.mean([card.folds[name]["score"] for name in scores])
         note += f" (these {len(scores)} graphs without their family: score {apart:.3f})"
     found.notes.append(note)
-    return {name: scores[name] for name in data.data.names if name in scores}
+    return {name: scores[name] for name in training.data.names if name in scores}
 
 
 def _borrowed(workspace: Workspace, name: str) -> TrainedModel:

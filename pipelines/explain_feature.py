@@ -10,7 +10,7 @@ from typing import Final, get_args
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Kind
-from xlarank.features.block import registered
+from xlarank.features.catalogue import blocks_of
 
 _SUGGESTED: Final = 5
 
@@ -48,7 +48,7 @@ def explain_feature(pattern: str) -> list[Explanation]:
     found: dict[str, Explanation] = {}
     kinds: tuple[Kind, ...] = get_args(Kind)
     for kind in kinds:
-        for block in registered(kind):
+        for block in blocks_of(kind):
             for name, meaning in block.columns.items():
                 found[name] = Explanation(
                     name,

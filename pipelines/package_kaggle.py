@@ -23,7 +23,7 @@ from xlarank.data.files import whole_file
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import CARD, load_model
 from xlarank.pipelines.budgeting.reports import first_scores
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 
 ROOT: Final = Path(__file__).parent.parent
 METADATA: Final = "dataset-metadata.json"

@@ -17,7 +17,7 @@ from xlarank.features.assemble import assemble
 from xlarank.features.store import Manifest
 from xlarank.models.trained import TrainedModel, load_model
 from xlarank.models.validation.metrics import judge, order_of
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 
 
 @dataclass(frozen=True)

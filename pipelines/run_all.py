@@ -21,7 +21,7 @@ from xlarank.data.root import DataRoot
 from xlarank.data.sizes import CollectionSize, survey
 from xlarank.data.submission import complete_submission, read_submission, submission_id
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import read_manifest
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import CARD, ModelCard, load_model
@@ -42,7 +42,7 @@ from xlarank.pipelines.budgeting.reports import first_scores, read_first_scores
 from xlarank.pipelines.build_features import build_features
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 from xlarank.pipelines.train import TrainResult, train
 from xlarank.pipelines.tune import TuneResult, tune
 
@@ -339,7 +339,7 @@ class _Job:
         except XlarankError:  # what is broken is made anew
             return None
         card = model.card
-        done = "train+valid" in card.trained_on and len(card.seeds) == self.seeds and card.params == params
+        done = "valid" in card.trained_on and len(card.seeds) == self.seeds and card.params == params.values()
         return card if card.recipe == manifest.recipe and (done or not final) else None
 
     # Models from elsewhere.

@@ -14,7 +14,7 @@ from xlarank.features.store import each_graph, read_manifest
 from xlarank.models.trained import CARD, load_model
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import chosen_collections
+from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 
 @dataclass

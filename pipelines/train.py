@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,16 +12,18 @@ import numpy as np
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
-from xlarank.models.base import Params, Ranker
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, save_model
+from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
-from xlarank.models.validation.selection import gain, merit, require_selection
+from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import TrainingSet, chosen_collections, training_set
+from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
 _FOLDS: Final = 10
@@ -95,13 +97,13 @@ def train(
     results: list[TrainResult] = []
     for collection in chosen_collections(workspace, collections):
         try:
-            data = training_set(workspace, collection, ("train", "valid") if with_valid else ("train",))
+            training = read_training_set(workspace, collection, ("train", "valid") if with_valid else ("train",))
         except CollectionError as error:
             if collections:
                 raise
             results.append(TrainResult(str(collection), skipped=str(error)))
             continue
-        job = _Training(workspace, data, model, seeds, with_valid, rounds, select, seed, threads)
+        job = _Training(workspace, training, model, seeds, select, FitSettings(rounds, seed, threads))
         results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -110,10 +112,9 @@ def train(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A ranker with its parameters and its out-of-fold curves, None without folds."""
+    """An unfitted ranker and its out-of-fold curves, None without folds."""
 
-    model: str
-    params: Params
+    ranker: Ranker[Any]
     tuned: bool
     curves: Curves | None
 
@@ -123,11 +124,12 @@ class _Candidate:
         at = self.curves.at(self.curves.best_stage(select))
         return {name: values["score"] for name, values in at.items()}
 
-    def merit(self, select: str) -> float:
-        return float(merit(np.array(list(self.scores(select).values())), select))
+    def value(self, select: str) -> float:
+        """What the choice goes by."""
+        return float(objective_value(np.array(list(self.scores(select).values())), select))
 
     def told(self, select: str) -> str:
-        return f"{self.model}{' (tuned)' if self.tuned else ''} {self.merit(select):.3f}"
+        return f"{self.ranker.name}{' (tuned)' if self.tuned else ''} {self.value(select):.3f}"
 
 
 @dataclass(frozen=True)
@@ -135,66 +137,57 @@ class _Training:
     """The training of one collection."""
 
     workspace: Workspace
-    data: TrainingSet
+    training: StoredTrainingSet
     model: str
     seeds: int
-    with_valid: bool
-    rounds: int
     select: str
-    seed: int
-    threads: int
+    settings: FitSettings
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
-        folds = family_folds(self.data.data.families, _FOLDS)
+        folds = family_folds(self.training.data.families, _FOLDS)
         models = [self.model] if self.model != AUTO else [*RANKERS] if folds else [DEFAULT]
-        progress.begin(f"training {self.data.collection}", len(models) * len(folds) + self.seeds)
+        progress.begin(f"training {self.training.collection}", len(models) * len(folds) + self.seeds)
         try:
             chosen, why = self._best(models, folds, progress)
-            model, params, tuned, curves = chosen.model, chosen.params, chosen.tuned, chosen.curves
+            curves = chosen.curves
             if curves is None:
-                rounds, chosen_by = min(_DEFAULT_ROUNDS, self.rounds), "default (one family, no folds)"
+                rounds, chosen_by = min(_DEFAULT_ROUNDS, self.settings.rounds), "default (one family, no folds)"
                 scores: dict[str, dict[str, float]] = {}
             else:
                 stage = curves.best_stage(self.select)
                 rounds, chosen_by = curves.rounds[stage], f"{len(folds)} folds by family"
                 scores = curves.at(stage)
-            rankers: list[Ranker] = []
+            rankers: list[Ranker[Any]] = []
             for number in range(self.seeds):
-                ranker = ranker_class(model)()
-                rankers.append(
-                    ranker.fit(
-                        self.data.data,
-                        params,
-                        rounds=rounds,
-                        seed=(self.seed + number) % (MAX_SEED + 1),
-                        threads=self.threads,
-                    )
+                settings = replace(
+                    self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
                 )
-                progress.step(f"seed {self.seed + number}, {rounds} rounds")
+                rankers.append(chosen.ranker.clone().fit(self.training.data, settings))
+                progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:
             progress.end()
         card = ModelCard(
-            collection=str(self.data.collection),
-            model=model,
-            params=params,
+            collection=str(self.training.collection),
+            model=chosen.ranker.name,
+            params=chosen.ranker.params.values(),
             rounds=rounds,
-            tuned=tuned,
-            recipe=self.data.manifest.recipe,
-            columns=self.data.data.columns,
-            trained_on={"train+valid" if self.with_valid else "train": self.data.data.names},
+            tuned=chosen.tuned,
+            recipe=self.training.manifest.recipe,
+            columns=self.training.data.columns,
+            trained_on=self.training.splits,
             folds=scores,
             select=self.select,
         )
-        save_model(self.workspace.model(self.data.collection), card, rankers)
+        save_model(self.workspace.model(self.training.collection), card, rankers)
         return TrainResult(
             collection=card.collection,
-            model=model,
-            tuned=tuned,
+            model=card.model,
+            tuned=card.tuned,
             why=why,
-            graphs=self.data.data.groups,
-            rows=len(self.data.data.cost),
-            families=len(set(self.data.data.families)),
+            graphs=self.training.data.groups,
+            rows=len(self.training.data.cost),
+            families=len(set(self.training.data.families)),
             rounds=rounds,
             chosen_by=chosen_by,
             seeds=self.seeds,
@@ -205,48 +198,41 @@ class _Training:
 
     def _best(self, models: list[str], folds: list[list[int]], progress: Progress) -> tuple[_Candidate, str]:
         """The ranker of the best out-of-fold score, and in words why; the only one there is without any."""
-        study, kind = self.workspace.study(self.data.collection), self.data.collection.kind
+        study, kind = self.workspace.study(self.training.collection), self.training.collection.kind
         found: list[_Candidate] = []
         passed: list[str] = []
         for model in models:
             params, tuned = params_for(study, model, kind)
+            ranker = ranker_class(model)(params, kind=kind)
             try:
-                curves = self._validate(model, folds, params, progress)
+                curves = self._validate(ranker, folds, progress)
             except ModelError as error:
                 if self.model != AUTO:
                     raise
                 passed.append(f"{model} is passed over: {error.got}")
                 continue
-            found.append(_Candidate(model, params, tuned, curves))
+            found.append(_Candidate(ranker, tuned, curves))
         if self.model != AUTO:
             return found[0], ""
         if not folds:
             return found[0], f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
-        found.sort(key=lambda candidate: -candidate.merit(self.select))  # of equals the first of the zoo
+        found.sort(key=lambda candidate: -candidate.value(self.select))  # of equals the first registered
         why = ", ".join(candidate.told(self.select) for candidate in found)
         if len(found) > 1:
-            lead, spread = gain(found[0].scores(self.select), found[1].scores(self.select), self.select)
-            why += f" out of fold; {found[0].model} leads by {lead:.3f} ± {spread:.3f}"
+            lead, spread = paired_difference(
+                found[0].scores(self.select), found[1].scores(self.select), self.select
+            )
+            why += f" out of fold; {found[0].ranker.name} leads by {lead:.3f} ± {spread:.3f}"
         return found[0], "; ".join([why, *passed])
 
-    def _validate(self, model: str, folds: list[list[int]], params: Params, progress: Progress) -> Curves | None:
-        found = validate_folds(
-            self.data.collection.kind,
-            self.data.graphs,
-            self.data.data,
-            folds,
-            model,
-            params,
-            rounds=self.rounds,
-            seed=self.seed,
-            threads=self.threads,
-        )
+    def _validate(self, ranker: Ranker[Any], folds: list[list[int]], progress: Progress) -> Curves | None:
+        found = validate_folds(self.training, folds, ranker, self.settings)
         parts = []
         for held, part in zip(folds, found, strict=True):
             parts.append(part)
             progress.step(
-                (f"{model}, " if self.model == AUTO else "")
+                (f"{ranker.name}, " if self.model == AUTO else "")
                 + "held out "
-                + ", ".join(sorted({self.data.data.families[g] for g in held}))
+                + ", ".join(sorted({self.training.data.families[g] for g in held}))
             )
         return join_curves(parts) if parts else None

@@ -19,17 +19,18 @@ from xlarank.data.files import whole_file
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
-from xlarank.models.base import Params
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.selection import gain, require_selection
+from xlarank.models.validation.selection import paired_difference, require_selection
 from xlarank.pipelines.study.plot import StudyPicture
 from xlarank.pipelines.study.sharing import at_work, myself, one_at_a_time
 from xlarank.pipelines.study.storage import open_study
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import TrainingSet, chosen_collections, training_set
+from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
     import optuna
@@ -112,11 +113,11 @@ def tune(
     results = []
     for collection in chosen_collections(workspace, collections):
         try:
-            data = training_set(workspace, collection)
-            folds = family_folds(data.data.families, _FOLDS)
+            training = read_training_set(workspace, collection)
+            folds = family_folds(training.data.families, _FOLDS)
             if not folds:
                 raise CollectionError(
-                    f"{collection} has one program family ({data.data.families[0]}) in train",
+                    f"{collection} has one program family ({training.data.families[0]}) in train",
                     expected="two or more, to learn from one and judge by another",
                     do="train uses default parameters for it",
                 )
@@ -126,8 +127,8 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        study = _open_study(workspace, data, model, members, select, storage, seed)
-        search = _Search(study, data, folds, model, members, rounds, select, seed, threads)
+        study = _open_study(workspace, training, model, members, select, storage, seed)
+        search = _Search(study, training, folds, model, members, select, FitSettings(rounds, seed, threads))
         results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -139,33 +140,23 @@ class _Search:
     """Everything one study needs."""
 
     study: optuna.Study
-    data: TrainingSet
+    training: StoredTrainingSet
     folds: list[list[int]]
     model: str
-    members: dict[str, Params]
-    rounds: int
+    members: dict[str, dict[str, Any]]
     select: str
-    seed: int
-    threads: int
+    settings: FitSettings
 
     def objective(self, trial: optuna.Trial) -> float:
         import optuna
 
-        params = ranker_class(self.model).suggest(trial, self.data.collection.kind)
+        kind = self.training.kind
+        params = ranker_class(self.model).params_class.suggest(trial, kind).values()
         if self.members:
             params["members"] = {**params["members"], **self.members}
+        ranker = ranker_class(self.model)(params, kind=kind)
         parts = []
-        found = validate_folds(
-            self.data.collection.kind,
-            self.data.graphs,
-            self.data.data,
-            self.folds,
-            self.model,
-            params,
-            rounds=self.rounds,
-            seed=self.seed,
-            threads=self.threads,
-        )
+        found = validate_folds(self.training, self.folds, ranker, self.settings)
         for step, part in enumerate(found):
             parts.append(part)
             # Every trial sees the folds in one order, so a running mean compares like with like.
@@ -186,9 +177,9 @@ class _Search:
 
 def _open_study(
     workspace: Workspace,
-    data: TrainingSet,
+    training: StoredTrainingSet,
     model: str,
-    members: dict[str, Params],
+    members: dict[str, dict[str, Any]],
     select: str,
     storage: str | None,
     seed: int,
@@ -201,11 +192,13 @@ def _open_study(
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("optuna").setLevel(logging.ERROR)
-    folder = workspace.study(data.collection)
+    folder = workspace.study(training.collection)
     # A study is about one ranker (an ensemble: of these members), one way to choose and one set of rows: others are
     # studies of their own, in the same storage.
-    labels = zlib.crc32(repr((data.data.names, data.data.indptr.tolist())).encode() + data.data.cost.tobytes())
-    name = f"{data.collection}/{model}/{select}/{data.manifest.recipe.code_hash}/{labels:08x}"
+    labels = zlib.crc32(
+        repr((training.data.names, training.data.indptr.tolist())).encode() + training.data.cost.tobytes()
+    )
+    name = f"{training.collection}/{model}/{select}/{training.manifest.recipe.code_hash}/{labels:08x}"
     if members:
         name += f"/{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
     try:
@@ -254,7 +247,7 @@ def _tune_one(
     before = len(study.get_trials(deepcopy=False, states=finished))
 
     fresh = 0
-    progress.begin(f"tuning {search.data.collection}", max(0, trials - before))
+    progress.begin(f"tuning {search.training.collection}", max(0, trials - before))
     try:
         while timeout is None or time.monotonic() - started < timeout:
             trial, full = _next_trial(workspace, search, trials)
@@ -268,21 +261,23 @@ def _tune_one(
             text = ""
             if _chosen(search) is not None:
                 if study.best_trial.number == trial.number:
-                    _write_best(workspace.study(search.data.collection), search)  # a killed search leaves its best
+                    _write_best(
+                        workspace.study(search.training.collection), search
+                    )  # a killed search leaves its best
                 text = "best {mean:.4f} ± {std:.4f}".format(**study.best_trial.user_attrs)
-            progress.step(f"{search.data.collection} {text}")
+            progress.step(f"{search.training.collection} {text}")
     finally:
         progress.end()
-        _write_best(workspace.study(search.data.collection), search)
+        _write_best(workspace.study(search.training.collection), search)
     chosen = _chosen(search)
     if chosen is None:
         raise XlarankError(
-            f"no trial of {search.data.collection} was finished", do="give it more time with a longer --timeout"
+            f"no trial of {search.training.collection} was finished", do="give it more time with a longer --timeout"
         )
     best, note = chosen
     states = [trial.state for trial in study.get_trials(deepcopy=False, states=finished)]
     return TuneResult(
-        collection=str(search.data.collection),
+        collection=str(search.training.collection),
         trials=len(states),
         fresh=fresh,
         pruned=states.count(TrialState.PRUNED),
@@ -304,8 +299,8 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
     """
     from optuna.trial import TrialState
 
-    study, known = search.study, _known(search.model, search.data.collection.kind)
-    with one_at_a_time(workspace.study(search.data.collection)):
+    study, known = search.study, _known(search.model, search.training.collection.kind)
+    with one_at_a_time(workspace.study(search.training.collection)):
         there = study.get_trials(deepcopy=False)
         finished = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in there)
         if finished >= trials:
@@ -355,9 +350,10 @@ def _known(model: str, kind: Kind) -> dict[str, Any]:
     """The defaults as a first trial: what the others have to beat."""
     import optuna
 
-    defaults = ranker_class(model).default_params(kind)
+    params = ranker_class(model).params_class
+    defaults = params.of(kind).values()
     probe = optuna.trial.FixedTrial(defaults)
-    ranker_class(model).suggest(probe, kind)
+    params.suggest(probe, kind)
     return {name: defaults[name] for name in probe.params}
 
 
@@ -374,7 +370,7 @@ def _chosen(search: _Search) -> tuple[optuna.trial.FrozenTrial, str] | None:
     defaults = _defaults(search)
     if defaults is None or defaults.number == best.number:
         return best, ""
-    mean, error = gain(best.user_attrs["graphs"], defaults.user_attrs["graphs"], search.select)
+    mean, error = paired_difference(best.user_attrs["graphs"], defaults.user_attrs["graphs"], search.select)
     if mean > _ERRORS * error:
         return best, ""
     return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
@@ -384,14 +380,14 @@ def _defaults(search: _Search) -> optuna.trial.FrozenTrial | None:
     """The complete trial of the default parameters."""
     from optuna.trial import TrialState
 
-    known = _known(search.model, search.data.collection.kind)
+    known = _known(search.model, search.training.collection.kind)
     complete = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return next((trial for trial in complete if trial.params == known), None)
 
 
 def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
     """Leave a picture of the study among the reports."""
-    collection, robust = search.data.collection, search.select == "robust"
+    collection, robust = search.training.collection, search.select == "robust"
     defaults = _defaults(search)
     picture = StudyPicture.of(
         search.study,
@@ -423,8 +419,8 @@ def _write_best(folder: Path, search: _Search) -> None:
         select=search.select,
         graphs=best.user_attrs["graphs"],
         trial=best.number,
-        folds=[sorted({search.data.data.families[g] for g in held}) for held in search.folds],
-        code_hash=search.data.manifest.recipe.code_hash,
+        folds=[sorted({search.training.data.families[g] for g in held}) for held in search.folds],
+        code_hash=search.training.manifest.recipe.code_hash,
     ).save(folder)
     with whole_file(folder / f"trials-{search.model}.csv") as partial:
         search.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state")).to_csv(

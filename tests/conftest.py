@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.examples import FEW
 from tests.graphs import save_npz
 
 # No deadline: the time of one example says more about the machine than about the code.
@@ -23,10 +24,15 @@ settings.register_profile(
     max_examples=60,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("xlarank")
+settings.register_profile("quick", settings.get_profile("xlarank"), max_examples=FEW)
 
 #: Root of a tree of real TpuGraphs files; tests that need it are skipped without it.
 TEST_DATA = "XLARANK_TEST_DATA"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Without the slow tests random examples are fewer too."""
+    settings.load_profile("quick" if "not slow" in config.option.markexpr else "xlarank")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_groups import OPCODE_GROUPS, opcode_group
-from xlarank.features.program.tensors import Floats, Ints
+from xlarank.features.program.tensors import Floats, Ints, log2p
 
 #: What a column holds where it does not apply; all others are 0 or more.
 ABSENT: Final = -1.0
@@ -69,15 +69,9 @@ def node_values(context: LayoutContext) -> NDArray[np.float32]:
     return np.stack([np.asarray(values[name], np.float32) for name in COLUMNS], axis=1)
 
 
-def log2(values: NDArray[Any]) -> Floats:
-    """log2 of 1 + values."""
-    found: Floats = np.log2(1.0 + values)
-    return found
-
-
 def millionths(part: NDArray[Any], whole: float) -> Floats:
     """log2 of 1 + a million times the share."""
-    return log2(1e6 * part / max(whole, 1.0))
+    return log2p(1e6 * part / max(whole, 1.0))
 
 
 def _node(context: LayoutContext) -> dict[str, NDArray[Any]]:
@@ -90,9 +84,9 @@ def _node(context: LayoutContext) -> dict[str, NDArray[Any]]:
     return {
         "node__opcode__group": group[node],
         "node__rank__dims": context.rank[node],
-        "node__bytes__log2": log2(context.bytes[node]),
+        "node__bytes__log2": log2p(context.bytes[node]),
         "node__bytes__share": millionths(context.bytes[node], context.bytes.sum()),
-        "node__flops__log2": log2(context.flops[node]),
+        "node__flops__log2": log2p(context.flops[node]),
         "node__flops__share": millionths(context.flops[node], context.flops.sum()),
         "node__fanout__count": _fanout(context)[node],
         "node__root__flag": context.column("is_root")[node] > 0,
@@ -135,8 +129,8 @@ def _row(context: LayoutContext) -> dict[str, NDArray[Any]]:
             "minor_changed": rows.minor_changed[kind],
             "distance": rows.distance[kind],
             "contiguity": rows.contiguity[kind],
-            "minor": log2(rows.minor[kind]),
-            "default_minor": log2(default_minor),
+            "minor": log2p(rows.minor[kind]),
+            "default_minor": log2p(default_minor),
             "minor_place": np.where(laid, context.rank[tensor] - 1 - layout[:, 0], ABSENT),
             "minor_role": np.where(laid, context.roles[k, number, minor], ABSENT),
             "kept": millionths(
@@ -163,7 +157,7 @@ def _operands(context: LayoutContext) -> dict[str, NDArray[Any]]:
     for number, slot in enumerate(LAYOUT_SLOTS[1:], 1):
         tensor = context.slot_tensor[context.table.node, number]
         columns = {
-            "bytes": log2(context.bytes[tensor]),
+            "bytes": log2p(context.bytes[tensor]),
             "share": millionths(context.bytes[tensor], context.bytes.sum()),
             "opcode": group[tensor],
             "configurable": context.position[tensor] >= 0,

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from xlarank.data.duplicates import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.instances.nodes import log2, millionths
+from xlarank.features.instances.nodes import millionths
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.layout.copies import Meeting
 from xlarank.features.layout.pairs import Pairs
 from xlarank.features.program.opcode_groups import opcode_group
-from xlarank.features.program.tensors import Ints
+from xlarank.features.program.tensors import Ints, log2p
 
 #: A pair set with more combinations than this in all loses those pairs that have most: memory stays bounded.
 _MOST_COMBINATIONS: Final = 1 << 21
@@ -160,7 +160,7 @@ class _PairSet:
             "pair__minor_unlike__flag": wanted % 7 != made % 7,
             "pair__given__count": given,
             "pair__slot__left": pairs.left_slot[pair],
-            "pair__bytes__log2": log2(pairs.bytes[pair]),
+            "pair__bytes__log2": log2p(pairs.bytes[pair]),
             "pair__bytes__share": millionths(pairs.bytes[pair], context.bytes.sum()),
             "pair__turned__flag": (pairs.place[pair] != np.arange(pairs.place.shape[1])).any(axis=1),
         }
@@ -172,7 +172,7 @@ class _PairSet:
         ):
             for what in ("given", "changed", "minor", "distance"):
                 of_slot = np.stack([getattr(rows, what) for rows in slots])[slot, kinds]
-                found[f"pair__{what}__{side}"] = log2(of_slot) if what == "minor" else of_slot
+                found[f"pair__{what}__{side}"] = log2p(of_slot) if what == "minor" else of_slot
             found[f"pair__opcode__{side}"] = group[node]
         return np.stack([np.asarray(found[name], np.float32) for name in COLUMNS], axis=1)
 

@@ -11,16 +11,14 @@ import zipfile
 import zlib
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.files import whole_file
 from xlarank.features.instances.instances import ARRAYS, Instances
-
-if TYPE_CHECKING:
-    from xlarank.features.store import Recipe, Source
+from xlarank.features.recipe import Recipe, Source
 
 _ABOUT: Final = "about"
 #: What numpy and zipfile raise for files that are cut short or something else.

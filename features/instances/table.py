@@ -11,10 +11,10 @@ from xlarank.data.duplicates import group_codes
 from xlarank.features.instances import nodes as instance_nodes
 from xlarank.features.instances import pairs as instance_pairs
 from xlarank.features.instances.instances import Instances
-from xlarank.features.instances.nodes import ABSENT, log2
+from xlarank.features.instances.nodes import ABSENT
 from xlarank.features.instances.pairs import PairCombinations, row_wishes
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.program.tensors import Floats
+from xlarank.features.program.tensors import Floats, log2p
 
 _GRAPH: Final = {
     "graph__bytes__log2": "log2 of 1 + bytes of all outputs",
@@ -83,7 +83,7 @@ def instance_table(context: LayoutContext, *, candidates: bool = True) -> Instan
 
 def _graph_values(context: LayoutContext) -> Floats:
     sizes = np.array([context.bytes.sum(), context.graph.nodes, len(context.graph.configurable)], np.float64)
-    return log2(sizes)
+    return log2p(sizes)
 
 
 def _own_codes(context: LayoutContext) -> NDArray[np.unsignedinteger]:

@@ -11,19 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import code_counts
 from xlarank.data.duplicates import group_codes
+from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.pairs import Pairs
 from xlarank.features.program.opcode_classes import NODE_KINDS
 from xlarank.features.program.tensors import Floats, Ints
-
-if TYPE_CHECKING:
-    from xlarank.features.layout.context import LayoutContext
-    from xlarank.features.layout.pairs import Pairs
 
 #: Judges combinations of pairs' types of rows: (pair, left type, right type) -> ``(combinations, quantities)``.
 Judge = Callable[[Ints, Ints, Ints], Floats]

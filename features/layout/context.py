@@ -1,240 +1,30 @@
-"""Shared intermediate results of a layout graph: tensors behind slots, physics per type of row, pairs.
-
-Nodes repeat (a transformer has its layers many times over), so distinct rows of like nodes are one *type*.
-Whatever depends on the operation, its tensors and the layouts only is computed once a type (T of them);
-a configuration's codes are looked up from rows to types.
-"""
+"""Shared intermediate results of a layout graph: its facts, the pairs of slots, and what blocks computed before."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xlarank.data.config_table import ConfigTable
-from xlarank.data.duplicates import group_codes
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
+from xlarank.data.schema import MAX_RANK
+from xlarank.features.layout.facts import LayoutFacts
 from xlarank.features.layout.pairs import Pairs, Wishes, connected_pairs, sibling_pairs
-from xlarank.features.program.opcode_classes import NODE_KINDS, node_kind
-from xlarank.features.program.program import ProgramContext
-from xlarank.features.program.roles import slot_roles
-from xlarank.features.program.slots import slot_tensors
-from xlarank.features.program.tensors import (
-    TPU,
-    Floats,
-    Ints,
-    Tiling,
-    complete_layout,
-    contiguity,
-    largest_not_minor,
-    layout_key,
-    minor_sizes,
-    packed_waste,
-    padding_waste,
-    permutation_distance,
-)
+from xlarank.features.program.tensors import TPU, Tiling
 
 
-@dataclass(frozen=True)
-class TensorPhysics:
-    """What a layout does to a tensor; every array is ``(tensors,)``.
-
-    Attributes:
-        waste: padded over true size under the tiling, minus 1.
-        packed: the same with narrow elements packed and small tiles for few rows.
-        violation: the largest dimension is not minor-most.
-        minor_misfit: the minor-most size is no multiple of the lanes.
-        second_misfit: the second minor-most size is no multiple of the sublanes.
-    """
-
-    waste: Floats
-    packed: Floats
-    violation: NDArray[np.bool_]
-    minor_misfit: NDArray[np.bool_]
-    second_misfit: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> TensorPhysics:
-        minor, second = minor_sizes(dims, layout)
-        return cls(
-            waste=padding_waste(dims, layout, tiling),
-            packed=packed_waste(dims, layout, element_bytes, tiling),
-            violation=largest_not_minor(dims, layout),
-            minor_misfit=(layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
-            second_misfit=(layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
-        )
-
-
-@dataclass(frozen=True)
-class SlotRows:
-    """One slot (output, input or kernel) of every type of row; arrays are ``(T,)``.
-
-    Attributes:
-        bytes: size of the tensor; 0 where the node has no such tensor.
-        given: the row sets a layout.
-        layout: ``(T, 6)`` the full layout: the one given, completed by the default.
-        key: one number per full layout, for comparing.
-        minor: size of the minor-most dimension, 0 for a scalar and where there is no tensor.
-        changed: the full layout differs from the default.
-        minor_changed: its minor-most dimension does.
-        distance: share of dimension pairs ordered differently from the default.
-        contiguity: how much a copy from the default moves in one piece, 0 to 1.
-        now, default: physics of the full layout and of the default.
-        total_bytes: bytes of this slot's tensors over all configurable nodes, at least 1.
-        kind_bytes: ``(4,)`` the same by `xlarank.features.program.opcode_classes.NODE_KINDS`.
-    """
-
-    bytes: Floats
-    given: NDArray[np.bool_]
-    layout: Ints
-    key: Ints
-    minor: Ints
-    changed: NDArray[np.bool_]
-    minor_changed: NDArray[np.bool_]
-    distance: Floats
-    contiguity: Floats
-    now: TensorPhysics
-    default: TensorPhysics
-    total_bytes: float
-    kind_bytes: Floats
-
-
-class LayoutContext(ProgramContext):
+class LayoutContext(LayoutFacts):
     """Everything layout blocks share; per-configuration results are for the *distinct* configurations.
 
     Attributes:
-        table: the configuration table of the distinct configurations, in order of first appearance.
-        tiling: the hardware's tile.
         columns: per-configuration columns already computed by earlier blocks, by name.
     """
 
-    graph: LayoutGraph
-
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
-        super().__init__(graph)
-        distinct = graph.duplicates.distinct == graph.configs
-        self.table: ConfigTable = graph.table if distinct else graph.table.select(graph.duplicates.first)
-        self.tiling = tiling
+        super().__init__(graph, tiling)
         self.columns: dict[str, NDArray[np.float32]] = {}
-
-    @cached_property
-    def configurable_nodes(self) -> int:
-        """Number of configurable nodes, at least 1 (it is divided by)."""
-        return max(1, self.table.nodes)
-
-    @cached_property
-    def slot_tensor(self) -> Ints:
-        """``(configurable nodes, 3)`` node whose output each slot lays out; -1 for none."""
-        return slot_tensors(self, self.graph.configurable, self.graph.table)
-
-    @cached_property
-    def roles(self) -> Ints:
-        """``(configurable nodes, 3, 6)`` what each dimension of each slot's tensor is to the node."""
-        return slot_roles(self, self.slot_tensor)
-
-    @cached_property
-    def node_class(self) -> Ints:
-        """``(configurable nodes,)`` index into `xlarank.features.program.opcode_classes.OPCODE_CLASSES`."""
-        return self.opcode_class[self.graph.configurable]
-
-    @cached_property
-    def node_kind(self) -> Ints:
-        """``(configurable nodes,)`` index into `xlarank.features.program.opcode_classes.NODE_KINDS`."""
-        return node_kind(self.node_class)
-
-    @cached_property
-    def kind_nodes(self) -> Floats:
-        """``(4,)`` configurable nodes of each kind, at least 1."""
-        return np.maximum(np.bincount(self.node_kind, minlength=len(NODE_KINDS)), 1.0)
-
-    @cached_property
-    def likeness(self) -> Ints:
-        """``(configurable nodes,)`` equal for nodes of one operation whose tensors are alike."""
-        tensor = self.slot_tensor
-        about = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
-        slots = np.where((tensor >= 0)[:, :, None], np.concatenate(about, axis=2), -2)
-        opcode = self.graph.opcode[self.graph.configurable]
-        table = np.concatenate([opcode[:, None], *slots.transpose(1, 0, 2)], axis=1)
-        return group_codes(table).group
-
-    @cached_property
-    def _types(self) -> tuple[Ints, Ints]:
-        """An example row of each type, and the type of each row."""
-        slots = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
-        key = layout_key(slots) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
-        choice = np.unique(key, return_inverse=True)[1]
-        like = self.likeness[self.table.node] * max(1, len(key)) + choice
-        _, example, kind = np.unique(like, return_index=True, return_inverse=True)
-        return example, kind
-
-    @property
-    def row_type(self) -> Ints:
-        """``(R,)`` type of each distinct row of the table."""
-        return self._types[1]
-
-    @cached_property
-    def type_node(self) -> Ints:
-        """``(T,)`` place among the configurable nodes of a node that takes each type."""
-        return self.table.node[self._types[0]].astype(np.int64)
-
-    @cached_property
-    def type_class(self) -> Ints:
-        """``(T,)`` opcode class of the nodes that take each type."""
-        return self.node_class[self.type_node]
-
-    @cached_property
-    def type_kind(self) -> Ints:
-        """``(T,)`` kind of the nodes that take each type."""
-        return self.node_kind[self.type_node]
-
-    @cached_property
-    def slots(self) -> dict[str, SlotRows]:
-        """The types of rows seen slot by slot."""
-        return {slot: self._slot_rows(number) for number, slot in enumerate(LAYOUT_SLOTS)}
-
-    def _slot_rows(self, number: int) -> SlotRows:
-        of_node = self.slot_tensor[:, number]
-        node_bytes = np.where(of_node >= 0, self.bytes[of_node], 0.0)
-        tensor = of_node[self.type_node]
-        present = tensor >= 0
-        dims = np.where(present[:, None], self.dims[tensor], 0)
-        default = np.where(present[:, None], self.default_layout[tensor], -1)
-        element = np.where(present, self.element_bytes[tensor], 0.0)
-        rows = self.table.rows[self._types[0], MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
-        given = np.where(present[:, None], rows, -1)
-        layout = complete_layout(given, default)
-        return SlotRows(
-            bytes=node_bytes[self.type_node],
-            given=given[:, 0] >= 0,
-            layout=layout,
-            key=layout_key(layout),
-            minor=np.where(layout[:, 0] >= 0, minor_sizes(dims, layout)[0], 0),
-            changed=(layout != default).any(axis=1),
-            minor_changed=layout[:, 0] != default[:, 0],
-            distance=permutation_distance(layout, default),
-            contiguity=contiguity(dims, layout, default),
-            now=TensorPhysics.of(dims, layout, element, self.tiling),
-            default=TensorPhysics.of(dims, default, element, self.tiling),
-            total_bytes=max(1.0, float(node_bytes.sum())),
-            kind_bytes=np.maximum(np.bincount(self.node_kind, node_bytes, minlength=len(NODE_KINDS)), 1.0),
-        )
-
-    @cached_property
-    def type_changed(self) -> NDArray[np.bool_]:
-        """``(T,)`` whether any slot of the rows differs from the default."""
-        changed: NDArray[np.bool_] = np.any([rows.changed for rows in self.slots.values()], axis=0)
-        return changed
-
-    @cached_property
-    def position(self) -> Ints:
-        """``(nodes,)`` place of a node among the configurable ones, -1 for the others."""
-        position = np.full(self.graph.nodes, -1)
-        position[self.graph.configurable] = np.arange(len(self.graph.configurable))
-        return position
 
     @cached_property
     def wishes(self) -> Wishes:

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODE
+from xlarank.features.layout.facts import LayoutFacts
+from xlarank.features.program.facts import ProgramFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
-
-if TYPE_CHECKING:
-    from xlarank.features.layout.context import LayoutContext
-    from xlarank.features.program.program import ProgramContext
 
 #: Pairs are told apart by the edges between them: 1, 2, or 3 up to `FARTHEST`.
 HOPS: Final = 3
@@ -67,7 +65,7 @@ class Wishes:
     """The distinct layouts that like nodes wish of each slot; the three slots lie one after the other.
 
     Attributes:
-        likes: number of different nodes (`xlarank.features.layout.context.LayoutContext.likeness`).
+        likes: number of different nodes (`xlarank.features.layout.facts.LayoutFacts.likeness`).
         number: ``(3 * T,)`` which of its node's wishes a type of row holds.
         count: ``(3 * likes,)`` how many wishes there are.
         first: ``(3 * likes,)`` where they start in ``types``.
@@ -81,12 +79,12 @@ class Wishes:
     types: Ints
 
     @classmethod
-    def of(cls, context: LayoutContext) -> Wishes:
+    def of(cls, facts: LayoutFacts) -> Wishes:
         """Two rows hold one wish of a slot when both set it, or both leave it, and the full layouts agree."""
-        like = context.likeness[context.type_node]
-        likes, total = int(context.likeness.max(initial=-1)) + 1, len(context.type_node)
+        like = facts.likeness[facts.type_node]
+        likes, total = int(facts.likeness.max(initial=-1)) + 1, len(facts.type_node)
         keys = []
-        for slot, rows in enumerate(context.slots.values()):
+        for slot, rows in enumerate(facts.slots.values()):
             keys.append(((slot * likes + like) * 2 + rows.given) * 7**MAX_RANK + rows.key)
         distinct, example, wish = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
         owner = distinct // (2 * 7**MAX_RANK)
@@ -95,46 +93,46 @@ class Wishes:
         return cls(likes, wish - first[owner[wish]], count, first, example % max(1, total))
 
 
-def operand_starts(context: LayoutContext) -> tuple[Ints, Ints, Ints]:
+def operand_starts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints]:
     """Operand slots with a tensor that has dimensions: (configurable node, slot, tensor)."""
-    node, slot = np.nonzero(context.slot_tensor[:, 1:] >= 0)
-    tensor = context.slot_tensor[node, slot + 1]
-    real = context.rank[tensor] > 0
+    node, slot = np.nonzero(facts.slot_tensor[:, 1:] >= 0)
+    tensor = facts.slot_tensor[node, slot + 1]
+    real = facts.rank[tensor] > 0
     return node[real], slot[real] + 1, tensor[real]
 
 
-def connected_pairs(context: LayoutContext) -> list[Pairs]:
+def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart.
 
     The shortest way counts where there are several.
     """
-    consumer, slot, tensor = operand_starts(context)
-    walk = _Walk(context)
+    consumer, slot, tensor = operand_starts(facts)
+    walk = _Walk(facts)
     state = np.arange(len(tensor)), tensor, np.tile(np.arange(MAX_RANK), (len(tensor), 1))
     ends, distances = [], []
     for distance in range(1, FARTHEST + 1):
-        configurable = context.position[state[1]] >= 0
+        configurable = facts.position[state[1]] >= 0
         ends.append(tuple(part[configurable] for part in state))
         distances.append(np.full(len(ends[-1][0]), distance))
         state = walk.down(*(part[~configurable] for part in state))
     start, node, place = (np.concatenate(side) for side in zip(*ends, strict=True))
     # of several ways to one producer the shortest counts
-    _, first = np.unique(start * context.graph.nodes + node, return_index=True)
+    _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
     distance = np.minimum(np.concatenate(distances)[first], HOPS)
     start, node, place = start[first], node[first], place[first]
     output = np.full(len(start), _OUTPUT)
     everything = Pairs(
-        consumer[start], context.position[node], slot[start], output, context.bytes[tensor[start]], place
+        consumer[start], facts.position[node], slot[start], output, facts.bytes[tensor[start]], place
     )
     return [everything.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
 
 
-def sibling_pairs(context: LayoutContext) -> Pairs:
+def sibling_pairs(facts: LayoutFacts) -> Pairs:
     """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot.
 
     Nodes stand as in ``node_config_ids``, which real files sort.
     """
-    consumer, slot, tensor = operand_starts(context)
+    consumer, slot, tensor = operand_starts(facts)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
     same = np.flatnonzero(tensor[1:] == tensor[:-1])
@@ -143,7 +141,7 @@ def sibling_pairs(context: LayoutContext) -> Pairs:
         consumer[same + 1],
         slot[same],
         slot[same + 1],
-        context.bytes[tensor[same]],
+        facts.bytes[tensor[same]],
         np.tile(np.arange(MAX_RANK), (len(same), 1)),
     )
 
@@ -151,20 +149,20 @@ def sibling_pairs(context: LayoutContext) -> Pairs:
 class _Walk:
     """Follows operands through the nodes that keep layouts."""
 
-    def __init__(self, context: ProgramContext) -> None:
-        edges, dims, opcode = context.graph.edges, context.dims, context.graph.opcode
-        keeps = (context.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
+    def __init__(self, facts: ProgramFacts) -> None:
+        edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
+        keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
         transposes = opcode == _TRANSPOSE
         self._turn = np.tile(np.arange(MAX_RANK), (len(dims), 1))
         at = NODE_COLUMN["dimensions_0"]
-        given = context.graph.node_feat[transposes, at : at + MAX_RANK].astype(np.int64).clip(0, MAX_RANK - 1)
-        inside = np.arange(MAX_RANK) < context.rank[transposes][:, None]
+        given = facts.graph.node_feat[transposes, at : at + MAX_RANK].astype(np.int64).clip(0, MAX_RANK - 1)
+        inside = np.arange(MAX_RANK) < facts.rank[transposes][:, None]
         self._turn[transposes] = np.where(inside, given, np.arange(MAX_RANK))
         proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a permutation is given
         node, operand = edges[:, 0], edges[:, 1]
         turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
-        passes = ((keeps | transposes) & proper & (context.rank > 0))[node] & (turned == dims[node]).all(axis=1)
-        passes &= context.rank[node] == context.rank[operand]  # unlike only where sizes are 0
+        passes = ((keeps | transposes) & proper & (facts.rank > 0))[node] & (turned == dims[node]).all(axis=1)
+        passes &= facts.rank[node] == facts.rank[operand]  # unlike only where sizes are 0
         order = np.lexsort((operand[passes], node[passes]))
         self._operand = operand[passes][order]
         self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))

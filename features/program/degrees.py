@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.features.block import Block, Scope
-from xlarank.features.program.program import ProgramContext
+from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.tensors import Floats
 
 _QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)

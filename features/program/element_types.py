@@ -6,7 +6,7 @@ import numpy as np
 
 from xlarank.data.schema import ELEMENT_BYTES
 from xlarank.features.block import Block, Scope
-from xlarank.features.program.program import ProgramContext
+from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.tensors import Floats
 
 

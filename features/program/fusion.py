@@ -7,15 +7,13 @@ the loop in two. The rules simplify those of XLA's instruction fusion.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.features.program.facts import ProgramFacts
 from xlarank.features.program.opcode_groups import OPCODE_GROUPS, opcode_group
-
-if TYPE_CHECKING:
-    from xlarank.features.program.program import ProgramContext
 
 _FUSIBLE: Final = (
     *("reshape", "transpose", "copy", "concatenate", "slice", "gather", "broadcast"),
@@ -27,27 +25,27 @@ _EXPENSIVE: Final = ("transcendental", "divide")
 _LARGE_OPERAND: Final = 0.5
 
 
-def fused_away(context: ProgramContext) -> NDArray[np.bool_]:
+def fused_away(facts: ProgramFacts) -> NDArray[np.bool_]:
     """``(nodes,)`` whether a fusing compiler never stores the node's output.
 
     The operation and all its consumers (at least one) run as loops over elements, and it is no root. With several
     consumers it is computed once in each, which does not pay for what is expensive or reads more than one large
     operand; a broadcast would compute an expensive operand many times over.
     """
-    group = opcode_group(context.graph.opcode)
+    group = opcode_group(facts.graph.opcode)
     fusible, expensive = _among(group, _FUSIBLE), _among(group, _EXPENSIVE)
     broadcast = _among(group, ("broadcast",))
-    consumers = context.consumers
+    consumers = facts.consumers
     fan_out = np.diff(consumers.indptr)
-    operand = context.operands.tocoo()
-    large = (context.volume[operand.col] > 1) & (
-        context.volume[operand.col] >= _LARGE_OPERAND * context.volume[operand.row]
+    operand = facts.operands.tocoo()
+    large = (facts.volume[operand.col] > 1) & (
+        facts.volume[operand.col] >= _LARGE_OPERAND * facts.volume[operand.row]
     )
-    large_operands = np.bincount(operand.row[large], minlength=context.graph.nodes)
+    large_operands = np.bincount(operand.row[large], minlength=facts.graph.nodes)
     once = ~expensive & (large_operands <= 1)
     found: NDArray[np.bool_] = (
         fusible
-        & (context.column("is_root") == 0)
+        & (facts.column("is_root") == 0)
         & (fan_out > 0)
         & (consumers @ fusible.astype(np.float64) == fan_out)
         & ((fan_out == 1) | once)

@@ -6,7 +6,7 @@ import numpy as np
 
 from xlarank.data.schema import OPCODES, RETIRED_OPCODES
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.program.program import ProgramContext
+from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.tensors import Floats
 
 _COUNTED = [number for number in range(len(OPCODES)) if number not in RETIRED_OPCODES]

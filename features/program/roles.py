@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from math import prod, sqrt
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.duplicates import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
+from xlarank.features.program.facts import ProgramFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
-
-if TYPE_CHECKING:
-    from xlarank.features.program.program import ProgramContext
 
 Sizes = tuple[int, ...]
 
@@ -32,7 +30,7 @@ RESHAPE_ROLES: Final = ("kept", "split", "merged")
 _RESHAPE: Final = OPCODE_CLASSES.index("reshape")
 
 
-def slot_roles(context: ProgramContext, tensors: Ints) -> Ints:
+def slot_roles(facts: ProgramFacts, tensors: Ints) -> Ints:
     """``(nodes, 3, 6)`` role of each dimension of the output, input and kernel tensor; -1 for none.
 
     ``tensors`` is ``(nodes, 3)`` as `slots.slot_tensors` gives it. Roles count within the operation:
@@ -42,20 +40,20 @@ def slot_roles(context: ProgramContext, tensors: Ints) -> Ints:
     """
     roles = np.full((len(tensors), 3, MAX_RANK), -1)
     node = tensors[:, 0]
-    opcode = context.graph.opcode[node]
+    opcode = facts.graph.opcode[node]
     for mine, of in (
         (opcode == OPCODE["convolution"], _convolution),
         (opcode == OPCODE["dot"], _dot),
-        (context.opcode_class[node] == _RESHAPE, _reshape),
+        (facts.opcode_class[node] == _RESHAPE, _reshape),
     ):
         if mine.any():
-            roles[mine] = of(context, tensors[mine])
-    inside = np.arange(MAX_RANK) < context.rank[tensors][:, :, None]
+            roles[mine] = of(facts, tensors[mine])
+    inside = np.arange(MAX_RANK) < facts.rank[tensors][:, :, None]
     roles[~inside | (tensors < 0)[:, :, None]] = -1
     return roles
 
 
-def _convolution(context: ProgramContext, tensors: Ints) -> Ints:
+def _convolution(facts: ProgramFacts, tensors: Ints) -> Ints:
     """The named dimensions are batch and feature, all others are spatial."""
     roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
     rows = np.arange(len(tensors))
@@ -67,18 +65,18 @@ def _convolution(context: ProgramContext, tensors: Ints) -> Ints:
     )
     for slot, columns in enumerate(named):
         for role, column in enumerate(columns):
-            roles[rows, slot, context.column(f"{stem}_{column}")[tensors[:, 0]].astype(np.int64)] = role
+            roles[rows, slot, facts.column(f"{stem}_{column}")[tensors[:, 0]].astype(np.int64)] = role
     return roles
 
 
-def dot_split(context: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]:
+def dot_split(facts: ProgramFacts, tensors: Ints) -> tuple[Ints, Ints, Floats]:
     """How many of the output's dimensions are batch and come from the left operand, and the size summed over.
 
     Three arrays ``(dots,)``; see `split_sizes`.
     """
     present = (tensors >= 0)[:, :, None]
-    rank = np.where(present, context.rank[tensors][:, :, None], 0)
-    about = np.concatenate([np.where(present, context.dims[tensors], 0), rank], axis=2).reshape(len(tensors), -1)
+    rank = np.where(present, facts.rank[tensors][:, :, None], 0)
+    about = np.concatenate([np.where(present, facts.dims[tensors], 0), rank], axis=2).reshape(len(tensors), -1)
     alike = group_codes(about)
     found = []
     for dot in about[alike.first].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK + 1).tolist():
@@ -121,19 +119,19 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
     return 0, min(max(rows, 0), len(out)), sqrt(float(prod(left)) * prod(right) / max(1, prod(out)))
 
 
-def _dot(context: ProgramContext, tensors: Ints) -> Ints:
+def _dot(facts: ProgramFacts, tensors: Ints) -> Ints:
     """Sizes of the output are looked up in the operands: what is found is batch or rows, the rest contracted.
 
     The left operand is searched from its first dimension on, the right one for its own part from the last.
     """
     batch_role, rows_role, contracted_role = range(len(DOT_ROLES))
-    batch, rows, _ = dot_split(context, tensors)
-    output, rank = context.dims[tensors[:, 0]], context.rank[tensors[:, 0]]
+    batch, rows, _ = dot_split(facts, tensors)
+    output, rank = facts.dims[tensors[:, 0]], facts.rank[tensors[:, 0]]
     roles = np.full((len(tensors), 3, MAX_RANK), contracted_role)
     roles[:, 0][np.arange(MAX_RANK) < (batch + rows)[:, None]] = rows_role
     roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
     for slot, first in ((1, batch), (2, batch + rows)):
-        operand = np.where((tensors[:, slot] >= 0)[:, None], context.dims[tensors[:, slot]], 0)
+        operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
         last = np.where(slot == 1, batch + rows, rank)
         for place in range(MAX_RANK):
             _find(operand, output[:, place], place < batch, roles[:, slot], batch_role, contracted_role)
@@ -155,7 +153,7 @@ def _find(
     roles[found, at[found]] = role
 
 
-def _reshape(context: ProgramContext, tensors: Ints) -> Ints:
+def _reshape(facts: ProgramFacts, tensors: Ints) -> Ints:
     """Sizes between two common products of leading sizes form a group: one of one is kept, else split or merged.
 
     A group with more dimensions in the output is split, otherwise merged. Sizes of 1 are kept, and so is all
@@ -165,8 +163,8 @@ def _reshape(context: ProgramContext, tensors: Ints) -> Ints:
     sizes, products = [], []
     for slot in (0, 1):
         tensor = tensors[:, slot]
-        inside = (np.arange(MAX_RANK) < context.rank[tensor][:, None]) & (tensor >= 0)[:, None]
-        sizes.append(np.where(inside, context.dims[tensor], 1))
+        inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, None]) & (tensor >= 0)[:, None]
+        sizes.append(np.where(inside, facts.dims[tensor], 1))
         products.append(np.cumprod(sizes[-1].astype(np.float64), axis=1))
     real = [(size > 1) & (product[:, -1:] > 0) for size, product in zip(sizes, products, strict=True)]
     # the ends of groups: products that both shapes reach

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from xlarank.features.block import Block, Scope
+from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.program import ProgramContext
 from xlarank.features.program.tensors import Floats
 
 

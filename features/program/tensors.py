@@ -7,7 +7,7 @@ the end. `Tiling` is the hardware's: a parameter, never a constant in a formula.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,3 +190,9 @@ def permutation_distance(one: Ints, other: Ints) -> Floats:
             differing += crossed & present[:, j]
     share: Floats = differing / np.maximum(rank * (rank - 1) / 2, 1)
     return share
+
+
+def log2p(values: NDArray[Any]) -> Floats:
+    """log2(1 + x), the scale of sizes."""
+    result: Floats = np.log2(1.0 + values.astype(np.float64))
+    return result

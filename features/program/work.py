@@ -8,8 +8,8 @@ import numpy as np
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.block import Block, Scope
+from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.program import ProgramContext
 from xlarank.features.program.tensors import Floats
 
 _PARTS: Final = ("convolution", "dot", "reduce")
@@ -18,7 +18,7 @@ _PARTS: Final = ("convolution", "dot", "reduce")
 class Work(Block):
     """Floating-point operations by what does them, and per byte; logarithms are log2(1 + x).
 
-    See `xlarank.features.program.program.ProgramContext.flops` for the estimate. Bytes are those of all outputs.
+    See `xlarank.features.program.context.ProgramContext.flops` for the estimate. Bytes are those of all outputs.
     """
 
     kinds = ("layout", "tile")

@@ -8,8 +8,8 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, TILE_SLOTS
 from xlarank.features.block import Block
-from xlarank.features.program.tensors import Floats
-from xlarank.features.tile.context import TileContext, log2p
+from xlarank.features.program.tensors import Floats, log2p
+from xlarank.features.tile.context import TileContext
 
 
 class Bounds(Block):

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
-
-if TYPE_CHECKING:
-    from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.facts import TileFacts
 
 # A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD and VIA CPUs*).
 #: Bytes of a vector register, and how many there are.
@@ -86,26 +84,26 @@ class InnerLoop:
         return np.where(self.divides > 0, cycles, LATENCY * self.lanes)
 
 
-def inner_loop(context: TileContext) -> InnerLoop:
+def inner_loop(facts: TileFacts) -> InnerLoop:
     """The innermost loop that the vector tile stands for."""
-    rank = max(1, int((context.extents["output"] > 0).sum()))
-    output = context.tiles["output"]
-    vector = np.minimum(context.tiles["input"], output)
-    size = float(max(1.0, context.element_bytes[context.walked]))
+    rank = max(1, int((facts.extents["output"] > 0).sum()))
+    output = facts.tiles["output"]
+    vector = np.minimum(facts.tiles["input"], output)
+    size = float(max(1.0, facts.element_bytes[facts.walked]))
     lanes = max(1.0, _REGISTER / size)
     n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
     row = np.ceil(n / lanes)
-    kind = OPCODE_CLASSES[context.opcode_class[context.main]]
-    contracted = context.contracted[context.contracted > 0]
+    kind = OPCODE_CLASSES[facts.opcode_class[facts.main]]
+    contracted = facts.contracted[facts.contracted > 0]
     depth = float(np.prod(contracted)) if len(contracted) else 1.0
-    window = context.column("window_size_0", 6)[context.main]
+    window = facts.column("window_size_0", 6)[facts.main]
     shared = kind == "dot" or (kind == "convolution" and depth > np.prod(window[window > 0]))
-    step = context.tiles["kernel"].prod(axis=1) if len(contracted) else np.ones(context.configs)
+    step = facts.tiles["kernel"].prod(axis=1) if len(contracted) else np.ones(facts.configs)
     if shared:
         loads = m + row
     else:
         loads = m * row + (row if kind == "convolution" else 0.0)
-    stride = context.extents["output"][rank - 1] * size / _LINE
+    stride = facts.extents["output"][rank - 1] * size / _LINE
     return InnerLoop(
         lanes=lanes,
         elements=m * n,

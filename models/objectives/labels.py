@@ -1,63 +1,43 @@
-"""What rankers learn of a graph's costs: relevance labels, ranks, and which costs count as equal."""
+"""What rankers learn of a graph's costs: relevance labels, ranks and normal scores."""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from xlarank.data.errors import ModelError
+from xlarank.models.param_checks import OneOf
 
-Labels = Literal["rank", "log"]
+#: Ways to make labels, see `relevance`.
+LABELS: Final = ("rank", "log")
 
 #: LightGBM's limit on a query group.
 MAX_GROUP: Final = 10_000
-#: Tolerances worth trying, shares of a cost: none, the repeats of a configuration on a TPU, those on a busy CPU.
-TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
 #: With labels "log", a configuration this much slower than the best gets the lowest label.
 _LOG_RANGE: Final = 2.0
 _LOG_STEPS: Final = 300
 
 
-def relevance(cost: NDArray[np.float64], how: Labels) -> NDArray[np.float64]:
+def relevance(cost: NDArray[np.float64], how: str) -> NDArray[np.float64]:
     """Labels of one group, ``(rows,)``, from 0.
 
     ``rank``: the dense rank, so that equal costs share a label. ``log``: 300 steps of
-    log(cost / smallest), cut at e^2 times the smallest, so that near ties weigh little.
+    log(cost / smallest), cut at e^2 times the smallest, so that near ties weigh little. Raises `ModelError` for
+    anything else.
 
     >>> relevance(np.array([30.0, 10.0, 20.0, 10.0]), "rank").tolist()
     [0.0, 2.0, 1.0, 2.0]
     >>> relevance(np.array([1.0, 100.0]), "log").tolist()
     [300.0, 0.0]
     """
-    if how == "rank":
+    if OneOf(LABELS)("labels", how) == "rank":
         dense: NDArray[np.float64] = np.unique(-cost, return_inverse=True)[1].astype(np.float64)
         return dense
     excess = np.minimum(np.log(cost / cost.min()), _LOG_RANGE)
     steps: NDArray[np.float64] = np.rint((1 - excess / _LOG_RANGE) * _LOG_STEPS)
     return steps
-
-
-def merge_ties(cost: NDArray[np.float64], tolerance: float) -> NDArray[np.float64]:
-    """Costs of one group, ``(rows,)``, with those that measurement noise cannot tell apart made equal.
-
-    Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Two costs that become equal
-    differ by at most the tolerance, however many lie between them: linking neighbours instead would chain a
-    densely measured graph into one. The price is that two near costs at either side of a step stay different,
-    by one label. 0 returns the costs as they are. Raises `ModelError` for a tolerance that is no share.
-
-    >>> merge_ties(np.array([100.0, 109.0, 111.0, 130.0]), 0.1).round().tolist()
-    [100.0, 100.0, 110.0, 121.0]
-    """
-    if not 0 <= tolerance < np.inf:
-        raise ModelError(f"tie_tolerance is {tolerance}", expected="a share of the cost, such as 0.01; 0 for none")
-    if tolerance == 0:
-        return cost
-    steps = np.floor(np.log(cost / cost.min()) / np.log1p(tolerance))
-    merged: NDArray[np.float64] = cost.min() * np.exp(steps * np.log1p(tolerance))
-    return merged
 
 
 def mean_rank(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from xlarank.models.objectives.ties import faster_by_sign
+
 Floats = NDArray[np.float64]
 
 
@@ -20,8 +22,8 @@ class PairTerms:
     """Derivatives of the mean over pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
 
     With p = 1 / (1 + exp(relevance of the faster - that of the slower)) a pair adds -p to the gradient of the
-    faster, p to the slower one's, and p (1 - p) to its weight; all is divided by the number of pairs. Costs
-    that differ by at most the tolerance (a share of the smaller) are no pair. The matrix of second
+    faster, p to the slower one's, and p (1 - p) to its weight; all is divided by the number of pairs. A tie (see
+    `faster_by_sign`) is no pair. The matrix of second
     derivatives is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
 
     Attributes:
@@ -34,9 +36,7 @@ class PairTerms:
 
     @classmethod
     def of(cls, relevance: Floats, cost: Floats, tie_tolerance: float) -> PairTerms:
-        ahead = cost[None, :] - cost[:, None]
-        tied = np.abs(ahead) <= tie_tolerance * np.minimum(cost[None, :], cost[:, None])
-        sign = np.where(tied, 0.0, np.sign(ahead))
+        sign = faster_by_sign(cost[:, None], cost[None, :], tie_tolerance)
         pairs = max(1.0, np.count_nonzero(sign) / 2)
         wrong = expit(sign * (relevance[None, :] - relevance[:, None]))
         gradient = -(sign * wrong).sum(axis=1) / pairs

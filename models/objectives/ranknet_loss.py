@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from xlarank.models.objectives.ties import faster_by_sign
+
 Floats = NDArray[np.float64]
 
 #: Least hessian of a row of weight 1. Where every sampled pair is a tie or long decided there is no curvature
@@ -28,8 +30,7 @@ class RankNetLoss:
         indptr: ``(graphs + 1,)`` row boundaries.
         weight: ``(rows,)`` constant within a graph.
         pairs: partners drawn for each row and round; a row meets as many again as a partner of others.
-        tie_tolerance: costs that differ by at most this share of the smaller one are a tie. Other than in
-            labels nothing chains: it is asked for each pair.
+        tie_tolerance: costs that differ by at most this share of the smaller one are a tie.
     """
 
     cost: Floats
@@ -57,17 +58,10 @@ class RankNetLoss:
         gradient, hessian = np.zeros(len(self.cost)), np.zeros(len(self.cost))
         for _ in range(self.pairs):
             other = self.partners(rng)
-            sign = self._order(other)
+            sign = faster_by_sign(self.cost, self.cost[other], self.tie_tolerance)
             wrong = expit(sign * (relevance[other] - relevance))
             pull, curve = -sign * wrong, np.abs(sign) * wrong * (1 - wrong)
             gradient += pull - np.bincount(other, pull, len(other))
             hessian += curve + np.bincount(other, curve, len(other))
         floor = HESSIAN_FLOOR * self.weight
         return gradient * self.weight / self.pairs, np.maximum(hessian * self.weight / self.pairs, floor)
-
-    def _order(self, other: NDArray[np.int64]) -> Floats:
-        """``(rows,)`` 1 where the row is faster than the other, -1 where slower, 0 for a tie."""
-        theirs = self.cost[other]
-        ahead = theirs - self.cost
-        tied = np.abs(ahead) <= self.tie_tolerance * np.minimum(theirs, self.cost)
-        return np.where(tied, 0.0, np.sign(ahead))

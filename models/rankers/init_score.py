@@ -1,35 +1,30 @@
-"""Where trees begin: at an estimate of the time instead of at nothing."""
+"""The initial score: trees begin at an estimate of the time instead of at nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import ModelError
+from xlarank.models.param_checks import Number
 from xlarank.models.ranking_data import RankingData
-
-if TYPE_CHECKING:
-    import optuna
 
 #: The estimate, log2 of a time; only rows of tiles have it.
 ESTIMATE: Final = "estimate__sum__log"
-#: Weights worth trying, in units of a ranker's default.
-_FACTORS: Final = (0.0, 0.5, 1.0, 2.0)
 
 
 @dataclass(frozen=True)
-class HeadStart:
+class InitScore:
     """Relevance that a row has before the first tree: minus ``weight`` times its estimate.
 
     Few kernels teach trees little about a family that they have not seen. What is known of the hardware holds
     there too, and the trees have only to learn where the estimate is wrong.
 
     Attributes:
-        column: place of the estimate among the columns.
+        column: index of the estimate among the columns.
         weight: relevance for each factor of two in time.
     """
 
@@ -39,9 +34,8 @@ class HeadStart:
     @classmethod
     def find(cls, columns: Sequence[str], weight: float) -> Self | None:
         """None for a weight of 0 or rows without the estimate; raises `ModelError` for a negative weight."""
-        if not 0 <= weight < np.inf:
-            raise ModelError(f"head_start is {weight}", expected="a number from 0; 0 for none")
-        return cls(columns.index(ESTIMATE), float(weight)) if weight and ESTIMATE in columns else None
+        checked = Number(0)("init_score_weight", weight)
+        return cls(columns.index(ESTIMATE), checked) if checked and ESTIMATE in columns else None
 
     def relevance(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """``(rows,)``, higher is faster."""
@@ -57,10 +51,3 @@ class HeadStart:
         mean = np.add.reduceat(estimate, data.indptr[:-1]) / sizes
         found: NDArray[np.float64] = -self.weight * (estimate - np.repeat(mean, sizes))
         return found
-
-
-def suggest_head_start(trial: optuna.trial.BaseTrial, default: float) -> dict[str, float]:
-    """A weight from the search space, as ``head_start``; none where the default is none."""
-    if not default:
-        return {"head_start": 0.0}
-    return {"head_start": trial.suggest_categorical("head_start", [factor * default for factor in _FACTORS])}

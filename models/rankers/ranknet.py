@@ -2,70 +2,64 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import ModelError
-from xlarank.data.graph import Kind
-from xlarank.models.base import Params
-from xlarank.models.objectives.graph_weights import GRAPH_WEIGHTS, row_weights
-from xlarank.models.objectives.labels import TIE_TOLERANCES
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.objectives.graph_weights import row_weights
 from xlarank.models.objectives.ranknet_loss import RankNetLoss
-from xlarank.models.rankers.columns import default_columns, suggest_columns
-from xlarank.models.rankers.init_score import suggest_head_start
-from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.param_checks import Number, Whole
+from xlarank.models.params import param
+from xlarank.models.rankers.common_params import (
+    columns_param,
+    graph_weight_param,
+    init_score_param,
+    pairs_param,
+    tie_tolerance_param,
+)
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.ranking_data import RankingData
-
-if TYPE_CHECKING:
-    import optuna
+from xlarank.models.search_space import Between
 
 
-class RankNet(LightGBMRanker):
+@dataclass(frozen=True, kw_only=True)
+class RankNetParams(TreeParams):
+    """Parameters of `RankNet`.
+
+    Chosen like the others' by leave-family-out folds of the sample's train split: faster overfits layouts, and
+    beside an initial score the trees of tiles need less depth.
+    """
+
+    ranker: ClassVar[str] = "ranknet"
+
+    learning_rate: float = param(0.03, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
+    num_leaves: int = param(15, Whole(2), Between(4, 48, log=True), tile=7)
+    init_score_weight: float = init_score_param(2.0)
+    pairs: int = pairs_param(Between(2, 32, log=True))
+    tie_tolerance: float = tie_tolerance_param(0.0)
+    graph_weight: str = graph_weight_param()
+    columns: str = columns_param()
+
+
+class RankNet(LightGBMRanker[RankNetParams]):
     """Pairs within a graph are drawn anew each round, so a graph may have any number of rows."""
 
-    name = "ranknet"
+    name = RankNetParams.ranker
+    params_class = RankNetParams
 
-    @classmethod
-    def default_params(cls, kind: Kind = "layout") -> Params:
-        # Chosen like the others' by leave-family-out folds of the sample's train split: faster overfits layouts,
-        # and beside a head start the trees of tiles need less depth.
-        return {
-            **cls.tree_defaults(kind),
-            "learning_rate": 0.07 if kind == "tile" else 0.03,
-            "num_leaves": 7 if kind == "tile" else 15,
-            "head_start": 2.0 if kind == "tile" else 0.0,
-            "pairs": 8,
-            "tie_tolerance": 0.0,
-            "graph_weight": "equal",
-            "columns": default_columns(kind),
-        }
-
-    @classmethod
-    def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
-        defaults = cls.default_params(kind)
-        return {
-            **defaults,
-            **cls.suggest_trees(trial),
-            **suggest_head_start(trial, defaults["head_start"]),
-            "pairs": trial.suggest_int("pairs", 2, 32, log=True),
-            "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
-            "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),
-            "columns": suggest_columns(trial),
-        }
-
-    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
-        own = {**self.default_params(), **params}
-        if own["pairs"] < 1:
-            raise ModelError(f"pairs is {own['pairs']}", expected="1 or more partners a row")
-        weight = row_weights(data.indptr, own["graph_weight"])
-        loss = RankNetLoss(data.cost, data.indptr, weight, int(own["pairs"]), own["tie_tolerance"])
-        rng = np.random.default_rng(seed)
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        own = self.params
+        weight = row_weights(data.indptr, own.graph_weight)
+        loss = RankNetLoss(data.cost, data.indptr, weight, own.pairs, own.tie_tolerance)
+        rng = np.random.default_rng(settings.seed)
 
         def objective(relevance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             return loss.gradients(relevance, rng)
 
-        return self._train(
-            data, np.zeros(len(data.cost)), own, {"objective": objective}, rounds=rounds, seed=seed, threads=threads
-        )
+        self._train(
+            data, np.zeros(len(data.cost)), {"objective": objective}, settings, columns=own.columns,
+            init_score_weight=own.init_score_weight,
+        )  # fmt: skip

@@ -2,70 +2,67 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import ModelError
-from xlarank.data.graph import Kind
-from xlarank.models.base import Params
-from xlarank.models.objectives.graph_weights import GRAPH_WEIGHTS, row_weights
-from xlarank.models.objectives.labels import TIE_TOLERANCES, mean_rank, merge_ties, normal_score
-from xlarank.models.rankers.columns import default_columns, suggest_columns
-from xlarank.models.rankers.init_score import suggest_head_start
-from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.objectives.graph_weights import row_weights
+from xlarank.models.objectives.labels import mean_rank, normal_score
+from xlarank.models.objectives.ties import merge_ties
+from xlarank.models.param_checks import OneOf
+from xlarank.models.params import param
+from xlarank.models.rankers.common_params import (
+    columns_param,
+    graph_weight_param,
+    init_score_param,
+    tie_tolerance_param,
+)
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.ranking_data import RankingData
-
-if TYPE_CHECKING:
-    import optuna
+from xlarank.models.search_space import Among
 
 #: ``rank``: 0 for the fastest to 1 for the slowest; ``normal``: the same as normal scores.
 TARGETS: Final = ("rank", "normal")
 
 
-class RankRegression(LightGBMRanker):
+@dataclass(frozen=True, kw_only=True)
+class RankRegressionParams(TreeParams):
+    """Parameters of `RankRegression`.
+
+    Attributes:
+        target: one of `TARGETS`; of a tile's kernel the five best count, which normal scores spread.
+    """
+
+    ranker: ClassVar[str] = "rankreg"
+
+    init_score_weight: float = init_score_param(0.8)
+    target: str = param("rank", OneOf(TARGETS), Among(TARGETS), tile="normal")
+    tie_tolerance: float = tie_tolerance_param(0.0)
+    graph_weight: str = graph_weight_param()
+    columns: str = columns_param()
+
+
+class RankRegression(LightGBMRanker[RankRegressionParams]):
     """Least squares on the within-graph rank; no pairs, no groups, any number of rows a graph."""
 
-    name = "rankreg"
+    name = RankRegressionParams.ranker
+    params_class = RankRegressionParams
 
-    @classmethod
-    def default_params(cls, kind: Kind = "layout") -> Params:
-        return {
-            **cls.tree_defaults(kind),
-            "head_start": 0.8 if kind == "tile" else 0.0,
-            "target": "normal" if kind == "tile" else "rank",  # of a kernel the five best count
-            "tie_tolerance": 0.0,
-            "graph_weight": "equal",
-            "columns": default_columns(kind),
-        }
-
-    @classmethod
-    def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
-        defaults = cls.default_params(kind)
-        return {
-            **defaults,
-            **cls.suggest_trees(trial),
-            **suggest_head_start(trial, defaults["head_start"]),
-            "target": trial.suggest_categorical("target", list(TARGETS)),
-            "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
-            "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),
-            "columns": suggest_columns(trial),
-        }
-
-    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
-        own = {**self.default_params(), **params}
-        relevance = data.per_group(lambda cost: _target(merge_ties(cost, own["tie_tolerance"]), own["target"]))
-        weight = row_weights(data.indptr, own["graph_weight"])
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        own = self.params
+        relevance = data.per_group(lambda cost: _target(merge_ties(cost, own.tie_tolerance), own.target))
+        weight = row_weights(data.indptr, own.graph_weight)
         # The targets of each graph have mean 0 already: an intercept would only blur what a stage is.
         objective = {"objective": "regression", "boost_from_average": False}
-        return self._train(
-            data, relevance, own, objective, rounds=rounds, seed=seed, threads=threads, weight=weight
-        )
+        self._train(
+            data, relevance, objective, settings, columns=own.columns, init_score_weight=own.init_score_weight,
+            weight=weight,
+        )  # fmt: skip
 
 
 def _target(cost: NDArray[np.float64], how: str) -> NDArray[np.float64]:
     """``(rows,)`` of one group, higher is faster, mean 0."""
-    if how not in TARGETS:
-        raise ModelError(f"target is {how!r}", expected=", ".join(TARGETS))
     return normal_score(-cost) if how == "normal" else 0.5 - mean_rank(cost)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import lightgbm as lgb
 import numpy as np
@@ -17,21 +15,53 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.instances.table import CANDIDATE_COLUMNS, GRAPH_COLUMNS
-from xlarank.models.base import Params
-from xlarank.models.objectives.graph_weights import GRAPH_WEIGHTS
-from xlarank.models.objectives.labels import TIE_TOLERANCES
+from xlarank.features.sampling import sample_configs
+from xlarank.models.base import Learned
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.objectives.graph_weights import graph_weights
 from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
-from xlarank.models.rankers.columns import chosen_columns, default_columns, suggest_columns
-from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.param_checks import Number, Whole
+from xlarank.models.params import param
+from xlarank.models.rankers.columns import chosen_columns, leaves_out
+from xlarank.models.rankers.common_params import (
+    columns_param,
+    graph_weight_param,
+    tie_tolerance_param,
+    tier_param,
+)
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.sampling import sample_configs
-
-if TYPE_CHECKING:
-    import optuna
+from xlarank.models.search_space import Between
 
 Floats = NDArray[np.float64]
 
-_INSTANCES: Final = "instances.json"
+
+@dataclass(frozen=True, kw_only=True)
+class SumPooledParams(TreeParams):
+    """Parameters of `SumPooled`.
+
+    By leave-family-out folds of the sample's train split. Configurations of layouts hold dozens of instances of a
+    leaf, so a little goes a long way; where each is its own instance (tiles), trees must say more.
+
+    Attributes:
+        leaf_l2: weight of the squares of leaf values in the joint Newton step.
+        configs: most configurations of a graph that are learned from.
+        round_configs: most of them that are compared with each other in a round.
+    """
+
+    ranker: ClassVar[str] = "sum-pooled"
+
+    learning_rate: float = param(0.1, Number(0, above=True), Between(0.02, 0.3, log=True))
+    num_leaves: int = param(7, Whole(2), Between(4, 48, log=True), tile=15)
+    min_data_in_leaf: int = param(10, Whole(0), Between(5, 100, log=True))
+    lambda_l2: float = param(0.001, Number(0))
+    tier: str = tier_param(searched=False)
+    leaf_l2: float = param(0.1, Number(0, above=True), Between(0.0001, 10.0, log=True), tile=0.001)
+    configs: int = param(1000, Whole(1))
+    round_configs: int = param(128, Whole(2, why="pairs are compared"))
+    tie_tolerance: float = tie_tolerance_param(0.003)
+    graph_weight: str = graph_weight_param()
+    columns: str = columns_param()
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +85,7 @@ class _Group:
         return slice(self.first, self.first + self.counts.shape[1])
 
 
-class SumPooled(LightGBMRanker):
+class SumPooled(LightGBMRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.instances.Instances`.
 
     The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is
@@ -66,78 +96,38 @@ class SumPooled(LightGBMRanker):
     Rows without instances (tiles: one kernel, one choice) are instances themselves, one a configuration.
     """
 
-    name = "sum-pooled"
+    name = SumPooledParams.ranker
+    params_class = SumPooledParams
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
+        super().__init__(params, kind=kind)
         self._instance_columns: list[str] = []
 
-    @classmethod
-    def default_params(cls, kind: Kind = "layout") -> Params:
-        # By leave-family-out folds of the sample's train split. Configurations of layouts hold dozens of instances
-        # of a leaf, so a little goes a long way; where each is its own instance (tiles), trees must say more.
-        tile = kind == "tile"
-        return {
-            **cls.tree_defaults(kind),
-            "learning_rate": 0.1,
-            "num_leaves": 15 if tile else 7,
-            "min_data_in_leaf": 10,
-            "lambda_l2": 0.001,
-            "leaf_l2": 0.001 if tile else 0.1,
-            "configs": 1000,
-            "round_configs": 128,
-            "tie_tolerance": 0.003,
-            "graph_weight": "equal",
-            "columns": default_columns(kind),
-        }
-
-    @classmethod
-    def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind = "layout") -> Params:
-        return {
-            **cls.default_params(kind),
-            "learning_rate": trial.suggest_float("learning_rate", 0.02, 0.3, log=True),
-            "num_leaves": trial.suggest_int("num_leaves", 4, 48, log=True),
-            "min_data_in_leaf": trial.suggest_int("min_data_in_leaf", 5, 100, log=True),
-            "feature_fraction": trial.suggest_float("feature_fraction", 0.1, 1.0),
-            "bagging_fraction": trial.suggest_float("bagging_fraction", 0.5, 1.0),
-            "leaf_l2": trial.suggest_float("leaf_l2", 0.0001, 10.0, log=True),
-            "tie_tolerance": trial.suggest_categorical("tie_tolerance", list(TIE_TOLERANCES)),
-            "graph_weight": trial.suggest_categorical("graph_weight", list(GRAPH_WEIGHTS)),
-            "columns": suggest_columns(trial),
-        }
-
-    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
-        own = {**self.default_params(), **params}
-        if own["round_configs"] < 2:
-            raise ModelError(f"round_configs is {own['round_configs']}", expected="2 or more: pairs are compared")
-        rng = np.random.default_rng(seed)
-        self.columns, self._threads = data.columns, threads
-        groups, values = self._groups(data, own, rng)
-        booster = self._grow(groups, values, own, rounds=rounds, seed=seed, rng=rng)
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        rng = np.random.default_rng(settings.seed)
+        self._threads = settings.threads
+        groups, values = self._groups(data, rng)
+        booster = self._grow(groups, values, settings, rng)
         # as lightgbm.train does: it lets go of the data, and is what will be loaded again to the last bit
         self._booster = lgb.Booster(model_str=booster.model_to_string())
-        return self
 
-    def _groups(
-        self, data: RankingData, own: Params, rng: np.random.Generator
-    ) -> tuple[list[_Group], NDArray[np.float32]]:
+    def _groups(self, data: RankingData, rng: np.random.Generator) -> tuple[list[_Group], NDArray[np.float32]]:
         """What is learned from, and the columns used of its instances one below the other."""
-        weights = _graph_weights(np.diff(data.indptr), own["graph_weight"])
+        own = self.params
+        weights = graph_weights(data.indptr, own.graph_weight)
         groups: list[_Group] = []
         values: list[NDArray[np.float32]] = []
         first = 0
         for g in range(data.groups):
             part = slice(int(data.indptr[g]), int(data.indptr[g + 1]))
             cost = data.cost[part]
-            kept = sample_configs(cost, int(own["configs"]), rng, "uniform")
+            kept = sample_configs(cost, own.configs, rng, "uniform")
             instances = data.instances_of(g)
             names = [] if instances is None else instances.value.columns
             if g == 0:
                 self._instance_columns = names
                 self._used = (
-                    _chosen(names, own["columns"])
-                    if names
-                    else chosen_columns(data.columns, own["columns"], own["tier"])
+                    _chosen(names, own.columns) if names else chosen_columns(data.columns, own.columns, own.tier)
                 )
             elif names != self._instance_columns:
                 raise ModelError(
@@ -156,36 +146,25 @@ class SumPooled(LightGBMRanker):
         return groups, np.concatenate(values)
 
     def _grow(
-        self, groups: list[_Group], values: NDArray[np.float32], own: Params, *, rounds: int, seed: int,
-        rng: np.random.Generator,
-    ) -> lgb.Booster:  # fmt: skip
-        binning = {"max_bin": 63, "min_data_in_leaf": own["min_data_in_leaf"], "verbose": -1}
+        self, groups: list[_Group], values: NDArray[np.float32], settings: FitSettings, rng: np.random.Generator
+    ) -> lgb.Booster:
+        own = self.params
+        binning = {"max_bin": 63, "min_data_in_leaf": own.min_data_in_leaf, "verbose": -1}
         train = lgb.Dataset(values, np.zeros(len(values)), params=binning).construct()
         params = {
             "objective": "none",
-            "metric": "None",
-            "learning_rate": 1.0,
-            "num_leaves": own["num_leaves"],
-            "min_data_in_leaf": own["min_data_in_leaf"],
+            **tree_settings(own, settings),
+            "learning_rate": 1.0,  # leaf values are set below, the rate included
             "min_sum_hessian_in_leaf": 0.0,
-            "feature_fraction": own["feature_fraction"],
-            "bagging_fraction": own["bagging_fraction"],
-            "bagging_freq": 1,
-            "lambda_l2": own["lambda_l2"],
-            "seed": seed,
-            "deterministic": True,
-            "force_col_wise": True,
-            "num_threads": self._threads,
-            "verbose": -1,
         }
         booster = lgb.Booster(params, train)
         if not any(train.feature_num_bin(i) for i in range(values.shape[1])):
             return booster  # LightGBM refuses a custom objective where nothing can be split
         relevance = np.zeros(len(values))
-        for number in range(rounds):
-            drawn = [group.draw(int(own["round_configs"]), rng) for group in groups]
+        for number in range(settings.rounds):
+            drawn = [group.draw(own.round_configs, rng) for group in groups]
             terms = [
-                PairTerms.of(counts @ relevance[group.part], cost, own["tie_tolerance"]).scaled(group.weight)
+                PairTerms.of(counts @ relevance[group.part], cost, own.tie_tolerance).scaled(group.weight)
                 for group, (counts, cost) in zip(groups, drawn, strict=True)
             ]
             gradient, hessian = np.zeros(len(values)), np.zeros(len(values))
@@ -200,23 +179,17 @@ class SumPooled(LightGBMRanker):
                 counts @ _one_hot(leaf[group.part], int(leaf.max()) + 1)
                 for group, (counts, _) in zip(groups, drawn, strict=True)
             ]
-            output = own["learning_rate"] * newton_step(terms, held, own["leaf_l2"])
-            for place, value in enumerate(output):
-                booster.set_leaf_output(number, place, float(value))
+            output = own.learning_rate * newton_step(terms, held, own.leaf_l2)
+            for one, value in enumerate(output):
+                booster.set_leaf_output(number, one, float(value))
             relevance += output[leaf]
         return booster
 
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> Floats:
-        booster = self._fitted()
-        return next(self._stages(rows, instances, max(1, booster.num_trees())))
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
+        return next(self._staged(rows, max(1, self._trees().num_trees()), instances))
 
-    def staged(
-        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
-    ) -> Iterator[Floats]:
-        return self._stages(rows, instances, every)
-
-    def _stages(self, rows: NDArray[np.float32], instances: LazyInstances | None, every: int) -> Iterator[Floats]:
-        booster = self._fitted()
+    def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+        booster = self._trees()
         table = self._table(rows, instances)
         values = rows if table is None else table.values
         used = values[:, self._used]
@@ -250,43 +223,31 @@ class SumPooled(LightGBMRanker):
         Only differences between configurations of one graph mean something: a part that is positive makes it
         slower than one without.
         """
+        self._require_fitted()
         table = instances.value
         self._table(np.empty((table.configs, 0), np.float32), instances)
         parts = table.parts(config)
         values = table.values[[part.instance for part in parts]][:, self._used]
-        scores = -np.asarray(self._fitted().predict(values, num_threads=self._threads), np.float64)
+        scores = -np.asarray(self._trees().predict(values, num_threads=self._threads), np.float64)
         found = [(part.text, float(score)) for part, score in zip(parts, scores, strict=True)]
         return sorted(found, key=lambda item: -item[1])
 
     def _tree_columns(self) -> list[str]:
         return self._instance_columns or self.columns
 
-    def save(self, folder: Path) -> None:
-        super().save(folder)
-        folder.joinpath(_INSTANCES).write_text(json.dumps(self._instance_columns), encoding="utf-8")
+    def _learned(self) -> Learned:
+        learned = super()._learned()
+        return replace(learned, state={**learned.state, "instance_columns": self._instance_columns})
 
-    @classmethod
-    def load(cls, folder: Path) -> Self:
-        ranker = super().load(folder)
-        try:
-            ranker._instance_columns = [
-                str(name) for name in json.loads(folder.joinpath(_INSTANCES).read_text(encoding="utf-8"))
-            ]
-        except (OSError, ValueError, TypeError) as error:
-            raise ModelError(
-                f"{folder} cannot be read ({error})", expected="a trained model", do="run train again"
-            ) from error
-        return ranker
+    def _restore(self, learned: Learned) -> None:
+        super()._restore(learned)
+        self._instance_columns = [str(name) for name in learned.state["instance_columns"]]
 
 
 def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:
     """Indices of the columns of instances that a choice of `xlarank.models.rankers.columns.CHOICES` leaves."""
-    chosen_columns([], choice)  # refuses what is no choice
-    left_out: set[str] = set()
-    if choice in ("no_graph", "alone"):
-        left_out.update(GRAPH_COLUMNS)
-    if choice in ("no_candidates", "alone"):
-        left_out.update(CANDIDATE_COLUMNS)
+    graph, candidates = leaves_out(choice)
+    left_out = {*(GRAPH_COLUMNS if graph else ()), *(CANDIDATE_COLUMNS if candidates else ())}
     return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
 
 
@@ -298,12 +259,3 @@ def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int, thread
 def _one_hot(leaf: NDArray[np.intp], leaves: int) -> Floats:
     """``(instances, leaves)``."""
     return np.eye(leaves)[leaf]
-
-
-def _graph_weights(sizes: NDArray[np.int64], how: str) -> Floats:
-    """``(graphs,)`` by their numbers of rows, 1 on average; raises `ModelError` for another ``how``."""
-    if how not in GRAPH_WEIGHTS:
-        raise ModelError(f"graph_weight is {how!r}", expected=", ".join(GRAPH_WEIGHTS))
-    weights = sizes.astype(np.float64) ** GRAPH_WEIGHTS[how]
-    normal: Floats = weights / weights.mean()
-    return normal

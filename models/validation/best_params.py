@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from xlarank.data.errors import ModelError
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
-from xlarank.models.base import Params
+from xlarank.models.params import RankerParams
 from xlarank.models.registry import ranker_class
 
 
@@ -29,7 +30,7 @@ class BestParams:
     """
 
     model: str
-    params: Params
+    params: dict[str, Any]
     rounds: int
     mean: float
     std: float
@@ -65,21 +66,31 @@ def load_best(folder: Path, model: str) -> BestParams | None:
         ) from error
 
 
-def params_for(folder: Path, model: str, kind: Kind) -> tuple[Params, bool]:
+def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool]:
     """Parameters for a ranker, and whether any were tuned: those of its own study, else its defaults.
 
     The members of an ensemble take the parameters of their own studies, where there are any, in place of those
-    that the ensemble was tuned with.
+    that the ensemble was tuned with. Raises `ModelError` for a study of parameters that are none.
     """
     best = load_best(folder, model)
-    params = {**ranker_class(model).default_params(kind), **(best.params if best else {})}
+    values = dict(best.params) if best else {}
     members = tuned_members(folder, model, kind)
     if members:
-        params["members"] = {**params["members"], **members}
+        values["members"] = {**values.get("members", {}), **members}
+    try:
+        params = ranker_class(model).params_class.of(kind, values)
+    except ModelError as error:
+        raise ModelError(
+            f"{best_file(folder, model)} cannot be used: {error.got}",
+            expected=error.expected,
+            do=f"{error.do + ', or ' if error.do else ''}remove it, or tune again",
+        ) from error
     return params, best is not None or bool(members)
 
 
-def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, Params]:
+def tuned_members(folder: Path, model: str, kind: Kind) -> dict[str, dict[str, Any]]:
     """Parameters of the members of an ensemble that have a study of their own; empty for other rankers."""
-    names = ranker_class(model).default_params(kind).get("members", {})
-    return {name: params for name in names for params, tuned in [params_for(folder, name, kind)] if tuned}
+    if "members" not in ranker_class(model).params_class.declared():
+        return {}
+    found = {name: params_for(folder, name, kind) for name in ranker_class(model).part_classes}
+    return {name: params.values() for name, (params, tuned) in found.items() if tuned}

@@ -6,20 +6,18 @@ import os
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.graph import Kind
-from xlarank.features.rows import GraphRows
-from xlarank.models.base import Params
-from xlarank.models.ranking_data import RankingData
-from xlarank.models.registry import ranker_class
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.metrics import judge
-from xlarank.models.validation.selection import merit
+from xlarank.models.validation.selection import objective_value
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
 STEP: Final = 25
@@ -42,11 +40,11 @@ class Curves:
         return np.array([[stage[metric] for stage in stages] for stages in self.metrics.values()])
 
     def smooth_score(self, how: str = "mean") -> NDArray[np.float64]:
-        """``(stages,)`` `merit` of the scores of all graphs, averaged with the stages before and after.
+        """``(stages,)`` `objective_value` of the scores of all graphs, averaged with the stages before and after.
 
         Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
         """
-        found = np.pad(merit(self.column("score"), how), 1, mode="edge")
+        found = np.pad(objective_value(self.column("score"), how), 1, mode="edge")
         smooth: NDArray[np.float64] = (found[:-2] + found[1:-1] + found[2:]) / 3
         return smooth
 
@@ -59,58 +57,38 @@ class Curves:
         return {name: stages[stage] for name, stages in self.metrics.items()}
 
 
-def validate_fold(
-    kind: Kind,
-    graphs: Sequence[GraphRows],
-    data: RankingData,
-    held: Sequence[int],
-    model: str,
-    params: Params,
-    *,
-    rounds: int,
-    seed: int,
-    threads: int = 0,
-) -> Curves:
-    """Learn without the held-out groups, judge those along the rounds on all their configurations.
+def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
+    """A clone of the ranker learns without the held-out groups, which are judged along the rounds.
 
-    ``graphs`` are the groups of ``data``, in its order.
+    Every configuration of a held-out graph counts, those that are identical to another included.
     """
-    held_set = set(held)
+    data, held_set = training.data, set(held)
     learned = [g for g in range(data.groups) if g not in held_set]
-    ranker = ranker_class(model)().fit(data.take(learned), params, rounds=rounds, seed=seed, threads=threads)
-    stages = [*range(STEP, rounds, STEP), rounds]
+    fitted = ranker.clone().fit(data.take(learned), settings)
+    stages = [*range(STEP, settings.rounds, STEP), settings.rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
-        rows, graph = data.parts[g].matrix(), graphs[g]
-        scored = ranker.staged(rows, STEP, data.instances_of(g))
-        found = [judge(kind, scores[graph.group], graph.cost, graph.group) for scores in scored]
+        graph = data.parts[g]
+        scored = fitted.staged(graph.matrix(), STEP, data.instances_of(g))
+        found = [judge(training.kind, scores[graph.group], graph.cost, graph.group) for scores in scored]
         found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
         metrics[data.names[g]] = found
     return Curves(stages, metrics)
 
 
 def validate_folds(
-    kind: Kind,
-    graphs: Sequence[GraphRows],
-    data: RankingData,
-    folds: Sequence[Sequence[int]],
-    model: str,
-    params: Params,
-    *,
-    rounds: int,
-    seed: int,
-    threads: int = 0,
+    training: TrainingSet, folds: Sequence[Sequence[int]], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """`validate_fold` for each fold, in order; ``threads`` (0: all cores) folds at a time.
+    """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time.
 
     One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
     own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun.
     """
 
     def run(held: Sequence[int]) -> Curves:
-        return validate_fold(kind, graphs, data, held, model, params, rounds=rounds, seed=seed, threads=1)
+        return validate_fold(training, held, ranker, replace(settings, threads=1))
 
-    workers = min(threads or os.cpu_count() or 1, max(1, len(folds)))
+    workers = min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
     pool = ThreadPoolExecutor(workers)
     waiting = iter(folds)
     begun = deque(pool.submit(run, held) for held in islice(waiting, workers))

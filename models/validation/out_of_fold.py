@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.models.base import Params, Ranker
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.validation.folds import family_folds
 
 
 def out_of_fold_scores(
-    ranker: type[Ranker], data: RankingData, params: Params, *, folds: int, rounds: int, seed: int, threads: int
+    ranker: Ranker[Any], data: RankingData, folds: int, settings: FitSettings
 ) -> NDArray[np.float64]:
-    """``(rows,)`` scores of every graph by a ranker that never saw its family, in at most ``folds`` fits.
+    """``(rows,)`` scores of every graph by a clone of the ranker that never saw its family; at most ``folds`` fits.
 
     All 0 with a single family: there is nothing to learn from.
     """
     scores = np.zeros(len(data.cost))
     for held in family_folds(data.families, folds):
         learned = [g for g in range(data.groups) if g not in set(held)]
-        fitted = ranker().fit(data.take(learned), params, rounds=rounds, seed=seed, threads=threads)
+        fitted = ranker.clone().fit(data.take(learned), settings)
         for g in held:
             part = slice(data.indptr[g], data.indptr[g + 1])
             scores[part] = fitted.predict(data.parts[g].matrix(), data.columns, data.instances_of(g))

@@ -12,6 +12,7 @@ from benchmarks.peers import NaivePooled, Split, compare, load, told
 from tests.models.rows import COLUMNS, easy_data
 from tests.pipelines.trees import LAYOUT, TILE, TREE, graph_path, layout_graph, tile_graph, write_tree
 from xlarank.data.graph import read_graph
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.labels import MAX_GROUP
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.validation.metrics import kendall_tau
@@ -55,7 +56,7 @@ def test_graphs_without_labels_are_left_out(root: Path) -> None:
 @pytest.mark.parametrize(("graphs", "configs"), [(6, 60), (1, MAX_GROUP + 1)])
 def test_the_naive_ranker_learns_also_from_more_rows_than_lightgbm_takes(graphs: int, configs: int) -> None:
     data = easy_data(graphs, configs)
-    ranker = NaivePooled().fit(data, NaivePooled.default_params(), rounds=10, seed=0, threads=1)
+    ranker = NaivePooled(kind="layout").fit(data, FitSettings(10, threads=1))
     scores = ranker.predict(data.rows[:configs], COLUMNS)
     assert kendall_tau(scores, data.cost[:configs]) > 0.5
 

@@ -1,39 +1,70 @@
-"""A command in this process."""
+"""The whole job on a few graphs, done once, and copies of it for tests that write."""
 
 from __future__ import annotations
 
-import signal
-import sys
+import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 
 import pytest
 
-import run
+from tests.cli.shell import FILES, LAYOUT, SAMPLE, Outcome, here
+from tests.pipelines.trees import graph_path
 
 
 @dataclass(frozen=True)
-class Outcome:
-    code: int
-    out: str
-    err: str
+class Job:
+    """The whole job, done once from a folder that is not the repository."""
+
+    folder: Path
+    tree: Path
+    work: Path
+    outcomes: dict[str, Outcome]
+
+
+@pytest.fixture(scope="session")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    folder = tmp_path_factory.mktemp("elsewhere")
+    tree = folder / "tree"
+    for collection, splits in FILES.items():
+        for split, names in splits.items():
+            for name in names:
+                path = graph_path(tree, collection, split, name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(graph_path(SAMPLE, collection, split, name), path)
+    graph = graph_path(tree, LAYOUT, "valid", "mlp__a")
+    outcomes = {}
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        for words in (
+            ["info", "--data-root", "tree", "--json", "info.json"],
+            ["build-features", "--data-root", "tree", "--tier", "fast"],
+            ["tune", "--trials", "2", "--rounds", "10", "--threads", "1"],
+            ["train", "--seeds", "1", "--rounds", "30", "--threads", "1"],
+            ["evaluate", "--json", "scores.json"],
+            ["submit", "--out", "out/submission.csv"],
+            ["rank", graph, "--top", "3", "--json", "rank.json"],
+        ):
+            outcomes[str(words[0])] = here(*words)
+    finally:
+        os.chdir(before)
+    return Job(folder, tree, folder / "work", outcomes)
 
 
 @pytest.fixture
-def command(
-    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., Outcome]:
-    """``run.py ...``: an exception that would be a traceback fails the test."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # a command listens to them; afterwards pytest does again
-        request.addfinalizer(partial(signal.signal, number, signal.getsignal(number)))
+def trained(job: Job, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(job.work, tmp_path / "trained"))
 
-    def call(*words: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["run.py", *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            run.main()
-        written = capsys.readouterr()
-        return Outcome(int(stopped.value.code or 0), written.out, written.err)
 
-    return call
+@pytest.fixture
+def tree(job: Job, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(job.tree, tmp_path / "tree"))
+
+
+@pytest.fixture
+def command() -> Callable[..., Outcome]:
+    """A command in this process: an exception that would be a traceback fails the test."""
+    return here

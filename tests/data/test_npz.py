@@ -447,6 +447,7 @@ def places(path: Path, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.flatnonzero(~payload | (np.arange(len(payload)) % 31 == 0))
 
 
+@pytest.mark.slow
 def test_every_damaged_byte_of_a_small_file_is_refused_or_harmless(tmp_path):
     """Stored rather than compressed, so that each byte of the headers is met."""
     arrays = tile_arrays()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.graphs import Arrays, Node, layout_row, program_arrays, runtimes, save_npz, tile_row
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"

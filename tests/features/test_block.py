@@ -1,4 +1,4 @@
-"""The registry of blocks, and what the settings choose from it."""
+"""The catalogue of blocks, and what the settings choose from it."""
 
 from __future__ import annotations
 
@@ -6,34 +6,38 @@ import json
 import subprocess
 import sys
 from abc import ABCMeta
-from dataclasses import replace
+from importlib import import_module
+from inspect import isabstract
 from pathlib import Path
+from pkgutil import walk_packages
 from typing import get_args
 
 import numpy as np
 import pytest
 
-import xlarank.features.assemble
+import xlarank.features
 from tests.features.helpers import by_name, layout_of, tile_of
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.graph import Graph, Kind
-from xlarank.features import block as registry
-from xlarank.features.assemble import FeatureSettings, assemble
-from xlarank.features.block import Block, Scope, Tier, registered
+from xlarank.features import catalogue
+from xlarank.features.assemble import assemble
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.catalogue import blocks_of
 from xlarank.features.layout.block import LayoutBlock
-from xlarank.features.program.tensors import Tiling
+from xlarank.features.recipe import FeatureSettings
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
 
 
 @pytest.fixture
-def blocks():
-    """The registry, put back as it was."""
-    registered("layout")
-    before = list(registry._BLOCKS)
-    yield registry._BLOCKS
-    registry._BLOCKS[:] = before
+def listed(monkeypatch):
+    """Add blocks to the catalogue, for one test."""
+
+    def add(*blocks):
+        monkeypatch.setattr(catalogue, "BLOCKS", catalogue.checked([*catalogue.BLOCKS, *blocks]))
+
+    return add
 
 
 def declare(columns, *, doc="A block of the tests.", kinds=("layout",), value=1.0, base=Block, **attributes):
@@ -45,7 +49,7 @@ def declare(columns, *, doc="A block of the tests.", kinds=("layout",), value=1.
 
     method = {"prepare": prepare} if base is LayoutBlock else {"compute": compute}
     namespace = {"__doc__": doc, "columns": columns, "kinds": kinds, **method, **attributes}
-    return ABCMeta("Tested", (base,), namespace)
+    return ABCMeta("Tested", (base,), namespace)()
 
 
 def names(chosen):
@@ -61,12 +65,12 @@ def graph_of_kind(kind):
 
 @pytest.mark.parametrize("base", [LayoutBlock, Block])
 @pytest.mark.parametrize("transductive", [False, True])
-def test_a_declared_block_is_registered_and_computed(blocks, base, transductive):
+def test_a_listed_block_is_computed(listed, base, transductive):
     columns = {"tested__one__sum": "one", "tested__two__sum": "two"}
-    declare(columns, value=7.0, base=base, transductive=transductive)
-    assert (names(registered("layout"))[-2:] == list(columns)) == transductive, "these build on the others"
-    assert set(columns) <= set(names(registered("layout")))
-    assert "tested__one__sum" not in names(registered("tile"))
+    listed(declare(columns, value=7.0, base=base, transductive=transductive))
+    assert (names(blocks_of("layout"))[-2:] == list(columns)) == transductive, "these build on the others"
+    assert set(columns) <= set(names(blocks_of("layout")))
+    assert "tested__one__sum" not in names(blocks_of("tile"))
     assert by_name(assemble(graph_of_kind("layout")))["tested__two__sum"].tolist() == [7.0] * 5
 
 
@@ -78,72 +82,92 @@ def test_a_declared_block_is_registered_and_computed(blocks, base, transductive)
         ({"doc": "  \n "}, "Tested has no docstring"),
         ({"columns": {"tested__one__sum": " "}}, "has no meaning"),
         ({"columns": {"tested__one__sum": ""}}, "'tested__one__sum' of Tested has no meaning"),
-        ({"columns": {"size__nodes__log": "again"}}, "'size__nodes__log' is declared by GraphSize and Tested"),
-        ({"columns": {"bounds__kernel_0__log": "again"}, "kinds": ("tile",)}, "declared by Bounds and Tested"),
-        ({"columns": {"size__nodes__log": "again"}, "kinds": ("tile",)}, "declared by GraphSize and Tested"),
     ],
 )
-def test_a_careless_block_is_refused_and_forgotten(blocks, wrong, message):
-    before = list(blocks)
+def test_a_careless_block_is_refused(wrong, message):
     arguments = {"columns": {"tested__one__sum": "one"}, **wrong}
     with pytest.raises(TypeError, match=message):
         declare(**arguments)
-    assert blocks == before
+
+
+@pytest.mark.parametrize(
+    ("column", "kinds", "message"),
+    [
+        ("size__nodes__log", ("layout",), "'size__nodes__log' is declared by GraphSize and Tested"),
+        ("size__nodes__log", ("tile",), "'size__nodes__log' is declared by GraphSize and Tested"),
+        ("bounds__kernel_0__log", ("tile",), "'bounds__kernel_0__log' is declared by Bounds and Tested"),
+    ],
+)
+def test_a_name_used_twice_is_refused(listed, column, kinds, message):
+    before = catalogue.BLOCKS
+    with pytest.raises(TypeError, match=message):
+        listed(declare({column: "again"}, kinds=kinds))
+    assert catalogue.BLOCKS == before
 
 
 @pytest.mark.parametrize(
     "name", ["one", "one__two", "one__two__three__four", "__two__three", "one____three", "one__two__", ""]
 )
-def test_a_name_is_block_what_how(blocks, name):
-    before = list(blocks)
+def test_a_name_is_block_what_how(name):
     with pytest.raises(TypeError, match=f"'{name}' of Tested is not named block__what__how"):
         declare({"tested__fine__sum": "fine", name: "one"})
-    assert blocks == before
 
 
-def test_the_second_of_two_equal_names_is_refused(blocks):
-    declare({"tested__one__sum": "one"})
+def test_the_second_of_two_equal_names_is_refused(listed):
+    listed(declare({"tested__one__sum": "one"}))
     with pytest.raises(TypeError, match="'tested__one__sum' is declared by Tested and Tested"):
-        declare({"tested__one__sum": "another"})
+        listed(declare({"tested__one__sum": "another"}))
 
 
-def test_one_name_may_serve_both_kinds_of_graphs(blocks):
+def test_one_name_may_serve_both_kinds_of_graphs(listed):
     """The kinds never meet in one matrix."""
-    declare({"bounds__kernel_0__log": "for layouts"})
-    assert "bounds__kernel_0__log" in names(registered("layout"))
+    listed(declare({"bounds__kernel_0__log": "for layouts"}))
+    assert "bounds__kernel_0__log" in names(blocks_of("layout"))
+
+
+def test_every_declared_block_is_listed():
+    for module in walk_packages(xlarank.features.__path__, "xlarank.features."):
+        import_module(module.name)
+    declared, classes = set(), [Block]
+    while classes:
+        cls = classes.pop()
+        classes += cls.__subclasses__()
+        if cls.__module__.startswith("xlarank.") and not isabstract(cls) and not cls.__name__.startswith("_"):
+            declared.add(cls)
+    assert declared == {type(block) for block in catalogue.BLOCKS}
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
-def test_a_block_that_computes_another_shape_is_caught(blocks, shape):
-    declare({"tested__one__sum": "one"}, compute=lambda self, context: np.zeros(shape), transductive=True)
+def test_a_block_that_computes_another_shape_is_caught(listed, shape):
+    listed(declare({"tested__one__sum": "one"}, compute=lambda self, context: np.zeros(shape), transductive=True))
     with pytest.raises(AssertionError, match=r"^Tested gave"):
         assemble(graph_of_kind("layout"))
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
-def test_a_layout_block_that_finishes_with_another_shape_is_caught(blocks, shape):
+def test_a_layout_block_that_finishes_with_another_shape_is_caught(listed, shape):
     finish = {"prepare": lambda self, context, sums: lambda piece: np.zeros(shape)}
-    declare({"tested__one__sum": "one"}, base=LayoutBlock, **finish)
+    listed(declare({"tested__one__sum": "one"}, base=LayoutBlock, **finish))
     with pytest.raises(AssertionError, match=r"^Tested gave"):
         assemble(graph_of_kind("layout"))
 
 
-def test_a_layout_block_that_asks_for_too_much_is_caught(blocks):
+def test_a_layout_block_that_asks_for_too_much_is_caught(listed):
     def prepare(self, context, sums):
         return sums.rows([context.type_changed] * 2)
 
-    declare({"tested__one__sum": "one"}, base=LayoutBlock, prepare=prepare)
+    listed(declare({"tested__one__sum": "one"}, base=LayoutBlock, prepare=prepare))
     with pytest.raises(AssertionError, match=r"^Tested asked for 2 columns$"):
         assemble(graph_of_kind("layout"))
 
 
-def test_a_graph_block_with_a_value_too_many_is_caught(blocks):
-    declare({"tested__one__sum": "one"}, compute=lambda self, context: np.zeros(2), scope=Scope.GRAPH)
+def test_a_graph_block_with_a_value_too_many_is_caught(listed):
+    listed(declare({"tested__one__sum": "one"}, compute=lambda self, context: np.zeros(2), scope=Scope.GRAPH))
     with pytest.raises(ValueError, match="zip"):
         assemble(graph_of_kind("layout"))
 
 
-def test_a_block_that_computes_nothing_is_refused(blocks):
+def test_a_block_that_computes_nothing_is_refused():
     with pytest.raises(TypeError, match="Tested computes nothing"):
         ABCMeta("Tested", (Block,), {"__doc__": "One.", "columns": {"tested__a__b": "c"}, "kinds": ("layout",)})
 
@@ -153,7 +177,7 @@ def test_a_block_that_computes_nothing_is_refused(blocks):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_are_unique_and_carry_a_meaning(kind):
-    chosen = registered(kind)
+    chosen = blocks_of(kind)
     everything = names(chosen)
     assert len(everything) == len(set(everything)) > 100
     for block in chosen:
@@ -164,7 +188,7 @@ def test_names_are_unique_and_carry_a_meaning(kind):
 
 
 def test_no_meaning_speaks_of_a_dimension_called_volume():
-    meanings = {name: block.columns[name] for block in registered("tile") for name in block.columns}
+    meanings = {name: block.columns[name] for block in blocks_of("tile") for name in block.columns}
     assert [name for name, meaning in meanings.items() if "dimension volume" in meaning] == []
 
 
@@ -183,27 +207,29 @@ def test_width_is_the_sum_of_the_declared_columns(kind, settings):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_graph_columns_come_first_and_transductive_ones_last(kind):
-    chosen = registered(kind)
+    chosen = blocks_of(kind)
     stage = [(block.scope is Scope.CONFIG) + block.transductive for block in chosen]
     assert stage == sorted(stage) and set(stage) == {0, 1, 2}
-    assert [type(block) for block in registered(kind)] == [type(block) for block in chosen]
+    assert [type(block) for block in blocks_of(kind)] == [type(block) for block in chosen]
 
 
 def columns_in_a_fresh_process(imports: str) -> list[str]:
     code = (
-        f"{imports}\nimport json\nfrom xlarank.features.assemble import FeatureSettings as S\n"
+        f"{imports}\nimport json\nfrom xlarank.features.recipe import FeatureSettings as S\n"
         "print(json.dumps([S().graph_columns(k) + S().config_columns(k) for k in ('layout', 'tile')]))"
     )
-    root = Path(xlarank.features.assemble.__file__).parents[1]
+    root = Path(catalogue.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_the_order_is_the_same_in_every_process():
     here = [FeatureSettings().graph_columns(kind) + FeatureSettings().config_columns(kind) for kind in KINDS]
     assert columns_in_a_fresh_process("") == here
 
 
+@pytest.mark.slow
 def test_the_order_does_not_depend_on_who_imports_a_block_first():
     """A notebook that imports one block by name would build rows that no stored model takes."""
     imports = (
@@ -214,9 +240,9 @@ def test_the_order_does_not_depend_on_who_imports_a_block_first():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_fast_tier_is_a_part_of_the_full_one_in_the_same_order(kind):
-    fast, full = (names(registered(kind, tier)) for tier in (Tier.FAST, Tier.FULL))
+    fast, full = (names(blocks_of(kind, tier)) for tier in (Tier.FAST, Tier.FULL))
     assert [name for name in full if name in set(fast)] == fast
-    dear = [block for block in registered(kind) if block.tier is Tier.FULL]
+    dear = [block for block in blocks_of(kind) if block.tier is Tier.FULL]
     assert set(full) - set(fast) == set(names(dear))
     assert kind == "tile" or len(dear) > 0
 
@@ -224,7 +250,7 @@ def test_the_fast_tier_is_a_part_of_the_full_one_in_the_same_order(kind):
 @pytest.mark.parametrize("tier", Tier)
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_candidates_exactly_the_transductive_blocks_are_gone(kind, tier):
-    everything, inductive = registered(kind, tier), registered(kind, tier, candidates=False)
+    everything, inductive = blocks_of(kind, tier), blocks_of(kind, tier, candidates=False)
     assert inductive == [block for block in everything if not block.transductive]
     assert len(inductive) < len(everything)
     assert all(
@@ -252,52 +278,8 @@ def test_a_graph_of_no_kind_is_refused():
         assemble(bare)
 
 
-# The hash of the code -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_hash_changes_with_every_setting(kind):
-    tilings = [Tiling(), Tiling(sublanes=16), Tiling(lanes=256)]
-    chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
-    by_columns = {tuple(names(settings.blocks(kind))) for settings in SETTINGS}
-    assert len(by_columns) == len(SETTINGS)
-    hashes = {settings.code_hash(kind) for settings in chosen}
-    assert len(hashes) == len(by_columns) * len(tilings)
-    assert all(len(text) == 16 and int(text, 16) >= 0 for text in hashes)
-
-
-def test_the_hash_tells_kinds_apart_and_equal_settings_not():
-    assert FeatureSettings().code_hash("layout") != FeatureSettings().code_hash("tile")
-    assert FeatureSettings().code_hash("tile") == FeatureSettings(Tier.FULL, True, Tiling(8, 128)).code_hash("tile")
-
-
-def test_the_hash_changes_with_a_column(blocks):
+def test_the_hash_changes_with_a_column(listed):
     before = FeatureSettings().code_hash("layout"), FeatureSettings().code_hash("tile")
-    declare({"tested__one__sum": "one"})
+    listed(declare({"tested__one__sum": "one"}))
     assert FeatureSettings().code_hash("layout") != before[0]
     assert FeatureSettings().code_hash("tile") == before[1]
-
-
-def test_the_hash_changes_with_the_code_of_both_rooms(tmp_path, monkeypatch):
-    for place, text in {
-        "features/assemble.py": "a = 1\n",
-        "data/graph.py": "b = 1\n",
-        "models/registry.py": "",
-    }.items():
-        (tmp_path / place).parent.mkdir(exist_ok=True)
-        (tmp_path / place).write_bytes(text.encode())
-    monkeypatch.setattr(xlarank.features.assemble, "__file__", str(tmp_path / "features" / "assemble.py"))
-
-    def source_hash() -> str:
-        return xlarank.features.assemble._source_hash.__wrapped__()
-
-    seen = [source_hash()]
-    (tmp_path / "models/registry.py").write_text("models do not make numbers")
-    (tmp_path / "features/assemble.py").write_bytes(b"a = 1\r\n")  # a checkout on Windows
-    assert source_hash() == seen[0]
-    for place, text in (("features/assemble.py", "a = 2\n"), ("data/graph.py", "b = 2\n"), ("data/new.py", "")):
-        (tmp_path / place).write_text(text)
-        seen.append(source_hash())
-    (tmp_path / "data/new.py").rename(tmp_path / "data/newer.py")
-    seen.append(source_hash())
-    assert len(set(seen)) == 5

@@ -9,7 +9,7 @@ from tests.features.oracle_fusion import fused_away
 from tests.features.oracle_program import Program
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, Node, tile_row
-from xlarank.features.program.program import ProgramContext
+from xlarank.features.program.context import ProgramContext
 
 ROOT = {"is_root": 1.0}
 

@@ -17,7 +17,7 @@ from xlarank.features.instances.instances import ARRAYS, Instances
 from xlarank.features.instances.store import instances_current, read_instances, write_instances
 from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.store import Recipe, Source
+from xlarank.features.recipe import Recipe, Source
 
 RECIPE, SOURCE = Recipe("abc", "full", True, 0, 0), Source(1, 2)
 

@@ -7,8 +7,9 @@ from math import log2
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.examples import examples
 from tests.features.helpers import SAMPLE, layout_of, load, shared_shape_graphs
 from tests.features.oracle_configs import SLOTS, Configuration, Configured
 from tests.features.oracle_copies import Copies, Pair, unlike
@@ -131,7 +132,7 @@ def test_programs_that_make_sense(first: int) -> None:
 
 
 @given(arrays=shared_shape_graphs())
-@settings(max_examples=25)
+@examples(25)
 def test_graphs_that_hand_shapes_on(arrays: Arrays) -> None:
     compare(arrays)
 

@@ -9,8 +9,9 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.examples import examples, first_is_quick
 from tests.features.helpers import SAMPLE, by_name, layout_of, load, shared_shape_graphs
 from tests.features.oracle_copies import Copies
 from tests.features.oracle_layout import LayoutOracle
@@ -50,26 +51,26 @@ def compare(oracle: LayoutOracle, features: GraphRows) -> None:
     assert_columns(features.constants, oracle.graph_columns())
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, 20))
+@pytest.mark.parametrize("first", first_is_quick(range(0, SEEDS, 20)))
 def test_programs_that_make_sense(first):
     for seed in range(first, first + 20):
         compare(*program(seed))
 
 
 @given(arrays=shared_shape_graphs())
-@settings(max_examples=40)
+@examples(40)
 def test_graphs_that_hand_shapes_on(arrays):
     compare(*both(arrays))
 
 
 @given(arrays=shared_shape_graphs(min_configurable=5, max_nodes=12))
-@settings(max_examples=20)
+@examples(20)
 def test_graphs_with_many_configurable_nodes(arrays):
     compare(*both(arrays))
 
 
 @given(arrays=layout_graphs(relabel=True))
-@settings(max_examples=20)
+@examples(20)
 def test_graphs_of_unrelated_shapes(arrays):
     compare(*both(arrays))
 

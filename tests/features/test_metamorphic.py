@@ -7,9 +7,10 @@ from fnmatch import fnmatch
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from tests.examples import examples, first_is_quick
 from tests.features.helpers import (
     SAMPLE,
     by_name,
@@ -37,8 +38,9 @@ from tests.graphs import (
     tile_row,
 )
 from xlarank.data.schema import OPCODE
-from xlarank.features.assemble import FeatureSettings, assemble
+from xlarank.features.assemble import assemble
 from xlarank.features.layout.context import LayoutContext
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 
 PER_CONFIG = ("node_config_feat", "config_feat", "config_runtime", "config_runtime_normalizers")
@@ -94,7 +96,7 @@ def assert_same(found: GraphRows, expected: GraphRows) -> None:
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
-@settings(max_examples=30)
+@examples(30)
 def test_numbering_of_nodes_does_not_matter(arrays, data):
     priority = data.draw(st.permutations(range(len(arrays["node_feat"]))))
     renamed = relabelled(arrays, numbering(arrays, priority))
@@ -102,7 +104,7 @@ def test_numbering_of_nodes_does_not_matter(arrays, data):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
-@settings(max_examples=20)
+@examples(20)
 def test_nodes_need_not_be_in_topological_order(arrays, data):
     renamed = relabelled(arrays, data.draw(st.permutations(range(len(arrays["node_feat"])))))
     assert_same(assemble(layout_of(renamed)), assemble(layout_of(arrays)))
@@ -123,7 +125,7 @@ def test_numbering_of_a_kernel_does_not_matter(place, seed):
     assert_same(assemble(tile_of(shuffled(arrays, seed))), assemble(tile_of(arrays)))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", first_is_quick(range(40), 8))
 def test_numbering_of_a_program_that_makes_sense_does_not_matter(seed):
     arrays = fitting_graph(seed)
     priority = np.random.default_rng(seed).permutation(len(arrays["node_feat"])).tolist()
@@ -154,7 +156,7 @@ def assert_close(found: GraphRows, expected: GraphRows, *but: str) -> None:
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=2), fitting_graphs()), data=st.data())
-@settings(max_examples=30)
+@examples(30)
 def test_order_of_configurable_nodes_does_not_matter(arrays, data):
     order = data.draw(st.permutations(range(len(arrays["node_config_ids"]))))
     assume(len(order))
@@ -162,7 +164,7 @@ def test_order_of_configurable_nodes_does_not_matter(arrays, data):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
-@settings(max_examples=30)
+@examples(30)
 def test_order_of_edges_matters_among_the_operands_of_one_node_only(arrays, data):
     edges = arrays["edge_index"]
     assume(len(edges) > 1)
@@ -175,7 +177,7 @@ def test_order_of_edges_matters_among_the_operands_of_one_node_only(arrays, data
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=1), fitting_graphs(), kernel_graphs()), data=st.data())
-@settings(max_examples=60)
+@examples(60)
 def test_permuted_configurations_give_permuted_rows(arrays, data):
     order = np.array(data.draw(st.permutations(range(len(arrays["config_runtime"])))))
     moved = of_configs(arrays, order)
@@ -187,7 +189,7 @@ def test_permuted_configurations_give_permuted_rows(arrays, data):
 
 
 @given(arrays=st.one_of(shared_shape_graphs(min_configurable=1), fitting_graphs(), kernel_graphs()), data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_a_configuration_measured_again_changes_nothing(arrays, data):
     """Not even the columns about the candidates: those are the distinct configurations."""
     configs = len(arrays["config_runtime"])
@@ -199,7 +201,7 @@ def test_a_configuration_measured_again_changes_nothing(arrays, data):
 
 
 @given(arrays=shared_shape_graphs(min_configurable=1), data=st.data())
-@settings(max_examples=30)
+@examples(30)
 def test_only_transductive_columns_of_a_layout_know_the_other_candidates(arrays, data):
     """As long as the other candidates tell nothing new about which operand a layout speaks of."""
     first, _ = distinct(arrays)
@@ -213,7 +215,7 @@ def test_only_transductive_columns_of_a_layout_know_the_other_candidates(arrays,
     assert after.config_values.tobytes() == before.config_values[kept].tobytes()
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", first_is_quick(range(0, 60, 20)))
 def test_a_configuration_by_itself_has_the_row_that_it_has_among_others(first):
     """Sums must not depend on how many configurations are summed up together."""
     inductive, compared = FeatureSettings(candidates=False), 0
@@ -229,7 +231,7 @@ def test_a_configuration_by_itself_has_the_row_that_it_has_among_others(first):
 
 
 @given(choice=st.lists(st.integers(0, 63), min_size=1, max_size=10, unique=True), place=st.sampled_from(TILE_FILES))
-@settings(max_examples=20)
+@examples(20)
 def test_only_transductive_columns_of_a_tile_know_the_other_candidates(choice, place):
     """The largest bounds tell what they divide, so one candidate with those is kept."""
     arrays = load(SAMPLE / "tile" / "cpu" / f"{place}.npz")
@@ -328,7 +330,7 @@ OF_SIZE = (
 )
 
 
-@pytest.mark.parametrize("first", range(0, 60, 20))
+@pytest.mark.parametrize("first", first_is_quick(range(0, 60, 20)))
 def test_a_graph_beside_its_copy_has_the_same_shares(first):
     """Everything but plain sizes is per node, per pair or per byte."""
     for seed in range(first, first + 20):
@@ -393,7 +395,7 @@ def undeclared(moved: set[str], declared: tuple[str, ...]) -> list[str]:
     arrays=st.one_of(shared_shape_graphs(min_configurable=1), fitting_graphs()),
     dims=st.sampled_from(((), (7,), (8, 128), (3, 5, 2))),
 )
-@settings(max_examples=30)
+@examples(30)
 def test_a_parameter_that_nothing_uses_moves_few_columns_of_a_layout_graph(arrays, dims):
     moved = moved_columns(arrays, Node("parameter", dims))
     assert undeclared(moved, MOVED_IN_A_LAYOUT_GRAPH + ROUNDED) == []
@@ -434,7 +436,7 @@ def assert_numbers(features: GraphRows) -> None:
 
 
 @given(arrays=st.one_of(shared_shape_graphs(), layout_graphs(), kernel_graphs(), tile_graphs()))
-@settings(max_examples=60)
+@examples(60)
 def test_all_numbers_are_finite(arrays):
     assert_numbers(assemble(graph_of(arrays)))
 
@@ -444,7 +446,7 @@ NO_SHARES = ("violation__*_change__share", "zscore__*")
 
 
 @given(arrays=st.one_of(shared_shape_graphs(), fitting_graphs(), kernel_graphs()))
-@settings(max_examples=60)
+@examples(60)
 def test_shares_lie_between_0_and_1(arrays):
     features = assemble(graph_of(arrays))
     for name, column in by_name(features).items():

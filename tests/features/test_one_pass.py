@@ -12,16 +12,17 @@ from tests.features.programs import fitting_graph
 from tests.graphs import Node, layout_arrays, layout_row
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import OPCODE
-from xlarank.features.assemble import FeatureSettings, assemble
-from xlarank.features.block import registered
+from xlarank.features.assemble import assemble
+from xlarank.features.catalogue import blocks_of
 from xlarank.features.layout import aggregation as sums
 from xlarank.features.layout import block as layout_block
 from xlarank.features.layout.block import LayoutBlock
 from xlarank.features.layout.context import LayoutContext
+from xlarank.features.recipe import FeatureSettings
 
 SEEDS = range(200, 225)
 NAMES = FeatureSettings().config_columns("layout")
-BLOCKS = [block for block in registered("layout") if isinstance(block, LayoutBlock)]
+BLOCKS = [block for block in blocks_of("layout") if isinstance(block, LayoutBlock)]
 
 
 @pytest.fixture(scope="module")

@@ -41,6 +41,7 @@ def few(arrays: Arrays, count: int) -> Arrays:
     return {name: array[at] if name in PER_CONFIG else array for name, array in arrays.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in PLACES if name.startswith("layout")])
 def test_layout_columns_of_real_files_agree_with_the_slow_reference(real_data, name):
     arrays = few(load(real_data / "npz" / f"{PLACES[name]}.npz"), FEW_LAYOUTS)

@@ -11,22 +11,22 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.features.helpers import graph_of, kernel_graphs, layout_of, shared_shape_graphs, tile_of
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings, assemble
-from xlarank.features.block import Tier
+from xlarank.features.assemble import assemble
+from xlarank.features.program.tensors import Tiling
+from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import (
     MANIFEST,
     Manifest,
-    Recipe,
-    Source,
     current_summary,
     load_split,
     read_manifest,
@@ -71,7 +71,7 @@ def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
 
 
 @given(arrays=st.one_of(shared_shape_graphs(), kernel_graphs()), data=st.data())
-@settings(max_examples=40)
+@examples(40)
 def test_rows_survive_the_file(arrays, data, next_path):
     """With repeated configurations, and with a sample of the distinct ones kept."""
     graph = graph_of(arrays)
@@ -314,6 +314,7 @@ OTHER_RECIPES = {
     "max_configs": 1000,
     "seed": 1,
     "sampling": "thirds",
+    "tiling": Tiling(sublanes=16),
 }
 
 
@@ -339,15 +340,6 @@ def test_a_source_is_size_and_time_of_its_file(tmp_path):
     assert Source.of(path) == Source(5, path.stat().st_mtime_ns)
     path.write_bytes(b"123456")
     assert Source.of(path).size == 6
-
-
-@pytest.mark.parametrize("tier", Tier)
-@pytest.mark.parametrize("candidates", [True, False])
-def test_a_recipe_leads_back_to_its_settings(tier, candidates):
-    settings = FeatureSettings(tier, candidates)
-    recipe = replace(RECIPE, tier=tier.value, candidates=candidates, code_hash=settings.code_hash("layout"))
-    assert recipe.settings() == settings
-    assert recipe.settings().code_hash("layout") == recipe.code_hash
 
 
 # The manifest --------------------------------------------------------------------------------------------------

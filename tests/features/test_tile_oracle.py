@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.examples import examples
 from tests.features.helpers import SAMPLE, by_name, kernel_graphs, load, tile_file, tile_of
 from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, Node, tile_arrays, tile_graphs, tile_row
@@ -30,13 +31,13 @@ def compare(arrays: Arrays) -> TileOracle:
 
 
 @given(arrays=kernel_graphs())
-@settings(max_examples=80)
+@examples(80)
 def test_bounds_within_the_extents_of_a_tensor(arrays):
     compare(arrays)
 
 
 @given(arrays=tile_graphs())
-@settings(max_examples=40)
+@examples(40)
 def test_bounds_of_nothing_in_the_graph(arrays):
     compare(arrays)
 

@@ -52,6 +52,7 @@ def execute(place: Path, working: str, **parameters: object) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the notebook draws with matplotlib")
     tree = {

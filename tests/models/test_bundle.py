@@ -14,7 +14,8 @@ import pytest
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.features.store import Manifest, Recipe
+from xlarank.features.recipe import Recipe
+from xlarank.features.store import Manifest
 from xlarank.models import trained as bundle
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.lambdarank import LambdaRank

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from xlarank.features.assemble import FeatureSettings
-from xlarank.features.block import Scope, Tier, registered
+from xlarank.features.block import Scope, Tier
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.columns import CHOICES, chosen_columns
 
 
@@ -18,7 +19,7 @@ def names(choice: str, kind: str) -> list[str]:
 def of_blocks(kind: str, *, graph: bool, candidates: bool) -> list[str]:
     return [
         name
-        for block in registered(kind)
+        for block in blocks_of(kind)
         if (graph or block.scope is not Scope.GRAPH) and (candidates or not block.transductive)
         for name in block.columns
     ]
@@ -42,7 +43,7 @@ def test_every_choice_is_a_different_set(kind: str) -> None:
 
 def test_indices_point_into_the_columns_given() -> None:
     """Also where the columns are those of another tier or not ours at all."""
-    constant = registered("layout")[0]
+    constant = blocks_of("layout")[0]
     assert constant.scope is Scope.GRAPH
     first = next(iter(constant.columns))
     assert chosen_columns(["mine", first, "yours"], "no_graph").tolist() == [0, 2]

@@ -13,7 +13,8 @@ import pytest
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from xlarank.data.errors import ModelError
-from xlarank.features.block import Scope, registered
+from xlarank.features.block import Scope
+from xlarank.features.catalogue import blocks_of
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.ranking_data import RankingData
 
@@ -113,7 +114,7 @@ def test_both_kinds_of_labels_learn(labels: str) -> None:
 
 def test_columns_left_out_are_not_looked_at(tmp_path: Path) -> None:
     """The graph column is the first of the real ones; changing it must not change a score."""
-    constant = next(name for block in registered("layout") if block.scope is Scope.GRAPH for name in block.columns)
+    constant = next(name for block in blocks_of("layout") if block.scope is Scope.GRAPH for name in block.columns)
     columns = [constant, *COLUMNS[1:]]
     graphs = [graph_rows(f"f{i}__a", list(range(10, 40 + 20 * i)), columns=columns) for i in range(3)]
     data = RankingData.from_graphs(graphs)

@@ -46,6 +46,7 @@ def test_the_added_column_is_out_of_fold_and_ranks_within_the_graph(monkeypatch:
     assert of.rows[:, -1] == pytest.approx(np.tile(mean_rank(-np.arange(10.0)), 4))
 
 
+@pytest.mark.slow
 def test_it_reaches_what_only_instances_tell() -> None:
     graph = pooled_graph("unseen__a", 60, 99)
     ranker = fitted("stacked", pooled_data(graphs=12), rounds=40, **POOLED)

@@ -115,6 +115,7 @@ def test_same_seed_same_scores_and_another_seed_others() -> None:
     assert not np.array_equal(first, other)
 
 
+@pytest.mark.slow
 def test_large_graphs_are_sampled() -> None:
     data, graph = pooled_data(graphs=12, configs=300), pooled_graph("unseen__a", 60, 99)
     drawn = scores_of(trained(data, rounds=60, configs=100, round_configs=16, **QUICK), graph)

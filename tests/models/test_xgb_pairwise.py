@@ -93,6 +93,7 @@ def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     fitted("lambdarank", easy_data(graphs=2), rounds=1)
 
 
+@pytest.mark.slow
 def test_other_rankers_do_not_pay_for_the_import() -> None:
     code = "import sys, xlarank.models.registry; print('xgboost' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

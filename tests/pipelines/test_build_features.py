@@ -33,8 +33,8 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, DataRootError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import Manifest, load_split, read_manifest
 from xlarank.pipelines import build_features as module
 from xlarank.pipelines.build_features import BuildReport
@@ -178,7 +178,7 @@ def test_a_damaged_row_file_is_built_again(tree: Path, tmp_path: Path, harm: str
 def test_other_feature_code_means_build_again(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(tree, tmp_path / "work")
     old = manifest(tmp_path / "work").recipe.code_hash
-    monkeypatch.setattr("xlarank.features.assemble._source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     assert totals(build(tree, tmp_path / "work")) == (FILES, 0, 0)
     assert manifest(tmp_path / "work").recipe.code_hash != old
     assert totals(build(tree, tmp_path / "work")) == (0, FILES, 0)
@@ -463,6 +463,7 @@ def test_a_collection_name_that_could_do_harm_does_not_spoil_the_others(
 # Several processes, kills and workspaces -----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_processes_store_the_same_bytes(tree: Path, tmp_path: Path) -> None:
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     one = build(tree, tmp_path / "one", max_configs=10)
@@ -481,6 +482,7 @@ def die(job: object) -> None:
     os._exit(9)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_a_clear_error(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_build_one", die)
     listener = Listener()
@@ -497,6 +499,7 @@ def test_an_interrupted_build_goes_on_where_it_was(tree: Path, tmp_path: Path) -
     assert totals(build(tree, tmp_path / "work")) == (FILES - 4, 4, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_a_killed_build_is_finished_by_the_next(tmp_path: Path) -> None:
     names = [f"family{number % 9}__{number}" for number in range(80)]
@@ -547,6 +550,7 @@ def runs(process: Path) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
 def test_workers_do_not_outlive_a_killed_build(tmp_path: Path) -> None:
     """Each would hold its memory until the machine is started again."""
@@ -640,6 +644,7 @@ def test_manifests_are_plain_json(tree: Path, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree: Path, tmp_path: Path, jobs: int) -> None:
     report = build(tree, tmp_path / "work", jobs=jobs, timeout=0.0)

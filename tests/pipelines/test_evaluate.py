@@ -27,8 +27,8 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.trained import load_model
 from xlarank.models.validation.curves import validate_fold
@@ -384,7 +384,7 @@ def test_a_model_trained_on_other_columns_is_refused_with_the_difference(tree: P
 def test_a_model_trained_by_other_code_is_refused(
     tree: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xlarank.features.assemble._source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     build(tree, trained, collections=[TILE])
     with pytest.raises(ModelError, match=r"made by feature code .*train again"):
         run(trained, collections=[TILE])

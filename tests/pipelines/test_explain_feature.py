@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xlarank.data.errors import XlarankError
-from xlarank.features.block import registered
+from xlarank.features.catalogue import blocks_of
 from xlarank.pipelines.explain_feature import explain_feature
 
 
@@ -27,12 +27,12 @@ def test_a_transductive_column_says_so():
 
 def test_a_pattern_finds_all_in_column_order():
     names = [found.name for found in explain_feature("propagation__*")]
-    block = next(block for block in registered("layout") if type(block).__name__ == "Propagation")
+    block = next(block for block in blocks_of("layout") if type(block).__name__ == "Propagation")
     assert names == list(block.columns)
 
 
 def test_every_column_is_found():
-    declared = {name for kind in ("layout", "tile") for block in registered(kind) for name in block.columns}
+    declared = {name for kind in ("layout", "tile") for block in blocks_of(kind) for name in block.columns}
     assert {found.name for found in explain_feature("*")} == declared
 
 

@@ -13,6 +13,8 @@ from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.pipelines.budgeting.isolated import isolated
 from xlarank.pipelines.support.progress import Progress
 
+pytestmark = pytest.mark.slow
+
 
 def double(value: int, *, progress: Progress, fail: str = "") -> int:
     progress.begin("doubling", 1)

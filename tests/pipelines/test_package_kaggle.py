@@ -34,6 +34,7 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
     assert (kernel["id"], kernel["dataset_sources"]) == ("ada/xlarank-submission", ["ada/xlarank"])
 
 
+@pytest.mark.slow
 def test_the_code_of_a_package_runs_by_itself(tmp_path: Path) -> None:
     made = package_kaggle(tmp_path / "package")
     code = "import sys; sys.path.insert(0, sys.argv[1]); import xlarank.pipelines.run_all as m; print(m.__file__)"
@@ -91,6 +92,7 @@ def test_outside_a_clone_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         package_kaggle(tmp_path / "package")
 
 
+@pytest.mark.slow
 def test_offline_there_is_no_wheelhouse_and_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)

@@ -17,7 +17,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import judge
 from xlarank.pipelines.rank import Ranking, rank
-from xlarank.pipelines.support.training_sets import trained_collections
+from xlarank.pipelines.support.workspace_collections import trained_collections
 
 OTHER = "layout:cpu:default"
 
@@ -188,7 +188,7 @@ def test_models_are_found_by_their_cards(trained: Path) -> None:
 def test_a_model_of_other_code_is_refused(
     shared_trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xlarank.features.assemble._source_hash", lambda: "other code")
+    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     with pytest.raises(ModelError, match=r"made by feature code .*train again"):
         run(shared_trained, save_npz(tmp_path / "x.npz", layout_graph(5)))
 

@@ -62,6 +62,7 @@ def test_a_tree_without_test_graphs_is_refused(tmp_path: Path) -> None:
         job(tmp_path / "tree", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path) -> None:
     """Labels withheld in train: there is nothing to learn the layouts from, which no header tells."""
     write_tree(tmp_path / "tree", {LAYOUT: {"test": ["omega__a", "omega__b"]}, TILE: TREE[TILE]})
@@ -82,6 +83,7 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path) -> None:
     assert summary.rows == 4 and list(summary.broken) == [f"{TILE} broken__a"]
 
 
+@pytest.mark.slow
 def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path) -> None:
     first = job(tree, tmp_path / "learned")
     assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].final is not None
@@ -109,6 +111,7 @@ def start(tree: Path, folder: Path, *words: object) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="kills like a system without memory")
 def test_a_run_killed_while_tuning_goes_on_where_it_was(tree: Path, tmp_path: Path) -> None:
     work = tmp_path / "work"

@@ -19,6 +19,7 @@ def collision() -> OperationalError:
     return OperationalError("CREATE TABLE studies", {}, Exception("table studies already exists"))
 
 
+@pytest.mark.slow
 def test_a_database_that_others_create_at_the_same_moment(tmp_path: Path) -> None:
     """Without trying again, most of these fail."""
     for number in range(2):

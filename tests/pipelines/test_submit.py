@@ -16,8 +16,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError, XlarankError
 from xlarank.data.submission import check_submission
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.models.trained import load_model
 from xlarank.pipelines.submit import Submission, submit
 

@@ -27,8 +27,8 @@ from tests.pipelines.trees import (
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import load_split
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.ranking_data import RankingData

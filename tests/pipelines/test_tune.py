@@ -26,8 +26,8 @@ from tests.pipelines.trees import LAYOUT, TILE, Listener, build, graph_path, til
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.validation.best_params import load_best, params_for
@@ -415,6 +415,7 @@ def test_a_file_in_place_of_the_studies(built: Path) -> None:
         run(built)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["journal", "sqlite"])
 def test_two_processes_at_once_finish_one_study(built: Path, tmp_path: Path, where: str) -> None:
     """Each runs some of the trials, none is run twice, and the study holds as many as were asked for."""

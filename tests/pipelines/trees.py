@@ -12,8 +12,8 @@ from tests.graphs import LAYOUT_PROGRAM, TILE_PROGRAM, Arrays, layout_row, progr
 from xlarank.data.collection import Collection, discover
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import FeatureSettings
 from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import load_split
 from xlarank.pipelines.build_features import BuildReport, build_features

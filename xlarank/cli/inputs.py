@@ -76,8 +76,8 @@ def build(
     json_file: Path | None = None,
 ) -> None:
     from xlarank.data.errors import XlarankError
-    from xlarank.features.assemble import FeatureSettings
     from xlarank.features.block import Tier
+    from xlarank.features.recipe import FeatureSettings
     from xlarank.pipelines.build_features import build_features as run
 
     if tier not in (known := [member.value for member in Tier]):

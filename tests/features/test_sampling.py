@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlarank.data.errors import ModelError
-from xlarank.models.sampling import SAMPLES, sample_configs
+from xlarank.features.sampling import SAMPLES, sample_configs
 
 _COSTS = st.lists(st.sampled_from([10.0, 11.0, 12.0, 20.0, 35.0, 50.0, 2.0**40]), min_size=1, max_size=60).map(
     np.array

@@ -1,42 +1,51 @@
-"""What the workspace holds: collections with rows or models, and rows for learning."""
+"""What the rankers of a collection learn from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlarank.data.collection import Collection, choose
+from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
+from xlarank.data.graph import Kind
 from xlarank.data.workspace import Workspace
+from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, Recipe, each_graph, read_manifest, stored_collections
+from xlarank.features.sampling import draw_of_graph, sample_configs
+from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.sampling import draw_of_graph, sample_configs
-from xlarank.models.trained import CARD
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Graphs of a collection that can be learned from, as rows and as groups (in the same order)."""
+    """Graphs of one kind that can be learned from.
 
-    collection: Collection
-    manifest: Manifest
-    graphs: list[GraphRows]
+    Attributes:
+        data: its query groups; the parts are whole graphs, to be judged on.
+    """
+
+    kind: Kind
     data: RankingData
 
 
-def chosen_collections(workspace: Workspace, asked: Sequence[str]) -> list[Collection]:
-    """Collections with stored features; raises `CollectionError` for others."""
-    return choose(asked, stored_collections(workspace), where=f"the workspace {workspace.root}")
+@dataclass(frozen=True, eq=False)
+class StoredTrainingSet(TrainingSet):
+    """A training set from the workspace.
+
+    Attributes:
+        collection: that the graphs are of.
+        splits: split -> names of its graphs, in the order of the groups.
+        manifest: of the first split.
+    """
+
+    collection: Collection
+    splits: dict[str, list[str]]
+    manifest: Manifest
 
 
-def trained_collections(workspace: Workspace) -> list[Collection]:
-    """Collections that have a model in the workspace, sorted."""
-    root = workspace.root / "models"
-    return sorted(Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}"))
-
-
-def training_set(workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)) -> TrainingSet:
+def read_training_set(
+    workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)
+) -> StoredTrainingSet:
     """The labelled, rankable graphs of some splits.
 
     Where the first split was built with at most so many configurations of each graph, the others, which are stored
@@ -58,19 +67,20 @@ def training_set(workspace: Workspace, collection: Collection, splits: Sequence[
                 f"the splits of {collection} were built by different feature code or settings",
                 do="run build-features again for all splits",
             )
-    found, usable = 0, []
+    found, usable, names = 0, [], {split: list[str]() for split in splits}
     for split in splits:
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
                 usable.append(_at_most(graph.measured(), manifest.recipe))
+                names[split].append(graph.name)
     if not usable:
         raise CollectionError(
             f"{collection} has {found} graphs in {' and '.join(splits)}, none of which can be learned from",
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    return TrainingSet(collection, manifest, usable, RankingData.from_graphs(usable))
+    return StoredTrainingSet(collection.kind, RankingData.from_graphs(usable), collection, names, manifest)
 
 
 def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:

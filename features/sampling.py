@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import ModelError
+from xlarank.data.errors import XlarankError
 
 SAMPLES: Final = ("random", "thirds", "uniform")
 
@@ -31,15 +31,15 @@ def sample_configs(
     Args:
         cost: ``(configs,)`` lower is faster.
 
-    Raises `ModelError` for another ``how`` and for ``most`` below 1.
+    Raises `XlarankError` for another ``how`` and for ``most`` below 1.
 
     >>> sample_configs(np.array([5.0, 1.0, 4.0, 2.0, 3.0]), 3, np.random.default_rng(0), "uniform").tolist()
     [0, 1, 4]
     """
     if how not in SAMPLES:
-        raise ModelError(f"{how!r} is not a way to sample", expected=", ".join(SAMPLES))
+        raise XlarankError(f"{how!r} is not a way to sample", expected=", ".join(SAMPLES))
     if most < 1:
-        raise ModelError(f"a sample of {most} configurations", expected="1 or more")
+        raise XlarankError(f"a sample of {most} configurations", expected="1 or more")
     if most >= len(cost):
         return np.arange(len(cost))
     if how == "random":

@@ -1,0 +1,251 @@
+"""Candidate configurations for a program's configurable nodes: drawn at random, or bred from good ones.
+
+A configuration is kept as one code per node, the number of the candidate row that the node takes; code 0 is always
+the compiler's choice (a row of -1). Rows hold permutations of the tensor's dimensions, minor-most first, so every
+configuration is valid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import permutations
+from typing import Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.config_table import ConfigTable
+from xlarank.data.duplicates import group_codes
+from xlarank.data.errors import XlarankError
+from xlarank.data.graph import LayoutGraph, tensor_ranks
+from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
+
+#: ``output``: what a node's result looks like. ``all``: also its operands, as Google's files do; on a real TPU
+#: operand layouts of convolutions and dots made no difference.
+Slots = Literal["output", "all"]
+Codes = NDArray[np.int32]
+#: Scores of ``(configs, nodes)`` codes, ``(configs,)``; lower is faster.
+Score = Callable[[Codes], NDArray[np.floating]]
+
+#: Shares of the nodes that a random configuration sets; one of them is drawn for each configuration.
+ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
+#: Draws per configuration asked for, before it is taken that there are no new ones.
+_PATIENCE: Final = 50
+_CROSSOVER: Final = 0.4
+_RESET: Final = 0.15
+_CHANGED: Final = (1, 1, 2, 3, 5)
+_EXPANDED_AT_ONCE: Final = 1 << 24
+
+
+@dataclass(frozen=True, eq=False)
+class Candidates:
+    """What each configurable node may take.
+
+    Attributes:
+        rows: for each configurable node ``(choices, 18)`` int8, distinct, the first one all -1.
+    """
+
+    rows: tuple[NDArray[np.int8], ...]
+
+    @property
+    def nodes(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def choices(self) -> NDArray[np.int64]:
+        """``(nodes,)`` how many rows a node may take, the default among them."""
+        return np.array([len(rows) for rows in self.rows], np.int64)
+
+    @cached_property
+    def free(self) -> NDArray[np.intp]:
+        """Positions of the nodes that have a choice."""
+        return np.flatnonzero(self.choices > 1)
+
+    @property
+    def space(self) -> int:
+        """How many configurations there are."""
+        space = 1
+        for choices in self.choices.tolist():
+            space *= choices
+        return space
+
+    def expand(self, codes: Codes) -> NDArray[np.int8]:
+        """``(configs, nodes, 18)`` rows, as in ``node_config_feat``."""
+        if not self.nodes:
+            return np.full((len(codes), 0, len(LAYOUT_COLUMNS)), -1, np.int8)
+        start = np.concatenate([[0], np.cumsum(self.choices)[:-1]])
+        rows: NDArray[np.int8] = np.concatenate(self.rows)[codes + start]
+        return rows
+
+    def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
+        """The same program with these configurations, unmeasured: what reading a file of them would give."""
+        step = max(1, _EXPANDED_AT_ONCE // max(1, self.nodes * len(LAYOUT_COLUMNS)))
+        blocks = (self.expand(codes[at : at + step]) for at in range(0, len(codes), step))
+        table = ConfigTable.from_blocks(blocks, configs=len(codes), nodes=self.nodes)
+        return replace(
+            graph, table=table, runtime=np.zeros(len(codes), np.int64), duplicates=group_codes(table.codes)
+        )
+
+
+def candidate_rows(
+    graph: LayoutGraph,
+    rng: np.random.Generator,
+    *,
+    slots: Slots = "output",
+    per_node: int = 8,
+    named: int | None = None,
+    min_elements: int = 1024,
+) -> Candidates:
+    """A few candidate rows for every configurable node of ``graph``, drawn anew.
+
+    The first row is the compiler's choice. The others are orders of all dimensions, or of the ``named``
+    minor-most ones (Google's files name two for convolutions and dots): the default order, it with each other
+    dimension brought to the front, and random ones. Outputs of one dimension or of fewer than ``min_elements``
+    elements are left to the compiler.
+    """
+    if slots not in get_args(Slots):
+        raise XlarankError(f"slots is {slots!r}", expected=" or ".join(get_args(Slots)))
+    if per_node < 1 or (named is not None and named < 1):
+        raise XlarankError("per_node and named must be at least 1", expected="a few rows that name something")
+    ranks = tensor_ranks(graph.node_feat)
+    operands = _operand_ranks(graph, ranks)
+    rows = []
+    for node in graph.configurable.tolist():
+        choices = {(-1,) * len(LAYOUT_COLUMNS): None}
+        if graph.node_feat[node, NODE_COLUMN["shape_dimensions_product"]] >= min_elements and ranks[node] > 1:
+            shape = [int(ranks[node]), *(operands[node] if slots == "all" else ())]
+            default = _default_order(graph, node, shape[0])
+            for order in _orders(shape[0], default, rng):
+                if len(choices) >= per_node:
+                    break
+                row = _padded(order[:named])
+                for rank in shape[1:]:
+                    row += _padded(tuple(rng.permutation(rank).tolist())[:named] if rng.random() < 0.5 else ())
+                choices[row + (-1,) * (len(LAYOUT_COLUMNS) - len(row))] = None
+        rows.append(np.array(list(choices), np.int8))
+    return Candidates(tuple(rows))
+
+
+def _orders(rank: int, default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
+    """Orders of ``rank`` dimensions, the promising ones first: one dimension of the default order moved ahead."""
+    yield default
+    for dimension in rng.permutation(rank).tolist():
+        yield (dimension, *(other for other in default if other != dimension))
+    every = list(permutations(range(rank)))  # at most 6! = 720
+    for at in rng.permutation(len(every)).tolist():
+        yield every[at]
+
+
+def _padded(order: tuple[int, ...]) -> tuple[int, ...]:
+    return order + (-1,) * (MAX_RANK - len(order))
+
+
+def _default_order(graph: LayoutGraph, node: int, rank: int) -> tuple[int, ...]:
+    """The default layout that the node's columns state, or row major where they state none."""
+    first = NODE_COLUMN["layout_minor_to_major_0"]
+    order = tuple(int(entry) for entry in graph.node_feat[node, first : first + rank])
+    return order if sorted(order) == list(range(rank)) else tuple(reversed(range(rank)))
+
+
+def _operand_ranks(graph: LayoutGraph, ranks: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
+    """Ranks of the input and kernel of each configurable node.
+
+    The format does not keep the order of operands, so both slots of a dot get the smaller rank of the two:
+    an order of these dimensions is valid for either.
+    """
+    found = {}
+    order = np.argsort(graph.edges[:, 0], kind="stable")
+    consumers = graph.edges[order, 0]
+    for node in graph.configurable.tolist():
+        low, high = np.searchsorted(consumers, [node, node + 1])
+        inputs = ranks[graph.edges[order[low:high], 1]]
+        slots = 1 if OPCODES[int(graph.opcode[node])] == "reshape" else len(LAYOUT_SLOTS) - 1
+        found[node] = (int(inputs.min()),) * slots if len(inputs) else ()
+    return found
+
+
+def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
+    """``(configs, nodes)`` distinct codes, the compiler's choice first.
+
+    Each configuration draws from `ACTIVITY` the share of nodes that it sets, then for each of these one of its
+    other rows. There are fewer than ``count`` where the candidates allow no more.
+    """
+    default = np.zeros((1, candidates.nodes), np.int32)
+    return _collect(default, min(count, candidates.space), lambda: _draw(candidates, rng))
+
+
+def breed(
+    candidates: Candidates, parents: Codes, count: int, rng: np.random.Generator, *, known: Codes | None = None
+) -> Codes:
+    """``(configs, nodes)`` up to ``count`` new codes around ``parents``, which are best first.
+
+    A child takes one parent, or each node from one of two, then one to five of its nodes take another row or
+    the compiler's choice. None of them is in ``parents`` or ``known``.
+    """
+    old = np.unique(parents if known is None else np.concatenate([parents, known]), axis=0)
+    return _collect(old, len(old) + count, lambda: _child(candidates, parents, rng))[len(old) :]
+
+
+def evolve(
+    candidates: Candidates,
+    score: Score,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    population: int = 64,
+    generations: int = 12,
+) -> Codes:
+    """``(configs, nodes)`` up to ``count`` distinct codes: the compiler's choice, then the best found by ``score``.
+
+    A genetic search that begins at the compiler's choice and its neighbours: in every generation the best quarter
+    of the population breeds, and the best of all that were scored together live on. Scores are only compared
+    within one call of ``score``, so it may be a ranking of the candidates it gets.
+    """
+    population = max(population, count)
+    default = np.zeros((1, candidates.nodes), np.int32)
+    living = np.concatenate([default, breed(candidates, default, population - 1, rng)])
+    living = living[np.argsort(score(living), kind="stable")]
+    seen = living
+    for _ in range(generations):
+        children = breed(candidates, living[: max(2, len(living) // 4)], population, rng, known=seen)
+        if not len(children):
+            break
+        seen = np.concatenate([seen, children])
+        together = np.concatenate([living, children])
+        living = together[np.argsort(score(together), kind="stable")[:population]]
+    return np.concatenate([default, living[living.any(axis=1)]])[:count]
+
+
+def _draw(candidates: Candidates, rng: np.random.Generator) -> NDArray[np.int32]:
+    code = np.zeros(candidates.nodes, np.int32)
+    if len(candidates.free):
+        active = candidates.free[rng.random(len(candidates.free)) < rng.choice(ACTIVITY)]
+        code[active] = rng.integers(1, candidates.choices[active])
+    return code
+
+
+def _child(candidates: Candidates, parents: Codes, rng: np.random.Generator) -> NDArray[np.int32]:
+    child: NDArray[np.int32] = parents[rng.integers(len(parents))].copy()
+    if rng.random() < _CROSSOVER:
+        other = parents[rng.integers(len(parents))]
+        child = np.where(rng.random(candidates.nodes) < 0.5, child, other)
+    if len(candidates.free):
+        changed = rng.choice(candidates.free, min(len(candidates.free), int(rng.choice(_CHANGED))), replace=False)
+        child[changed] = np.where(rng.random(len(changed)) < _RESET, 0, rng.integers(candidates.choices[changed]))
+    return child
+
+
+def _collect(first: Codes, count: int, draw: Callable[[], NDArray[np.int32]]) -> Codes:
+    """The distinct ones of ``first`` and then new draws, ``count`` in all or until nothing new comes."""
+    found: dict[bytes, NDArray[np.int32]] = {}
+    for code in first:
+        found.setdefault(code.tobytes(), code)
+    idle = 0
+    while len(found) < count and idle < _PATIENCE * max(10, count - len(first)):
+        code = draw()
+        before = len(found)
+        found.setdefault(code.tobytes(), code)
+        idle = 0 if len(found) > before else idle + 1
+    return np.array(list(found.values()), np.int32).reshape(len(found), first.shape[1])

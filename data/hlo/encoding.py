@@ -1,0 +1,244 @@
+"""From an HLO module to the arrays of the dataset: 140 node columns, opcodes, edges, splits.
+
+The formulas are those of Google's extractor (google-research-datasets/tpu_graphs, ``process_data/xla``): a number
+is kept as a 64-bit integer and rounded to float32 once, sequences keep their first 2, 4 or 6 entries and, where
+the column list says so, their sum and product (1 for an empty sequence).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import HloError
+from xlarank.data.hlo.messages import Message
+from xlarank.data.hlo.structure import Structure, check_structure, configurable_nodes, label
+from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
+from xlarank.data.topology import has_cycle
+
+_INT64: Final = np.iinfo(np.int64)
+#: XLA's PrimitiveType numbers in the order of the dataset's one-hot columns.
+_ELEMENT_TYPES: Final = dict(
+    zip((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True)
+)
+_ELEMENT_COLUMN: Final = {
+    number: NODE_COLUMN[f"shape_element_type_is_{name}"] for number, name in _ELEMENT_TYPES.items()
+}
+#: Computations that end a split: the extractor tells them by these words in their names.
+_MAJOR: Final = ("cluster", "while", "cond")
+_EMPTY_ROW: Final = np.array([name.endswith("_product") for name in NODE_COLUMNS], np.int64)
+
+_WINDOW: Final = ("size", "stride", "padding_low", "padding_high", "window_dilation", "base_dilation")
+_PADDING: Final = ("edge_padding_low", "edge_padding_high")
+_SLICE: Final = ("start", "stride", "limit")
+_CONVOLUTION: Final = {
+    NODE_COLUMN["convolution_dim_numbers_input_batch_dim"]: "input_batch_dimension",
+    NODE_COLUMN["convolution_dim_numbers_input_feature_dim"]: "input_feature_dimension",
+    NODE_COLUMN["convolution_dim_numbers_kernel_input_feature_dim"]: "kernel_input_feature_dimension",
+    NODE_COLUMN["convolution_dim_numbers_kernel_output_feature_dim"]: "kernel_output_feature_dimension",
+    NODE_COLUMN["convolution_dim_numbers_output_batch_dim"]: "output_batch_dimension",
+    NODE_COLUMN["convolution_dim_numbers_output_feature_dim"]: "output_feature_dimension",
+}
+_REVERSAL: Final = NODE_COLUMN["window_window_reversal_0"]
+_TRUE_COUNT: Final = NODE_COLUMN["window_window_reversal_true_count"]
+
+
+@dataclass(frozen=True, eq=False)
+class ProgramArrays:
+    """A program in the dataset's arrays, named and typed as in its files.
+
+    Attributes:
+        node_feat: ``(nodes, 140)`` float32.
+        node_opcode: ``(nodes,)`` uint8.
+        edge_index: ``(edges, 2)`` int64; ``[u, v]``: u consumes v, or calls the computation whose root v is.
+        node_splits: ``(1, k)`` int64.
+        node_config_ids: ``(configurable nodes,)`` int64.
+        notes: what the format could not hold, one phrase each.
+    """
+
+    node_feat: NDArray[np.float32]
+    node_opcode: NDArray[np.uint8]
+    edge_index: NDArray[np.int64]
+    node_splits: NDArray[np.int64]
+    node_config_ids: NDArray[np.int64]
+    notes: tuple[str, ...]
+
+
+def encode_module(module: Message) -> ProgramArrays:
+    """Encode an ``HloModuleProto``.
+
+    Raises `HloError` where the module contradicts itself or the format cannot hold it.
+    """
+    structure = check_structure(module)
+    edges = _edges(structure)
+    if has_cycle(edges, structure.nodes):
+        raise HloError("the program holds a cycle", expected="operands before their consumers, and no recursion")
+    return ProgramArrays(
+        _node_feat(structure),
+        np.array([OPCODE.get(i.opcode, 0) for _, _, i in structure.instructions()], np.uint8),
+        edges,
+        _splits(module),
+        np.array(configurable_nodes(structure), np.int64),
+        _notes(structure),
+    )
+
+
+def _node_feat(structure: Structure) -> NDArray[np.float32]:
+    features = np.empty((structure.nodes, len(NODE_COLUMNS)), np.float32)
+    row = np.empty(len(NODE_COLUMNS), np.int64)
+    for node, computation, instruction in structure.instructions():
+        row[:] = _EMPTY_ROW
+        row[0] = instruction.id == computation.root_id
+        try:
+            _fill(row, instruction)
+        except (OverflowError, ValueError) as error:
+            raise HloError(f"{label(instruction)}: {error}", expected="sizes that fit 64 signed bits") from error
+        features[node] = row
+    return features
+
+
+def _fill(row: NDArray[np.int64], instruction: Message) -> None:
+    """Write the columns of an instruction; those of fields that it does not have stay as they are."""
+    _fill_shape(row, instruction.shape)
+    row[NODE_COLUMN["parameter_number"]] = instruction.parameter_number
+    _sequence(row, "dimensions", instruction.dimensions)
+    if instruction.HasField("window"):
+        _fill_window(row, instruction.window.dimensions)
+    if instruction.HasField("convolution_dimension_numbers"):
+        numbers = instruction.convolution_dimension_numbers
+        for column, field in _CONVOLUTION.items():
+            row[column] = getattr(numbers, field)
+        for side in ("input", "kernel"):
+            spatial = getattr(numbers, f"{side}_spatial_dimensions")
+            _sequence(row, f"convolution_dim_numbers_{side}_spatial_dims", spatial, keep=4)
+    row[NODE_COLUMN["feature_group_count"]] = instruction.feature_group_count
+    row[NODE_COLUMN["batch_group_count"]] = instruction.batch_group_count
+    if instruction.slice_dimensions:
+        for field in _SLICE:
+            values = [getattr(dimension, field) for dimension in instruction.slice_dimensions]
+            _sequence(row, f"slice_dims_{field}", values, keep=2, totals=True)
+    if instruction.dynamic_slice_sizes:
+        _sequence(row, "dynamic_slice_sizes", instruction.dynamic_slice_sizes, keep=2, totals=True)
+    if instruction.HasField("padding_config"):
+        for field in _PADDING:
+            values = [getattr(dimension, field) for dimension in instruction.padding_config.dimensions]
+            _sequence(row, f"padding_config_{field}", values, keep=2, totals=True)
+    row[NODE_COLUMN["is_stable"]] = instruction.is_stable
+
+
+def _fill_shape(row: NDArray[np.int64], shape: Message) -> None:
+    if shape.element_type in _ELEMENT_COLUMN:
+        row[_ELEMENT_COLUMN[shape.element_type]] = 1
+    sizes = shape.dimensions
+    if any(size < 0 for size in sizes):
+        raise ValueError(f"a dimension has size {min(sizes)} (unbounded dynamic shapes have no fixed size)")
+    if sizes:
+        _sequence(row, "shape_dimensions", sizes, totals=True)
+    row[NODE_COLUMN["shape_tuple_shapes_size"]] = len(shape.tuple_shapes)
+    layout = shape.layout.minor_to_major
+    if layout:
+        if sorted(layout) != list(range(len(sizes))):
+            raise ValueError(f"the layout {_shown(layout)} is no order of {len(sizes)} dimensions")
+        if len(layout) <= MAX_RANK:
+            _sequence(row, "layout_minor_to_major", layout)
+
+
+def _fill_window(row: NDArray[np.int64], dimensions: Sequence[Message]) -> None:
+    if not dimensions:
+        return
+    for field in _WINDOW:
+        _sequence(row, f"window_{field}", [getattr(dimension, field) for dimension in dimensions], totals=True)
+    reversed_ = [int(dimension.window_reversal) for dimension in dimensions]
+    row[_REVERSAL : _REVERSAL + min(len(reversed_), MAX_RANK)] = reversed_[:MAX_RANK]
+    row[_TRUE_COUNT] = sum(reversed_)
+    row[_TRUE_COUNT + 1] = len(reversed_) - sum(reversed_)
+
+
+def _sequence(
+    row: NDArray[np.int64], stem: str, values: Sequence[int], *, keep: int = MAX_RANK, totals: bool = False
+) -> None:
+    """The first ``keep`` values into columns ``stem_0``..., then their sum and product if asked for."""
+    first = NODE_COLUMN[f"{stem}_0"]
+    row[first : first + min(keep, len(values))] = values[:keep]
+    if totals:
+        row[first + keep : first + keep + 2] = sum_and_product(stem, values)
+
+
+def sum_and_product(what: str, values: Sequence[int]) -> tuple[int, int]:
+    """Sum and product; those of no values are 0 and 1.
+
+    Raises `OverflowError` naming ``what`` where either does not fit 64 signed bits.
+    """
+    total = _fits(sum(values), what, values)
+    if 0 in values:
+        return total, 0
+    product = 1
+    for value in values:  # stops at the first overflow: a hostile list must not make a number of a million digits
+        product = _fits(product * value, what, values)
+    return total, product
+
+
+def _fits(number: int, stem: str, values: Sequence[int]) -> int:
+    if not _INT64.min <= number <= _INT64.max:
+        raise OverflowError(f"{stem} {_shown(values)} have a sum or product that overflows")
+    return number
+
+
+def _shown(values: Sequence[int]) -> str:
+    return f"({', '.join(map(str, values[:8]))}{', ...' if len(values) > 8 else ''})"
+
+
+def _edges(structure: Structure) -> NDArray[np.int64]:
+    """``(edges, 2)`` distinct, sorted by consumer and operand."""
+    pairs: set[tuple[int, int]] = set()
+    for node, computation, instruction in structure.instructions():
+        numbers = structure.node_of[computation.id]
+        pairs.update((node, numbers[operand]) for operand in instruction.operand_ids)
+        pairs.update((node, structure.root[called]) for called in instruction.called_computation_ids)
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2)
+
+
+def _splits(module: Message) -> NDArray[np.int64]:
+    """``(1, k)`` from 0 to the number of nodes: one part ends with every major computation, one with the last."""
+    ends = [0]
+    done = 0
+    for computation in module.computations:
+        done += len(computation.instructions)
+        if any(word in computation.name for word in _MAJOR):
+            ends.append(done)
+    if ends[-1] < done:
+        ends.append(done)
+    return np.array([ends], np.int64)
+
+
+def _notes(structure: Structure) -> tuple[str, ...]:
+    """What the format has no place for, counted by name."""
+    opcodes: Counter[str] = Counter()
+    types: Counter[str] = Counter()
+    ranks: Counter[str] = Counter()
+    for _, _, instruction in structure.instructions():
+        if instruction.opcode not in OPCODE:
+            opcodes[instruction.opcode] += 1
+        if instruction.shape.element_type not in _ELEMENT_COLUMN:
+            types[str(instruction.shape.element_type)] += 1
+        if len(instruction.shape.dimensions) > MAX_RANK:
+            ranks[str(len(instruction.shape.dimensions))] += 1
+    phrases = (
+        ("opcodes that the format does not know, written as unknown", opcodes),
+        ("element types that the format does not know (XLA's PrimitiveType), written as none", types),
+        (f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout", ranks),
+    )
+    return tuple(f"{phrase}: {_counted(found)}" for phrase, found in phrases if found)
+
+
+def _counted(found: Counter[str]) -> str:
+    return ", ".join(f"{name} ({times})" for name, times in _most(found))
+
+
+def _most(found: Counter[str]) -> Iterable[tuple[str, int]]:
+    return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:20]

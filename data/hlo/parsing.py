@@ -1,0 +1,175 @@
+"""From a file's bytes to the message that is in them, decided by the content, never by the name."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from xlarank.data.errors import HloError
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Message, ModuleTuningData, TuningData
+
+#: Protobuf itself reads no message of 2 GiB.
+_MAX_BYTES: Final = 2**31 - 1
+_HLO_TEXT: Final = re.compile(rb"\s*(?://[^\n]*\n\s*)*HloModule\b")
+_MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.func|builtin\.module)\b")
+_OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
+_EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
+#: Where jaxlib keeps XLA's parser of HLO text: since 0.8, and before.
+_PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
+
+
+def read_program(path: Path) -> Message:
+    """Read a file: an ``HloModuleProto``, or with its configurations a ``ModuleTuningData`` or ``TuningData``.
+
+    Raises `HloError` naming the file.
+    """
+    try:
+        about = path.stat()
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError("it is not a regular file")  # opening a named pipe would wait forever
+        if about.st_size > _MAX_BYTES:
+            raise HloError(
+                f"{path.name} has {about.st_size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise HloError(
+            f"{path} cannot be read ({error.strerror or error})", expected="a file", do="check the path"
+        ) from error
+    with naming(path):
+        return parse_program(data)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let every `HloError` of the block name the file."""
+    try:
+        yield
+    except HloError as error:
+        raise HloError(f"{path.name}: {error.got}", expected=error.expected, do=error.do) from error
+
+
+def parse_program(data: bytes) -> Message:
+    """The message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a ``TuningData``.
+
+    Every kind of message starts with field 1, so each is tried and the first in which a program is found is
+    taken. Raises `HloError` when there is none.
+    """
+    if not data:
+        raise HloError("the file is empty", expected=_EXPECTED)
+    parsed = 0
+    for kind, find in _KINDS:
+        try:
+            message = kind.FromString(data)
+        except DecodeError:
+            continue
+        parsed += 1
+        found = find(message)
+        if found is not None:
+            return found
+    if _HLO_TEXT.match(data):
+        return parse_text(data)
+    if _MLIR_TEXT.match(data):
+        raise HloError(
+            "this is MLIR (StableHLO) text", expected=_EXPECTED, do="dump HLO: XLA_FLAGS='--xla_dump_to=DIR'"
+        )
+    if parsed:
+        raise HloError("there is no program in this file", expected=_EXPECTED)
+    raise HloError(
+        "the file is cut off, or no protobuf of a program", expected=_EXPECTED, do="copy or dump it again"
+    )
+
+
+def module_of(message: Message) -> Message:
+    """The module in what `read_program` returned; that of tiles if there is a single kernel.
+
+    Raises `HloError` for several kernels.
+    """
+    if isinstance(message, TuningData):
+        if len(message.modules) != 1:
+            raise HloError(
+                f"the file holds {len(message.modules)} kernels", expected="one program", do="use import-hlo"
+            )
+        return message.modules[0].module
+    return message.module if isinstance(message, ModuleTuningData) else message
+
+
+def parse_text(text: bytes) -> Message:
+    """Parse HLO text with XLA's own parser, which is in jaxlib.
+
+    Raises `HloError` when jaxlib is not installed or the text is wrong.
+    """
+    parser = _text_parser()
+    try:
+        serialized = parser(text.decode("utf-8")).as_serialized_hlo_module_proto()
+    except UnicodeDecodeError as error:
+        raise HloError(f"the text is not UTF-8 ({error.reason})", expected="HLO text") from error
+    except (RuntimeError, ValueError) as error:
+        lines = " ".join(str(error).split())
+        raise HloError(f"XLA cannot parse the text ({lines[:300]})", expected="HLO text of one module") from error
+    return HloModuleProto.FromString(serialized)
+
+
+def _text_parser() -> Callable[[str], Message]:
+    for name in _PARSERS:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        if parser := getattr(module, "hlo_module_from_text", None):
+            return parser  # type: ignore[no-any-return]
+    raise HloError(
+        "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed",
+        expected="a binary dump, which needs nothing",
+        do="pip install 'xlarank[hlo]', or dump binaries: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'",
+    )
+
+
+def _has_program(module: Message) -> bool:
+    return any(
+        _OPCODE.fullmatch(instruction.opcode)
+        for computation in module.computations
+        for instruction in computation.instructions[:1]
+    )
+
+
+def _module(message: Message) -> Message | None:
+    return message if _has_program(message) else None
+
+
+def _layouts(message: Message) -> Message | None:
+    configured = message.config_index_to_node or any(
+        run.module_config.HasField("layout_config") or run.op_config.HasField("tile_size_config")
+        for run in message.runs
+    )
+    return message if configured and _has_program(message.module) else None
+
+
+def _kernels(message: Message) -> Message | None:
+    return message if any(part.runs and _has_program(part.module) for part in message.modules) else None
+
+
+def _wrapped(message: Message) -> Message | None:
+    return _module(message.hlo_module)
+
+
+def _snapshot(message: Message) -> Message | None:
+    return _wrapped(message.hlo)
+
+
+#: Kinds of messages and how the program in one is recognized. Tuning data, known by its runs, is tried before
+#: what has its program at the same place.
+_KINDS: Final = (
+    (HloModuleProto, _module),
+    (ModuleTuningData, _layouts),
+    (HloProto, _wrapped),
+    (TuningData, _kernels),
+    (HloSnapshot, _snapshot),
+)

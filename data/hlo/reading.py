@@ -1,0 +1,82 @@
+"""A program in a file as a graph that can be ranked."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.config_table import ConfigTable
+from xlarank.data.duplicates import group_codes
+from xlarank.data.graph import LayoutGraph
+from xlarank.data.hlo.encoding import ProgramArrays, encode_module
+from xlarank.data.hlo.parsing import module_of, naming, read_program
+from xlarank.data.hlo.tuning import program_arrays
+from xlarank.data.schema import LAYOUT_COLUMNS
+
+
+class HloWarning(UserWarning):
+    """Part of a program has no place in the dataset's format; the rest was read."""
+
+
+def read_hlo(path: Path) -> LayoutGraph:
+    """Read a program: an HLO binary or text, or the program of TpuGraphs' tuning data.
+
+    The graph has the dataset's columns and one configuration: the compiler's default for every configurable node
+    (a row of -1). Its runtime is 0, unknown. Configurable is every convolution, dot and reshape outside the
+    bodies of fusions. Warns (`HloWarning`) about what the format cannot hold, such as opcodes that it does not
+    know. Raises `xlarank.data.errors.HloError` naming the file.
+    """
+    path = Path(path)
+    message = read_program(path)
+    with naming(path):
+        program = encode_module(module_of(message))
+    for note in program.notes:
+        warnings.warn(f"{path.name}: {note}", HloWarning, stacklevel=2)
+    rows = default_configuration(len(program.node_config_ids))
+    table = ConfigTable.from_blocks([rows], configs=1, nodes=len(program.node_config_ids))
+    return LayoutGraph(
+        graph_name(path),
+        program.node_feat,
+        program.node_opcode.astype(np.int64),
+        program.edge_index,
+        np.zeros(1, np.int64),
+        group_codes(table.codes),
+        program.node_splits.reshape(-1),
+        program.node_config_ids,
+        table,
+    )
+
+
+def unlabelled_arrays(program: ProgramArrays, rows: NDArray[np.int8] | None = None) -> dict[str, NDArray[Any]]:
+    """A program with configurations that were not measured, as `xlarank.data.writing.write_graph` takes it.
+
+    ``rows`` is ``(configs, configurable nodes, 18)``; without it there is the compiler's default alone.
+    """
+    arrays = program_arrays(program)
+    rows = default_configuration(len(program.node_config_ids)) if rows is None else rows
+    arrays["node_splits"] = program.node_splits
+    arrays["node_config_ids"] = program.node_config_ids
+    arrays["node_config_feat"] = rows.astype(np.float32)
+    arrays["config_runtime"] = np.zeros(len(rows), np.int64)
+    return arrays
+
+
+def default_configuration(nodes: int) -> NDArray[np.int8]:
+    """``(1, nodes, 18)`` of -1: every layout is left to the compiler."""
+    return np.full((1, nodes, len(LAYOUT_COLUMNS)), -1, np.int8)
+
+
+def graph_name(path: Path) -> str:
+    """A file's name without the endings of compilers' dumps.
+
+    >>> graph_name(Path("dump/module_0001.jit_f.before_optimizations.hlo.pb"))
+    'module_0001.jit_f.before_optimizations'
+    """
+    name = path.name
+    for ending in (".txt", ".pb", ".hlo"):
+        name = name.removesuffix(ending)
+    return name or path.name

@@ -1,0 +1,152 @@
+"""What hangs together in an HLO module, checked: ids that are there and unique, roots, opcodes, no recursion.
+
+Nothing in a file is believed: every id is looked up before anything is computed from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from xlarank.data.errors import HloError
+from xlarank.data.hlo.messages import Message
+from xlarank.data.schema import MAX_RANK
+
+#: Operations whose layouts TpuGraphs chooses; the others follow them.
+CONFIGURABLE_OPCODES: Final = frozenset({"convolution", "dot", "reshape"})
+#: The largest real file that was looked at has 21,918 nodes; far more is a file made to fill the memory.
+MAX_NODES: Final = 1_000_000
+_OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """Where things are in a checked module.
+
+    Attributes:
+        module: the ``HloModuleProto``.
+        start: ``{computation id: node number of its first instruction}``; nodes are numbered through the
+            computations in the module's order, as the dataset does.
+        node_of: ``{computation id: {instruction id: node number}}``.
+        root: ``{computation id: node number of its root}``.
+        nodes: how many instructions there are.
+    """
+
+    module: Message
+    start: dict[int, int]
+    node_of: dict[int, dict[int, int]]
+    root: dict[int, int]
+    nodes: int
+
+    def instructions(self) -> Iterator[tuple[int, Message, Message]]:
+        """(node number, computation, instruction) in the dataset's order."""
+        node = 0
+        for computation in self.module.computations:
+            for instruction in computation.instructions:
+                yield node, computation, instruction
+                node += 1
+
+
+def check_structure(module: Message) -> Structure:
+    """Check that everything a module names is in it, and number its nodes.
+
+    Raises `HloError` for a module without instructions, with too many, an id that is missing or given twice,
+    a root that is not there, or an opcode that cannot be one.
+    """
+    nodes = sum(len(computation.instructions) for computation in module.computations)
+    if nodes == 0:
+        raise HloError("the module has no instructions", expected="a program")
+    if nodes > MAX_NODES:
+        raise HloError(f"the module has {nodes:,} instructions", expected=f"at most {MAX_NODES:,}")
+    start: dict[int, int] = {}
+    node_of: dict[int, dict[int, int]] = {}
+    root: dict[int, int] = {}
+    node = 0
+    for computation in module.computations:
+        if computation.id in start:
+            raise HloError(f"two computations have the id {computation.id}", expected="an id of its own for each")
+        start[computation.id] = node
+        numbers: dict[int, int] = {}
+        for instruction in computation.instructions:
+            if not _OPCODE.fullmatch(instruction.opcode):
+                raise HloError(
+                    f"{label(instruction)} has the opcode {instruction.opcode[:80]!r}", expected="a name like dot"
+                )
+            if numbers.setdefault(instruction.id, node) != node:
+                raise HloError(
+                    f"two instructions of {label(computation)} have the id {instruction.id}",
+                    expected="an id of its own for each",
+                )
+            node += 1
+        node_of[computation.id] = numbers
+        if computation.root_id not in numbers:
+            raise HloError(
+                f"the root of {label(computation)} is instruction {computation.root_id}, which is not in it",
+                expected="the id of one of its instructions",
+            )
+        root[computation.id] = numbers[computation.root_id]
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            _require(instruction, "operand", instruction.operand_ids, node_of[computation.id])
+            _require(
+                instruction, "control predecessor", instruction.control_predecessor_ids, node_of[computation.id]
+            )
+            _require(instruction, "called computation", instruction.called_computation_ids, root)
+    return Structure(module, start, node_of, root, nodes)
+
+
+def _require(instruction: Message, what: str, ids: Iterable[int], known: dict[int, int]) -> None:
+    for number in ids:
+        if number not in known:
+            raise HloError(
+                f"{label(instruction)} names {what} {number}, which does not exist", expected="a known id"
+            )
+
+
+def entry_computation(module: Message) -> Message:
+    """The computation that a call of the program runs.
+
+    Raises `HloError` when the module names one that it does not have.
+    """
+    by_id = {computation.id: computation for computation in module.computations}
+    if module.entry_computation_id in by_id:
+        return by_id[module.entry_computation_id]
+    for computation in module.computations:
+        if module.entry_computation_name and computation.name == module.entry_computation_name:
+            return computation
+    raise HloError(
+        f"the entry computation {module.entry_computation_id} does not exist", expected="the id of a computation"
+    )
+
+
+def fused_computations(module: Message) -> set[int]:
+    """Ids of the bodies of fusions: one kernel each, whose inner operations have no layouts of their own."""
+    fused = {computation.id for computation in module.computations if computation.is_fusion_computation}
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == "fusion":
+                fused.update(instruction.called_computation_ids)
+    return fused
+
+
+def configurable_nodes(structure: Structure) -> list[int]:
+    """Node numbers whose layouts can be configured.
+
+    Every convolution, dot and reshape outside the bodies of fusions: the rule that holds in all of Google's
+    files that were looked at. Left out are outputs of more dimensions than the format can name.
+    """
+    fused = fused_computations(structure.module)
+    return [
+        node
+        for node, computation, instruction in structure.instructions()
+        if instruction.opcode in CONFIGURABLE_OPCODES
+        and computation.id not in fused
+        and len(instruction.shape.dimensions) <= MAX_RANK
+    ]
+
+
+def label(part: Message) -> str:
+    """An instruction or computation as people would call it; its name is the file's, so it is cut and quoted."""
+    return f"%{part.name[:80]}" if part.name.isprintable() and part.name else f"the one with id {part.id}"

@@ -1,0 +1,190 @@
+"""How rows are made: the settings that choose columns, the version of the code, and the file they are made from."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from xlarank.data.graph import Kind
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.program.tensors import TPU, Tiling
+
+_ROOT: Final = Path(__file__).parent.parent
+#: Where the computation of columns starts.
+_START: Final = "features/assemble.py"
+#: Documents and messages: nothing here can change a number.
+_PRESENTATION: Final = ("features/reference.py", "data/errors.py")
+#: Fields of syntax trees that say nothing, or not the same in every version of Python.
+_SILENT: Final = ("kind", "type_comment", "ctx")
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """What decides which columns there are and what they hold.
+
+    Attributes:
+        tier: ``fast`` or ``full`` (see `xlarank.features.block.Tier`).
+        candidates: with the transductive columns that look at the graph's candidate set.
+        tiling: the hardware's tile.
+    """
+
+    tier: Tier = Tier.FULL
+    candidates: bool = True
+    tiling: Tiling = field(default=TPU)
+
+    def blocks(self, kind: Kind) -> list[Block]:
+        """The blocks of one kind of graph, in column order."""
+        return blocks_of(kind, self.tier, candidates=self.candidates)
+
+    def graph_columns(self, kind: Kind) -> list[str]:
+        """Names of the columns that are constant within a graph."""
+        return [name for b in self.blocks(kind) if b.scope is Scope.GRAPH for name in b.columns]
+
+    def config_columns(self, kind: Kind) -> list[str]:
+        """Names of the columns that differ between configurations."""
+        return [name for b in self.blocks(kind) if b.scope is Scope.CONFIG for name in b.columns]
+
+    def code_hash(self, kind: Kind) -> str:
+        """Changes whenever the same file could give other numbers: code, settings or columns."""
+        names = ",".join(self.graph_columns(kind) + self.config_columns(kind))
+        text = f"{source_hash()}|{kind}|{self.tiling}|{names}"
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything besides the file that decides what is stored; a difference means: build again.
+
+    Attributes:
+        code_hash: `FeatureSettings.code_hash` of the kind.
+        tier, candidates, tiling: the settings behind it.
+        max_configs: rows kept per graph, 0 for all.
+        seed: of the sample that ``max_configs`` draws.
+        sampling: how it is drawn.
+    """
+
+    code_hash: str
+    tier: str
+    candidates: bool
+    max_configs: int
+    seed: int
+    sampling: str = "random"
+    tiling: Tiling = TPU
+
+    @classmethod
+    def of(
+        cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0, sampling: str = "random"
+    ) -> Recipe:
+        """Today's recipe for one kind of graph; seed and sampling count only where rows are drawn."""
+        return cls(
+            code_hash=settings.code_hash(kind),
+            tier=settings.tier.value,
+            candidates=settings.candidates,
+            max_configs=max_configs,
+            seed=seed if max_configs else 0,
+            sampling=sampling if max_configs else "random",
+            tiling=settings.tiling,
+        )
+
+    @classmethod
+    def parse(cls, value: Mapping[str, Any]) -> Recipe:
+        """From what `dataclasses.asdict` and JSON made of one; raises `TypeError` for anything else."""
+        return cls(**{**value, "tiling": Tiling(**value.get("tiling", {}))})
+
+    def settings(self) -> FeatureSettings:
+        """The settings that the rows were made with."""
+        return FeatureSettings(Tier(self.tier), self.candidates, self.tiling)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Identity of the npz file that rows were made from."""
+
+    size: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        stat = path.stat()
+        return cls(stat.st_size, stat.st_mtime_ns)
+
+
+@cache
+def source_hash(root: Path = _ROOT) -> str:
+    """Hash of the code below ``root`` that turns a file into numbers, the same in every version of Python.
+
+    That is all of ``features/``, and what of ``data/`` the computation of columns imports, directly or not. Syntax
+    trees are hashed without docstrings: those, comments and line breaks can be edited freely.
+    """
+    texts: dict[str, str] = {}
+    reached = [_START]
+    while reached:
+        name = reached.pop()
+        if name not in texts and name not in _PRESENTATION:
+            tree = ast.parse(root.joinpath(name).read_bytes())
+            texts[name] = _text(tree)
+            reached += _imported(tree, root)
+    for path in root.joinpath("features").rglob("*.py"):
+        name = path.relative_to(root).as_posix()
+        if name not in texts and name not in _PRESENTATION:
+            texts[name] = _text(ast.parse(path.read_bytes()))
+    digest = hashlib.sha256()
+    for name in sorted(texts):
+        digest.update(f"{name}\0{texts[name]}\0".encode())
+    return digest.hexdigest()
+
+
+def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
+    """Files of the rooms ``data`` and ``features`` that a module imports."""
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    for name in names:
+        package, _, rest = name.partition(".")
+        file = rest.replace(".", "/") + ".py"
+        if package == "xlarank" and rest.startswith(("data.", "features.")) and root.joinpath(file).exists():
+            yield file
+
+
+def _text(tree: ast.Module) -> str:
+    parts: list[str] = []
+    _write(tree, parts)
+    return "\0".join(parts)
+
+
+def _write(value: Any, parts: list[str]) -> None:
+    """A syntax tree as words, without docstrings and without what is empty (other versions have other fields)."""
+    if isinstance(value, ast.AST):
+        parts.append(type(value).__name__)
+        for name in value._fields:
+            part = getattr(value, name, None)
+            if part is None or part == [] or name in _SILENT:
+                continue
+            parts.append(name)
+            _write(part[1:] if name == "body" and _has_docstring(value) else part, parts)
+        parts.append(")")
+    elif isinstance(value, list):
+        parts.append("[")
+        for part in value:
+            _write(part, parts)
+        parts.append("]")
+    else:
+        parts.append(ascii(value))
+
+
+def _has_docstring(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    first = node.body[0] if node.body else None
+    return (
+        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+    )

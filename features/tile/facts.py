@@ -1,0 +1,235 @@
+"""What the bounds of a tile graph divide, and in which unit they count.
+
+Two conventions are met. Google's TPU files count the physical order (major to minor) of the tensor a
+kernel walks over, its two minor-most dimensions in whole hardware tiles of 8 x 128: `copy` of
+``[32, 5, 5, 256]`` with layout {3,0,2,1} has bounds up to ``(5, 5, 4, 2)``. Others count elements of the
+logical dimensions. The extents decide which: bounds never exceed them. A bound of 0 is a whole dimension.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.graph import TileGraph
+from xlarank.data.schema import MAX_RANK, NODE_COLUMN, OPCODE, TILE_COLUMNS, TILE_SLOTS
+from xlarank.features.program.context import ProgramContext
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
+
+_WORK_ORDER: Final = tuple(
+    OPCODE_CLASSES.index(name) for name in ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
+)
+_SPATIAL: Final = NODE_COLUMN["convolution_dim_numbers_kernel_spatial_dims_0"]
+
+
+class TileFacts(ProgramContext):
+    """What the bounds of one kernel divide; per-configuration results are for the *distinct* configurations.
+
+    Attributes:
+        bounds: slot -> ``(configs, 6)`` bounds as given.
+        tiling: the hardware's tile.
+    """
+
+    graph: TileGraph
+
+    def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
+        super().__init__(graph)
+        self.tiling = tiling
+        given = graph.config_feat[graph.duplicates.first].astype(np.float64)
+        starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
+        self.bounds: dict[str, Floats] = {slot: given[:, at : at + MAX_RANK] for slot, at in starts.items()}
+
+    @property
+    def configs(self) -> int:
+        return self.graph.duplicates.distinct
+
+    @cached_property
+    def main(self) -> int:
+        """The node that costs most: by class (convolution first), then by bytes, then the last one."""
+        kinds = self.opcode_class
+        for wanted in _WORK_ORDER:
+            nodes = np.flatnonzero(kinds == wanted)
+            if len(nodes):
+                return _last_largest(nodes, self.bytes)
+        return _last_largest(np.arange(len(self.bytes)), self.bytes)
+
+    @cached_property
+    def main_operands(self) -> Ints:
+        """Operands of the main node, larger ones first."""
+        edges = self.graph.edges
+        operands = np.unique(edges[edges[:, 0] == self.main, 1])
+        return operands[np.argsort(-self.bytes[operands], kind="stable")]
+
+    @cached_property
+    def kernel_tensor(self) -> int:
+        """Node id of a convolution's kernel (or a dot's second operand); -1 for other kernels."""
+        operands = self.main_operands
+        if self.opcode_class[self.main] > 1 or len(operands) == 0:
+            return -1
+        spatial = self.graph.node_feat[self.main, _SPATIAL : _SPATIAL + 4].astype(int)
+        window = self.column("window_size_0", 4)[self.main]
+        used = max(0, int(self.rank[self.main]) - 2) if self.opcode_class[self.main] == 0 else 0
+        out = self.dims[self.main][self.dims[self.main] > 0]
+        features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
+        produced = self.dims[self.main, int(self.column("convolution_dim_numbers_output_feature_dim")[self.main])]
+        for operand in operands[::-1]:
+            dims = self.dims[operand]
+            sized = all(dims[spatial[i]] == window[i] for i in range(used))
+            if used and sized and dims[features] == produced:
+                return int(operand)
+            if not used and len(out) and out[-1] in dims:
+                return int(operand)
+        return int(operands[-1])
+
+    @cached_property
+    def walked(self) -> int:
+        """Node whose output the output bounds divide.
+
+        Reductions are walked over their operand on TPU, over their result elsewhere. So of the tensors whose
+        extents admit all bounds the one is taken that most bounds reach; of equals roots, then larger ones.
+        Where a vector tile is given there is no such doubt: it cuts the result, a root's or the main node's.
+        """
+        roots = np.flatnonzero((self.column("is_root") > 0) & (self.rank > 0))
+        tensors = np.flatnonzero(self.rank > 0)
+        candidates = np.array([*roots[::-1], self.main, *tensors[np.argsort(-self.bytes[tensors], kind="stable")]])
+        most = self.bounds["output"].max(axis=0)
+        if self.vectorised:
+            results = candidates[: len(roots) + 1]
+            admitted = results[~(most > self.dims[results]).any(axis=1)]
+            if len(admitted):
+                return int(admitted[0])
+        used = int(np.max(np.flatnonzero(most > 0), initial=-1)) + 1
+        rank = self.rank[candidates][:, None]
+        inside = np.arange(MAX_RANK) < rank
+        found: list[Floats] = []
+        for extents in (self._physical(candidates), self.dims[candidates].astype(np.float64)):
+            fits = (rank[:, 0] >= used) & ~(inside & (most > extents)).any(axis=1)
+            # the bounds of a real search come close to the extents of what they divide
+            score = (inside & (most == extents)).sum(axis=1) + (rank[:, 0] == used)
+            found.append(np.where(fits, score, -1.0))
+        best = np.maximum(*found)
+        return int(candidates[best.argmax()]) if best.max() >= 0 else self.main
+
+    @cached_property
+    def vectorised(self) -> bool:
+        """Whether the input bounds are given, as a vector tile inside the output tile; TPU files leave them 0."""
+        return bool(self.bounds["input"].any())
+
+    def _physical(self, node: Ints) -> Floats:
+        """``(nodes, 6)`` extents major to minor, the two minor-most in hardware tiles."""
+        rank = self.rank[node]
+        sizes = np.take_along_axis(self.dims[node], np.maximum(self.default_layout[node], 0), axis=1).astype(
+            np.float64
+        )
+        sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
+        sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
+        place = rank[:, None] - 1 - np.arange(MAX_RANK)  # turned round within the rank
+        turned = np.take_along_axis(sizes, np.maximum(place, 0), axis=1)
+        return np.where(place >= 0, turned, 0.0)
+
+    @cached_property
+    def physical(self) -> bool:
+        """Whether the output bounds count hardware tiles in physical order."""
+        most = self.bounds["output"].max(axis=0)
+        return bool((most <= self._physical(np.array([self.walked]))[0]).all())
+
+    @cached_property
+    def extents(self) -> dict[str, Floats]:
+        """slot -> ``(6,)`` what the bounds divide, in their unit; 0 where a slot has no such dimension.
+
+        The kernel slot divides the kernel tensor on TPU and the contracted dimensions elsewhere.
+        """
+        walked = (
+            self._physical(np.array([self.walked]))[0]
+            if self.physical
+            else self.dims[self.walked].astype(np.float64)
+        )
+        if self.physical:
+            kernel = (
+                self._physical(np.array([self.kernel_tensor]))[0] if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
+            )
+        else:
+            kernel = self.contracted
+        return {"output": walked, "kernel": kernel, "input": walked}
+
+    @cached_property
+    def contracted(self) -> Floats:
+        """``(6,)`` sizes of the dimensions that the main node sums over, in elements.
+
+        A dot's is not in the file; it follows from the volumes: |left| |right| / |out| = batch * K^2.
+        """
+        sizes = np.zeros(MAX_RANK)
+        kind = OPCODE_CLASSES[self.opcode_class[self.main]]
+        if kind == "convolution" and self.kernel_tensor >= 0:
+            features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
+            dims = self.dims[self.kernel_tensor]
+            inner = [dims[i] for i in range(int(self.rank[self.kernel_tensor])) if i != features]
+            sizes[: len(inner)] = inner
+        elif kind == "dot" and len(self.main_operands) > 0:
+            volumes = self.volume[self.main_operands]
+            pair = volumes[0] * volumes[min(1, len(volumes) - 1)]
+            batch = self.batch
+            sizes[0] = np.sqrt(pair / max(1.0, self.volume[self.main]) / batch)
+        elif self.graph.opcode[self.main] == OPCODE["reduce-window"]:
+            window = self.column("window_size_0", MAX_RANK)[self.main]
+            sizes[: int((window > 1).sum())] = window[window > 1]
+        elif kind == "reduce" and len(self.main_operands) > 0:
+            sizes[0] = self.volume[self.main_operands[0]] / max(1.0, self.volume[self.main])
+        return sizes
+
+    @cached_property
+    def reduces_minor(self) -> bool:
+        """Whether a reduction sums along its operand's minor-most dimension."""
+        operands = self.main_operands
+        if self.graph.opcode[self.main] != OPCODE["reduce"] or len(operands) == 0:
+            return False
+        # the dimensions summed over stand at the end of the operand's shape if the output is its beginning
+        rank = int(self.rank[self.main])
+        minor = int(self.default_layout[operands[0], 0])
+        kept = self.dims[operands[0], :rank]
+        return minor >= rank and bool((kept == self.dims[self.main, :rank]).all())
+
+    @cached_property
+    def batch(self) -> float:
+        """Size of a dot's batch dimensions: those before the last two whose sizes stand in both operands too."""
+        rank = int(self.rank[self.main])
+        if len(self.main_operands) == 0 or int(self.rank[self.main_operands].min()) < 3:
+            return 1.0
+        leading = self.dims[self.main][: max(0, rank - 2)]
+        shared = [np.isin(leading, self.dims[operand]) for operand in self.main_operands]
+        return float(np.prod(leading[np.all(shared, axis=0)], dtype=np.float64))
+
+    @cached_property
+    def tiles(self) -> dict[str, Floats]:
+        """slot -> ``(configs, 6)`` bounds in force: 0 means the whole extent; 1 past the rank."""
+        found = {}
+        for slot, bounds in self.bounds.items():
+            extents = self.extents[slot]
+            whole = np.where(extents > 0, extents, 1.0)
+            found[slot] = np.where(bounds > 0, bounds, whole)
+        return found
+
+    @cached_property
+    def unit(self) -> Floats:
+        """``(6,)`` elements that one unit of the output bounds stands for, by dimension."""
+        unit = np.ones(MAX_RANK)
+        rank = int((self.extents["output"] > 0).sum())
+        if self.physical and rank > 0:
+            unit[rank - 1] = self.tiling.lanes
+            if rank > 1:
+                unit[rank - 2] = self.tiling.sublanes
+        return unit
+
+    @cached_property
+    def main_work(self) -> float:
+        """Multiply-adds of the main node (one per output element where nothing is contracted)."""
+        inner = self.contracted[self.contracted > 0]
+        return float(self.volume[self.main] * (np.prod(inner) if len(inner) else 1.0))
+
+
+def _last_largest(nodes: NDArray[np.intp], size: Floats) -> int:
+    return int(nodes[len(nodes) - 1 - np.argmax(size[nodes][::-1])])

@@ -1,0 +1,94 @@
+"""The kind of a kernel, told from its graph: what is left out together to see how unseen kinds are ranked.
+
+Two kernels are of one kind where the same loop nest computes them: what follows the main operation (a bias, an
+activation) and all sizes are left aside. Names play no part. The file does not say which dimensions a dot contracts
+or a reduction sums along; where sizes leave it open, as in a square operand, a kernel may be of several kinds.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations, product
+from typing import Final
+
+import numpy as np
+
+from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.roles import DOT_ROLES, slot_roles
+from xlarank.features.program.slots import slot_tensors
+from xlarank.features.tile.context import TileContext
+
+#: Classes whose opcodes make loops of different shape; in the others any member stands for all.
+_BY_OPCODE: Final = ("reduce", "transpose", "reshape", "slice")
+_BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows", "contracted"))
+
+
+def kernel_kinds(context: TileContext) -> tuple[str, ...]:
+    """Every kind that the kernel may be, sorted; a single one where sizes settle it.
+
+    A convolution is depthwise (more than one feature group), strided, dilated (its input, as in a gradient) and
+    pointwise (a window of 1) or not; a dot is batched and transposes an operand or not, against the order of
+    a plain product (batch, rows, contracted times batch, contracted, columns); a reduction sums along the minor
+    dimension of its operand or not; movers of data go by their opcode; all elementwise kernels are one kind.
+
+    >>> from xlarank.data.graph import read_graph
+    >>> from xlarank.data.root import SAMPLE
+    >>> def kinds(name): return kernel_kinds(TileContext(read_graph(SAMPLE / "npz" / "tile" / "cpu" / name)))
+    >>> kinds("valid/conv1x1_s2__a.npz"), kinds("valid/bmm_tb__b.npz"), kinds("valid/expsum__b.npz")
+    (('convolution strided pointwise',), ('dot batched right-transposed',), ('reduce minor',))
+    >>> kinds("train/matmul__a.npz")  # 256 x 256 times 256 x 384
+    ('dot', 'dot left-transposed')
+    """
+    kind = OPCODE_CLASSES[context.opcode_class[context.main]]
+    if kind == "convolution":
+        return (" ".join([kind, *_convolution(context)]),)
+    if kind == "dot":
+        return _dot(context)
+    if kind not in _BY_OPCODE:
+        return (kind,)
+    opcode = int(context.graph.opcode[context.main])
+    return _reduce(context) if opcode == OPCODE["reduce"] else (OPCODES[opcode],)
+
+
+def _convolution(context: TileContext) -> list[str]:
+    words = {
+        "depthwise": context.column("feature_group_count")[context.main] > 1,
+        "strided": context.column("window_stride_0", MAX_RANK)[context.main].max() > 1,
+        "dilated": context.column("window_base_dilation_0", MAX_RANK)[context.main].max() > 1,
+        "pointwise": context.column("window_size_0", MAX_RANK)[context.main].max() == 1,
+    }
+    return [word for word, true in words.items() if true]
+
+
+def _dot(context: TileContext) -> tuple[str, ...]:
+    """An operand is transposed, is not, or may be: where rows and contracted dimensions have the same sizes."""
+    tensors = slot_tensors(context, np.array([context.main]))
+    roles = slot_roles(context, tensors)[0]
+    batched = [" batched"] if (roles[0] == _BATCH).any() else [""]
+    ways = []
+    for slot, word, (first, second) in (
+        (1, " left-transposed", (_ROWS, _CONTRACTED)),
+        (2, " right-transposed", (_CONTRACTED, _ROWS)),
+    ):
+        ahead, behind = (np.flatnonzero(roles[slot] == role) for role in (first, second))
+        sizes = context.dims[tensors[0, slot]]
+        if len(ahead) == 0 or len(behind) == 0:
+            ways.append([""])
+        elif np.array_equal(np.sort(sizes[ahead]), np.sort(sizes[behind])):
+            ways.append(["", word])
+        else:
+            ways.append([word if ahead[0] > behind[0] else ""])
+    return tuple(sorted("".join(("dot", *words)) for words in product(batched, *ways)))
+
+
+def _reduce(context: TileContext) -> tuple[str, ...]:
+    """By which dimensions of the operand can be left out to give the output's shape."""
+    if len(context.main_operands) == 0:
+        return ("reduce",)
+    operand = int(context.main_operands[0])
+    rank, left = int(context.rank[operand]), int(context.rank[context.main])
+    shape, output = context.dims[operand, :rank], context.dims[context.main, :left]
+    minor = int(context.default_layout[operand, 0])
+    fitting = [kept for kept in combinations(range(rank), left) if (shape[list(kept)] == output).all()]
+    found = {"reduce" if minor in kept else "reduce minor" for kept in fitting}
+    return tuple(sorted(found or {"reduce"}))

@@ -1,0 +1,26 @@
+"""How to fit, whatever the ranker and its parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xlarank.models.param_checks import Whole
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How long, from which random numbers and on how many cores; raises `ModelError` for what makes no sense.
+
+    Attributes:
+        rounds: trees to learn.
+        seed: of every random draw. The same data, parameters and seed give the same scores.
+        threads: 0 takes all cores.
+    """
+
+    rounds: int
+    seed: int = 0
+    threads: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low in (("rounds", 1), ("seed", 0), ("threads", 0)):
+            object.__setattr__(self, name, Whole(low)(name, getattr(self, name)))

@@ -1,0 +1,137 @@
+"""Parameters of rankers: each declared once, with its defaults, what it may be and where a study looks for it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from xlarank.data.errors import ModelError
+from xlarank.data.graph import Kind
+from xlarank.models.param_checks import Check
+from xlarank.models.search_space import Search
+
+if TYPE_CHECKING:
+    import optuna
+
+_ABOUT: Final = "about"
+_SAME: Final[Any] = object()
+
+
+@dataclass(frozen=True)
+class About:
+    """What is known of a parameter.
+
+    Attributes:
+        layout, tile: its defaults by kind of graph.
+        check: what it may be.
+        search: where a study looks for it; None: it stays at the default.
+        searched_for: kinds of graphs whose studies vary it.
+        complete: for a parameter that holds parameters: makes them whole and checks them.
+    """
+
+    layout: Any
+    tile: Any
+    check: Check | None
+    search: Search | None
+    searched_for: tuple[Kind, ...]
+    complete: Callable[[Kind, Any], Any] | None = None
+
+    def default(self, kind: Kind) -> Any:
+        value = self.tile if kind == "tile" else self.layout
+        return self.complete(kind, value) if self.complete else value
+
+
+def param(
+    default: Any,
+    check: Check,
+    search: Search | None = None,
+    *,
+    tile: Any = _SAME,
+    searched_for: tuple[Kind, ...] = ("layout", "tile"),
+) -> Any:
+    """A field of `RankerParams`; ``tile`` is the default for tiles where it differs from that for layouts."""
+    about = About(default, default if tile is _SAME else tile, check, search, searched_for)
+    return field(metadata={_ABOUT: about})
+
+
+def nested_params(complete: Callable[[Kind, Any], Any]) -> Any:
+    """A field that holds parameters of other rankers; ``complete(kind, some of them)`` adds the defaults."""
+    return field(metadata={_ABOUT: About({}, {}, None, None, (), complete)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankerParams:
+    """Checked parameters of a ranker. Its fields are declared by `param`; a subclass belongs to each ranker.
+
+    There are no defaults for all kinds of graphs alike: `of` takes those of one kind.
+
+    Attributes:
+        ranker: name of the ranker that they are of.
+    """
+
+    ranker: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for name, about in self.declared().items():
+            if about.check is not None:
+                object.__setattr__(self, name, about.check(name, getattr(self, name)))
+
+    @classmethod
+    def declared(cls) -> dict[str, About]:
+        """Name -> what is known of it, in the order in which a study draws them."""
+        return {one.name: one.metadata[_ABOUT] for one in fields(cls)}
+
+    @classmethod
+    def of(cls, kind: Kind, values: Mapping[str, Any] | None = None) -> Self:
+        """The defaults of a kind of graphs, changed by ``values``.
+
+        Raises `ModelError` for a name that is no parameter and for a value out of its range.
+
+        >>> from xlarank.models.rankers.ranknet import RankNetParams
+        >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
+        (7, 5)
+        >>> RankNetParams.of("tile", {"num_leafs": 5})
+        Traceback (most recent call last):
+        xlarank.data.errors.ModelError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
+        """
+        given = dict(values or {})
+        cls.require_names(given)
+        found = {}
+        for name, about in cls.declared().items():
+            if name not in given:
+                found[name] = about.default(kind)
+            else:
+                found[name] = about.complete(kind, given[name]) if about.complete else given[name]
+        return cls(**found)
+
+    @classmethod
+    def require_names(cls, names: Iterable[str]) -> None:
+        """Raise `ModelError` for the first name that is no parameter, with those that are close to it."""
+        known = [*cls.declared()]
+        for name in names:
+            if name in known:
+                continue
+            close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
+            raise ModelError(
+                f"{name!r} is not a parameter of {cls.ranker}",
+                expected=", ".join(known),
+                do=f"did you mean {' or '.join(close)}?" if close else "",
+            )
+
+    @classmethod
+    def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:
+        """Parameters from the search space; what it does not vary stays at the default of the kind."""
+        return cls.of(
+            kind,
+            {
+                name: about.search.suggest(trial, name)
+                for name, about in cls.declared().items()
+                if about.search is not None and kind in about.searched_for
+            },
+        )
+
+    def values(self) -> dict[str, Any]:
+        """Name -> value, as JSON takes them; `of` reads them back."""
+        return asdict(self)

@@ -1,0 +1,47 @@
+"""The programs to collect from: many families, siblings, traceable, none of what is kept for judging."""
+
+from __future__ import annotations
+
+import pytest
+
+from xlarank.data.family import program_family
+
+jax = pytest.importorskip("jax")
+programs = pytest.importorskip("benchmarks.programs")
+
+#: Families that judge: withheld, or the valid split of the estimated collections.
+_JUDGES = {"resnet", "resnet_bn", "axial", "gnet", "gru", "crossattn", "unet", "mlp"}
+
+
+def test_many_families_with_siblings() -> None:
+    families = {program_family(name) for name in programs.PROGRAMS}
+    assert len(programs.PROGRAMS) >= 150
+    assert len(families) >= 25
+    assert not families & _JUDGES
+    for family in families:
+        assert {f"{family}__a", f"{family}__b"} <= set(programs.PROGRAMS)
+
+
+def test_a_program_is_named_in_its_module() -> None:
+    from benchmarks.programs import attention
+
+    assert attention.llama__a is programs.PROGRAMS["llama__a"]
+    assert attention.llama__a.__name__ == "llama__a"
+
+
+@pytest.mark.parametrize("name", ["llama__a", "alexnet_train__d", "fcn__c", "tucker__a"])
+def test_a_program_can_be_traced(name: str) -> None:
+    function, shapes = programs.PROGRAMS[name]()
+    outputs = jax.tree.leaves(jax.eval_shape(function, *shapes))
+    if "_train" in name:  # the loss, and every weight one step on
+        assert [tuple(out.shape) for out in outputs] == [(), *(tuple(s.shape) for s in shapes[1:])]
+    if name.endswith("c"):
+        assert {str(s.dtype) for s in shapes} == {"bfloat16"}
+
+
+def test_siblings_differ_in_sizes_alone() -> None:
+    for name in ("llama", "squeezenet", "operator"):
+        one, other = (programs.PROGRAMS[f"{name}__{variant}"]()[1] for variant in "ab")
+        assert [len(s.shape) for s in one] == [len(s.shape) for s in other]
+        assert one[0].shape[0] != other[0].shape[0]
+        assert [s.shape for s in one[1:]] == [s.shape for s in other[1:]]

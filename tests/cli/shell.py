@@ -1,0 +1,95 @@
+"""The command line as tests call it: in a process of its own, as a user types it, or quicker within this one."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import run
+
+ROOT = Path(run.__file__).parent
+SAMPLE = ROOT / "data" / "sample"
+LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
+#: A few graphs of the embedded sample; two families to learn from.
+FILES = {
+    LAYOUT: {"train": ("cnn__nchw_a", "dlrm__a", "dlrm__b"), "valid": ("mlp__a",), "test": ("gru__a",)},
+    TILE: {"train": ("bmm__a", "matmul__a", "matmul__b"), "valid": ("expsum__a",), "test": ("swish__a",)},
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        return [line for line in self.err.splitlines() if line.startswith("error:")]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """No data root from outside; one thread, so that small jobs do not wait for each other."""
+    kept = {name: value for name, value in os.environ.items() if name != "XLARANK_DATA"}
+    return {**kept, "HOME": str(home), "OMP_NUM_THREADS": "1"}
+
+
+def shell(*words: object, cwd: Path, home: Path, script: str | Path = ROOT / "run.py") -> Outcome:
+    """``python run.py ...`` as a user types it."""
+    done = subprocess.run(
+        [sys.executable, str(script), *map(str, words)],
+        cwd=cwd,
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "Traceback" not in done.stdout + done.stderr, done.stderr
+    return Outcome(done.returncode, done.stdout, done.stderr)
+
+
+def here(*words: object) -> Outcome:
+    """The same in this process: an exception that would be a traceback reaches the test."""
+    out, err = io.StringIO(), io.StringIO()
+    code: object = None
+    with _as_before(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        sys.argv = ["run.py", *map(str, words)]
+        try:
+            run.main()
+        except SystemExit as stopped:
+            code = stopped.code
+        else:
+            raise AssertionError("a command ends by leaving")
+    assert code is None or isinstance(code, int), code
+    return Outcome(code or 0, out.getvalue(), err.getvalue())
+
+
+@contextlib.contextmanager
+def _as_before() -> Iterator[None]:
+    """A command has its own words and listens to signals; afterwards pytest does again."""
+    words = sys.argv
+    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        sys.argv = words
+        for number, handler in heard.items():
+            signal.signal(number, handler)
+
+
+def refused(outcome: Outcome, said: str) -> None:
+    """Exit code 1 and one clear line."""
+    assert outcome.code == 1
+    (line,) = outcome.errors
+    assert re.search(said, line), line
+    assert "Traceback" not in outcome.out + outcome.err
+    after = outcome.err[outcome.err.index("error:") :]
+    assert len(after.strip().splitlines()) == 1, "one line, whatever the library behind it has to say"

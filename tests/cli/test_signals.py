@@ -1,0 +1,166 @@
+"""Ctrl-C and SIGTERM: what is finished is kept, one line is said."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Job
+from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment
+from tests.graphs import save_npz
+from tests.pipelines.trees import graph_path, layout_graph
+
+pytestmark = pytest.mark.slow
+
+#: A test run in the background of a shell ignores SIGINT, and its children with it: undo that first.
+_HEAR_SIGINT = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+def start(*words: object, cwd: Path) -> subprocess.Popen[str]:
+    """A command in a process group of its own, as a terminal makes it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
+        cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def interrupt(
+    process: subprocess.Popen[str], when: Callable[[], bool], number: signal.Signals = signal.SIGINT
+) -> Outcome:
+    """What Ctrl-C does: the signal goes to the whole group."""
+    deadline = time.monotonic() + 60
+    try:
+        while not when():
+            assert process.poll() is None, "it was over too early"
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        os.killpg(process.pid, number)
+        out, err = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+    assert "Traceback" not in out + err, err
+    return Outcome(process.returncode, out, err)
+
+
+def many_graphs(root: Path) -> Path:
+    """Enough work for seconds."""
+    first = save_npz(graph_path(root, LAYOUT, "train", "family0__0"), layout_graph(0))
+    for number in range(1, 400):
+        os.link(first, graph_path(root, LAYOUT, "train", f"family{number % 7}__{number}"))
+    return root
+
+
+@posix_only
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_build_keeps_what_is_done(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    many_graphs(tmp_path / "tree")
+    folder = tmp_path / "work" / "features" / "layout" / "cpu" / "random" / "train"
+    process = start("build-features", "--data-root", "tree", "--jobs", "1", cwd=tmp_path)
+    outcome = interrupt(process, lambda: len(list(folder.glob("[!.]*.parquet"))) >= 3, number)
+    assert outcome.code == code
+    assert outcome.errors == ["error: interrupted; what was finished is kept, run the same command again to go on"]
+    assert 3 <= len(list(folder.glob("[!.]*.parquet"))) < 400
+    assert list(folder.glob(".partial-*")) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks for worker processes in /proc")
+def test_ctrl_c_while_workers_start(tmp_path: Path) -> None:
+    """The workers hear it too, in the middle of their imports."""
+    many_graphs(tmp_path / "tree")
+    process = start("build-features", "--data-root", "tree", "--jobs", "2", cwd=tmp_path)
+    seen: list[float] = []
+
+    def workers_are_importing() -> bool:
+        try:
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        except OSError:  # gone already: the caller will notice
+            return False
+        if len(children) >= 3:  # two workers and the tracker of resources
+            seen.append(time.monotonic())
+        return bool(seen) and time.monotonic() - seen[0] > 0.25
+
+    outcome = interrupt(process, workers_are_importing)
+    assert outcome.code == 130
+    assert len(outcome.errors) == 1
+
+
+@posix_only
+def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path, command: Callable[..., Outcome]) -> None:
+    shutil.copytree(job.work, tmp_path / "work")
+    shutil.rmtree(tmp_path / "work" / "studies")
+    best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best-lambdarank.json"
+    process = start("tune", "--trials", "100000", "--rounds", "10", "--threads", "1", "-c", TILE, cwd=tmp_path)
+    outcome = interrupt(process, best.exists)
+    assert outcome.code == 130
+    assert outcome.errors == ["error: interrupted; what was finished is kept, run the same command again to go on"]
+    assert json.loads(best.read_text())["model"] == "lambdarank"
+    again = command("tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE)
+    assert again.code == 0
+    assert re.search(rf"{TILE}\s*│\s*\d+\s*│\s*0\s*│", again.out), "nothing left to do"
+
+
+#: A command whose work is replaced by a function that says when it has begun.
+_STAND_IN = """
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+sys.path.insert(0, sys.argv.pop(1))
+import xlarank.pipelines.info, xlarank.cli.app
+
+def loses_it(*rest, **named):  # as a destructor or a library's bare except does
+    print("begun", flush=True)
+    while True:
+        try:
+            time.sleep(0.05)
+        except BaseException:
+            pass
+
+def hides_it(*rest, **named):  # as a finally block with an error of its own does
+    try:
+        print("begun", flush=True)
+        time.sleep(60)
+    finally:
+        raise UnboundLocalError("made up")
+
+xlarank.pipelines.info.info = {"loses it": loses_it, "hides it": hides_it}[sys.argv.pop(1)]
+xlarank.cli.app.main()
+"""
+
+
+@posix_only
+@pytest.mark.parametrize(("library", "presses"), [("hides it", 1), ("loses it", 2)])
+def test_ctrl_c_ends_the_program_whatever_a_library_makes_of_it(tmp_path: Path, library: str, presses: int) -> None:
+    """The exception that Ctrl-C raises may turn up in the middle of any library; a second press is final."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", _STAND_IN, str(ROOT), library, "info"],
+        cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        while "begun" not in (line := process.stdout.readline()):
+            assert line, "it ended before it began"
+        for _ in range(presses):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.3)
+        _, err = process.communicate(timeout=5)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert "error: interrupted" in err

@@ -1,0 +1,198 @@
+"""The 140 columns, edges, splits and configurable nodes of a program: by hand, and bit for bit Google's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.hlo.programs import instruction, matmul_module
+from xlarank.data.errors import HloError
+from xlarank.data.hlo.encoding import ProgramArrays, encode_module
+from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
+from xlarank.data.hlo.tuning import kernel_name
+from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE
+
+
+def columns(program: ProgramArrays, node: int, stem: str) -> list[float]:
+    """Values of all columns whose names begin with ``stem``."""
+    return [float(program.node_feat[node, at]) for name, at in NODE_COLUMN.items() if name.startswith(stem)]
+
+
+def one_instruction(**fields: object) -> tuple[Message, Message]:
+    module = HloModuleProto(name="m", entry_computation_id=1)
+    main = module.computations.add(name="main", id=1)
+    return module, instruction(main, "parameter", **{"id": 1, **fields})
+
+
+def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> None:
+    program = encode_module(matmul_module())
+    # reshape<-parameter; dot<-two parameters; reshape<-dot; while<-parameter and the body's root;
+    # fusion<-the fused root (1), parameter (6) and, once though named twice, the while (7).
+    assert program.edge_index.tolist() == [[1, 0], [4, 2], [4, 3], [5, 4], [7, 5], [7, 6], [8, 1], [8, 6], [8, 7]]
+    # One split ends with the computation called while_..., one with the program.
+    assert program.node_splits.tolist() == [[0, 6, 9]]
+    # The dot and the reshape of the loop's body; the reshape inside the fusion has no layout of its own.
+    assert program.node_config_ids.tolist() == [4, 5]
+    opcodes = ["parameter", "reshape", "parameter", "parameter", "dot", "reshape", "parameter", "while", "fusion"]
+    assert program.node_opcode.tolist() == [OPCODE[name] for name in opcodes]
+    assert program.node_feat[:, NODE_COLUMN["is_root"]].tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1]
+    assert program.notes == ()
+
+
+def test_the_columns_of_a_shape() -> None:
+    program = encode_module(matmul_module())
+    assert columns(program, 3, "shape_dimensions") == [64, 128, 0, 0, 0, 0, 64 + 128, 64 * 128]
+    assert columns(program, 3, "layout_minor_to_major") == [0, 1, 0, 0, 0, 0]
+    assert columns(program, 3, "parameter_number") == [1]
+    types = {name: program.node_feat[3, at] for name, at in NODE_COLUMN.items() if "element_type" in name}
+    assert [name for name, value in types.items() if value] == ["shape_element_type_is_f32"]
+
+
+def test_what_a_node_does_not_have_is_0_and_its_products_1() -> None:
+    module, _ = one_instruction(dims=())
+    row = encode_module(module).node_feat[0]
+    nonzero = {name for name, value in zip(NODE_COLUMNS, row, strict=True) if value}
+    assert nonzero == {"is_root", "shape_element_type_is_f32"} | {n for n in NODE_COLUMNS if n.endswith("_product")}
+    assert set(row.tolist()) == {0.0, 1.0}
+
+
+def test_the_columns_of_a_convolution() -> None:
+    module, added = one_instruction(dims=(1, 2), feature_group_count=3, batch_group_count=2, dimensions=[7, 5])
+    for number in (1, 2, 3):
+        added.window.dimensions.add(
+            size=number + 1, stride=2, padding_low=-1, padding_high=number, window_dilation=1, base_dilation=3,
+            window_reversal=number == 2,
+        )  # fmt: skip
+    numbers = added.convolution_dimension_numbers
+    numbers.input_batch_dimension, numbers.input_feature_dimension = 4, 3
+    numbers.kernel_input_feature_dimension, numbers.kernel_output_feature_dimension = 2, 1
+    numbers.output_batch_dimension, numbers.output_feature_dimension = 5, 6
+    numbers.input_spatial_dimensions.extend([1, 2, 0])
+    numbers.kernel_spatial_dimensions.extend([0, 3, 4])
+    program = encode_module(module)
+    assert columns(program, 0, "window_size") == [2, 3, 4, 0, 0, 0, 9, 24]
+    assert columns(program, 0, "window_stride") == [2, 2, 2, 0, 0, 0, 6, 8]
+    assert columns(program, 0, "window_padding_low") == [-1, -1, -1, 0, 0, 0, -3, -1]
+    assert columns(program, 0, "window_padding_high") == [1, 2, 3, 0, 0, 0, 6, 6]
+    assert columns(program, 0, "window_window_dilation") == [1, 1, 1, 0, 0, 0, 3, 1]
+    assert columns(program, 0, "window_base_dilation") == [3, 3, 3, 0, 0, 0, 9, 27]
+    assert columns(program, 0, "window_window_reversal") == [0, 1, 0, 0, 0, 0, 1, 2]
+    assert columns(program, 0, "convolution_dim_numbers_input") == [4, 3, 1, 2, 0, 0]
+    assert columns(program, 0, "convolution_dim_numbers_kernel") == [2, 1, 0, 3, 4, 0]
+    assert columns(program, 0, "convolution_dim_numbers_output") == [5, 6]
+    assert columns(program, 0, "feature_group_count") + columns(program, 0, "batch_group_count") == [3, 2]
+    assert columns(program, 0, "dimensions_") == [7, 5, 0, 0, 0, 0]
+
+
+def test_the_columns_of_slices_and_padding() -> None:
+    module, added = one_instruction(dims=(4,), dynamic_slice_sizes=[3, 4, 5], is_stable=True)
+    added.slice_dimensions.add(start=1, limit=9, stride=2)
+    added.padding_config.dimensions.add(edge_padding_low=-2, edge_padding_high=3, interior_padding=1)
+    added.padding_config.dimensions.add(edge_padding_high=5)
+    program = encode_module(module)
+    assert columns(program, 0, "slice_dims_start") == [1, 0, 1, 1]
+    assert columns(program, 0, "slice_dims_stride") == [2, 0, 2, 2]
+    assert columns(program, 0, "slice_dims_limit") == [9, 0, 9, 9]
+    assert columns(program, 0, "dynamic_slice_sizes") == [3, 4, 12, 60]
+    assert columns(program, 0, "padding_config_edge_padding_low") == [-2, 0, -2, 0]
+    assert columns(program, 0, "padding_config_edge_padding_high") == [3, 5, 8, 15]
+    assert columns(program, 0, "is_stable") == [1]
+
+
+def test_large_numbers_are_rounded_once() -> None:
+    # 2**54 + 2**30 + 1 lies just above the middle of two float32 (2**54 and 2**54 + 2**31); through float64 it
+    # would first become the middle itself and then the even neighbour 2**54.
+    size = 2**54 + 2**30 + 1
+    module, _ = one_instruction(dims=(size,))
+    assert columns(encode_module(module), 0, "shape_dimensions_0") == [2**54 + 2**31]
+
+
+def test_what_the_format_cannot_hold_is_named() -> None:
+    module, added = one_instruction(dims=(2,) * 7, layout=range(7))
+    added.opcode = "ragged-dot"
+    added.shape.element_type = 20  # F8E4M3FN
+    program = encode_module(module)
+    assert program.node_opcode.tolist() == [OPCODE["unknown"]]
+    assert columns(program, 0, "shape_dimensions") == [2, 2, 2, 2, 2, 2, 14, 128]
+    assert columns(program, 0, "layout_minor_to_major") == [0] * 6
+    assert program.node_config_ids.tolist() == []
+    text = " / ".join(program.notes)
+    assert "ragged-dot (1)" in text and "20 (1)" in text and "more than 6 dimensions" in text and "7 (1)" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"dims": (2**40, 2**40)}, "overflows"),
+        ({"dims": (2**62, 2**62, 0)}, "overflows"),  # the product is 0, the sum is not
+        ({"dims": (-1, 8)}, "has size -1"),
+        ({"dims": (4, 4), "layout": (0, 0)}, "no order of 2 dimensions"),
+        ({"dims": (4, 4), "layout": (1,)}, "no order of 2 dimensions"),
+        ({"operands": (99,)}, "operand 99, which does not exist"),
+        ({"operands": (1,)}, "cycle"),
+        ({"calls": (7,)}, "called computation 7"),
+        ({"calls": (1,)}, "cycle"),  # recursion
+        ({"control_predecessor_ids": (5,)}, "control predecessor 5"),
+    ],
+)
+def test_a_module_that_contradicts_itself_is_refused(fields: dict[str, object], said: str) -> None:
+    module, _ = one_instruction(**{"dims": (4,), **fields})
+    with pytest.raises(HloError, match=said):
+        encode_module(module)
+
+
+def test_ids_given_twice_missing_roots_and_empty_modules_are_refused() -> None:
+    module = matmul_module()
+    module.computations[1].instructions[1].id = 20
+    with pytest.raises(HloError, match="two instructions of %while_body have the id 20"):
+        encode_module(module)
+    module = matmul_module()
+    module.computations[2].id = 1
+    with pytest.raises(HloError, match="two computations have the id 1"):
+        encode_module(module)
+    module = matmul_module()
+    module.computations[0].root_id = 30  # an id of another computation
+    with pytest.raises(HloError, match="root of %fused_computation is instruction 30"):
+        encode_module(module)
+    module = matmul_module()
+    module.computations[0].instructions[0].opcode = "no opcode\n"
+    with pytest.raises(HloError, match="has the opcode"):
+        encode_module(module)
+    with pytest.raises(HloError, match="no instructions"):
+        encode_module(HloModuleProto(name="empty"))
+
+
+def test_ids_need_only_be_unique_within_a_computation() -> None:
+    module = HloModuleProto(name="m", entry_computation_id=2)
+    for number in (1, 2):
+        computation = module.computations.add(name=f"c{number}", id=number)
+        instruction(computation, "parameter", (4,), id=0)
+        instruction(computation, "negate", (4,), (0,), id=1)
+    assert encode_module(module).edge_index.tolist() == [[1, 0], [3, 2]]
+
+
+@pytest.mark.parametrize("search", ["default", "random"])
+def test_the_arrays_of_a_real_program_are_google_s_bit_for_bit(real_data: Path, search: str) -> None:
+    data = ModuleTuningData.FromString((real_data / "pb" / "module_tuning_data_layout.pb").read_bytes())
+    program = encode_module(data.module)
+    with np.load(real_data / "npz" / "layout" / "xla" / search / "valid" / "unet_3d.4x4.bf16.npz") as theirs:
+        for name in ("node_feat", "node_opcode", "edge_index", "node_splits", "node_config_ids"):
+            ours = getattr(program, name)
+            assert (ours.dtype, ours.shape) == (theirs[name].dtype, theirs[name].shape), name
+            assert ours.tobytes() == theirs[name].tobytes(), name
+    assert list(data.config_index_to_node) == program.node_config_ids.tolist()
+
+
+def test_the_arrays_of_real_kernels_are_google_s_bit_for_bit(real_data: Path) -> None:
+    data = TuningData.FromString((real_data / "pb" / "op_tuning_data.pb").read_bytes())
+    assert len(data.modules) == 15
+    for kernel in data.modules:
+        program = encode_module(kernel.module)
+        name = kernel_name("alexnet_train_batch_32", kernel.fingerprint)
+        with np.load(real_data / "npz" / "tile" / "xla" / "train" / f"{name}.npz") as theirs:
+            for array in ("node_feat", "node_opcode", "edge_index"):
+                ours = getattr(program, array)
+                assert (ours.dtype, ours.shape) == (theirs[array].dtype, theirs[array].shape), (name, array)
+                assert ours.tobytes() == theirs[array].tobytes(), (name, array)

@@ -1,0 +1,132 @@
+"""Whatever is in a file, it is recognized by its content or refused with a clear error."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.data.hlo.programs import matmul_module
+from xlarank.data.errors import HloError
+from xlarank.data.hlo import parsing
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, ModuleTuningData, TuningData
+from xlarank.data.hlo.parsing import module_of, parse_program, read_program
+
+TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
+
+
+def tuning_data() -> ModuleTuningData:
+    data = ModuleTuningData(module=matmul_module(), fingerprint=7, config_index_to_node=[4, 5])
+    run = data.runs.add(is_default=True)
+    run.module_config.layout_config.nodes.add()
+    run.profile.compute_time_ns = 5
+    return data
+
+
+def kernels() -> TuningData:
+    data = TuningData()
+    kernel = data.modules.add(module=matmul_module(), fingerprint=7)
+    kernel.runs.add(is_default=True).op_config.tile_size_config.output_bounds.append(4)
+    return data
+
+
+def test_every_kind_of_binary_is_told_from_the_others() -> None:
+    module = matmul_module()
+    assert parse_program(module.SerializeToString()) == module
+    wrapped = HloProto(hlo_module=module)
+    assert parse_program(wrapped.SerializeToString()) == module
+    assert parse_program(HloSnapshot(hlo=wrapped).SerializeToString()) == module
+    layouts = parse_program(tuning_data().SerializeToString())
+    assert layouts == tuning_data() and module_of(layouts) == module
+    tiles = parse_program(kernels().SerializeToString())
+    assert tiles == kernels() and module_of(tiles) == module
+
+
+def test_a_wrapped_module_with_a_buffer_assignment_is_no_tuning_data() -> None:
+    # Field 3 of HloProto and of ModuleTuningData are both messages: here logical buffers (1) and aliases (2).
+    assignment = b"\x1a\x0c" + b"\x0a\x04\x08\x01\x10\x40" + b"\x12\x04\x08\x01\x12\x00"
+    data = HloProto(hlo_module=matmul_module()).SerializeToString() + assignment
+    assert parse_program(data) == matmul_module()
+
+
+def test_several_kernels_are_not_one_program() -> None:
+    data = kernels()
+    data.modules.add().CopyFrom(data.modules[0])
+    with pytest.raises(HloError, match="2 kernels"):
+        module_of(data)
+
+
+@pytest.mark.parametrize("kept", [1, 2, 50, 300, -1])
+def test_a_file_that_is_cut_off_is_refused(kept: int) -> None:
+    with pytest.raises(HloError, match=r"cut off|no program"):
+        parse_program(HloProto(hlo_module=matmul_module()).SerializeToString()[:kept])
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "is empty"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "no protobuf of a program"),
+        (b"PK\x03\x04" + bytes(40), "no protobuf of a program"),
+        (b"hello\n", "no protobuf of a program"),
+        (bytes(1000), "no protobuf of a program"),
+        (b"\x0a\xff\xff\xff\xff\x07" + b"m" * 100, "cut off"),  # a module that claims 2 GB
+        (b"\x1a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "cut off"),  # a length of 2**63
+        (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
+        (b"module @jit_f {\n}\n", "MLIR"),
+        (b"#loc = loc(unknown)\nmodule @jit_f {}", "MLIR"),
+    ],
+)
+def test_what_is_no_program_is_refused(data: bytes, said: str) -> None:
+    with pytest.raises(HloError, match=said):
+        parse_program(data)
+
+
+def test_nesting_without_end_is_refused() -> None:
+    shape = b""
+    for _ in range(200):  # a tuple in a tuple in a tuple: protobuf itself stops at 100
+        shape = b"\x22" + _varint(len(shape)) + shape
+    instruction = b"\x12\x05tuple" + b"\x1a" + _varint(len(shape)) + shape
+    computation = b"\x12" + _varint(len(instruction)) + instruction
+    with pytest.raises(HloError, match=r"cut off|no program"):
+        parse_program(b"\x1a" + _varint(len(computation)) + computation)
+
+
+def _varint(number: int) -> bytes:
+    return bytes([number]) if number < 128 else bytes([number % 128 + 128]) + _varint(number // 128)
+
+
+def test_files_are_named_and_special_ones_refused(tmp_path: Path) -> None:
+    (tmp_path / "broken.pb").write_bytes(b"\x0a\xff")
+    with pytest.raises(HloError, match=r"^broken\.pb: the file is cut off"):
+        read_program(tmp_path / "broken.pb")
+    with pytest.raises(HloError, match=r"absent\.pb cannot be read"):
+        read_program(tmp_path / "absent.pb")
+    with pytest.raises(HloError, match="not a regular file"):
+        read_program(tmp_path)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(HloError, match="not a regular file"):
+        read_program(tmp_path / "pipe")
+    huge = tmp_path / "huge.pb"
+    with huge.open("wb") as stream:
+        stream.truncate(2**31)
+    with pytest.raises(HloError, match="2,147,483,648 bytes"):
+        read_program(huge)
+
+
+def test_text_without_jaxlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsing, "_PARSERS", ("jaxlib_that_is_not_there",))
+    with pytest.raises(HloError, match=r"jaxlib 0\.7 or later\) is not installed.*pip install 'xlarank\[hlo\]'"):
+        parse_program(b"// a comment\n" + TEXT.encode())
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed")
+def test_text_is_parsed_by_jaxlib() -> None:
+    module = module_of(parse_program(TEXT.encode()))
+    assert (module.name, module.computations[0].instructions[0].opcode) == ("jit_f", "parameter")
+    with pytest.raises(HloError, match=r"XLA cannot parse the text \(INVALID_ARGUMENT"):
+        parse_program(TEXT.replace("parameter", "no-such-opcode").encode())
+    with pytest.raises(HloError, match="UTF-8"):
+        parse_program(TEXT.encode() + b"\xff")

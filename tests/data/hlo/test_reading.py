@@ -1,0 +1,55 @@
+"""A program in a file as a graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.hlo.programs import matmul_module
+from tests.data.hlo.test_parsing import kernels, tuning_data
+from xlarank.data.errors import HloError
+from xlarank.data.graph import LayoutGraph
+from xlarank.data.hlo.encoding import encode_module
+from xlarank.data.hlo.messages import HloProto
+from xlarank.data.hlo.reading import HloWarning, read_hlo, unlabelled_arrays
+from xlarank.data.writing import write_graph
+
+
+def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) -> None:
+    path = tmp_path / "module_0007.jit_f.hlo.pb"
+    path.write_bytes(HloProto(hlo_module=matmul_module()).SerializeToString())
+    graph = read_hlo(path)
+    assert graph.name == "module_0007.jit_f"
+    assert (graph.nodes, graph.configs, graph.configurable.tolist()) == (9, 1, [4, 5])
+    assert (graph.table.rows == -1).all() and not graph.labelled
+    written = write_graph(tmp_path / "graph.npz", **unlabelled_arrays(encode_module(matmul_module())))
+    assert isinstance(written, LayoutGraph)
+    for name in ("node_feat", "opcode", "edges", "runtime", "splits", "configurable"):
+        ours, theirs = getattr(graph, name), getattr(written, name)
+        assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs), name
+    for name in ("codes", "rows", "node", "start"):
+        assert np.array_equal(getattr(graph.table, name), getattr(written.table, name)), name
+
+
+def test_tuning_data_gives_its_program(tmp_path: Path) -> None:
+    for data in (tuning_data(), kernels()):
+        (tmp_path / "tuned.pb").write_bytes(data.SerializeToString())
+        assert read_hlo(tmp_path / "tuned.pb").nodes == 9
+
+
+def test_what_the_format_does_not_know_is_a_warning(tmp_path: Path) -> None:
+    module = matmul_module()
+    module.computations[2].instructions[2].opcode = "ragged-dot"
+    (tmp_path / "new.pb").write_bytes(module.SerializeToString())
+    with pytest.warns(HloWarning, match=r"new\.pb: opcodes that the format does not know.*: ragged-dot \(1\)"):
+        assert read_hlo(tmp_path / "new.pb").opcode[8] == 0
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    module = matmul_module()
+    module.computations[2].instructions[2].operand_ids.append(404)
+    (tmp_path / "dangling.pb").write_bytes(module.SerializeToString())
+    with pytest.raises(HloError, match=r"^dangling\.pb: %fusion\.32 names operand 404, which does not exist"):
+        read_hlo(tmp_path / "dangling.pb")

@@ -1,0 +1,132 @@
+"""TpuGraphs' protobufs as its npz files: configurations, runtimes and normalizers, bit for bit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.hlo.test_parsing import kernels, tuning_data
+from tests.graphs import LAYOUT_KEYS, TILE_KEYS
+from xlarank.data.errors import HloError
+from xlarank.data.hlo.messages import ModuleTuningData, TuningData
+from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
+
+
+def layouts() -> ModuleTuningData:
+    """Four runs of two nodes; the second failed and the third has no time."""
+    data = tuning_data()
+    del data.runs[:]
+    for time, error in ((50, False), (40, True), (0, False), (60, False)):
+        run = data.runs.add(error=error, is_default=time == 50)
+        run.profile.compute_time_ns = time
+        dot, reshape = run.module_config.layout_config.nodes.add(), run.module_config.layout_config.nodes.add()
+        dot.tensors.add(dims=[0, 1])
+        dot.tensors.add()
+        dot.tensors.add(dims=[1])
+        reshape.tensors.add(dims=[2, 0, 1])
+    return data
+
+
+def test_usable_runs_become_configurations_in_their_order() -> None:
+    arrays = layout_arrays(layouts()).arrays
+    assert set(arrays) == set(LAYOUT_KEYS)
+    assert arrays["config_runtime"].tolist() == [50, 60]
+    none = [-1] * 6
+    dot = [0, 1, -1, -1, -1, -1, *none, 1, -1, -1, -1, -1, -1]
+    assert arrays["node_config_feat"].tolist() == [[dot, [2, 0, 1, -1, -1, -1, *none, *none]]] * 2
+    assert arrays["node_config_ids"].tolist() == [4, 5]
+
+
+def test_layouts_that_do_not_fit_the_program_are_refused() -> None:
+    data = layouts()
+    data.config_index_to_node[1] = 9
+    with pytest.raises(HloError, match="names node 9; expected 0 to 8"):
+        layout_arrays(data)
+    data = layouts()
+    del data.runs[3].module_config.layout_config.nodes[1]
+    with pytest.raises(HloError, match="run 1 configures 1 nodes; expected 2"):
+        layout_arrays(data)
+    data = layouts()
+    for _ in range(3):
+        data.runs[0].module_config.layout_config.nodes[1].tensors.add()
+    with pytest.raises(HloError, match="4 tensors"):
+        layout_arrays(data)
+    del data.runs[3], data.runs[0]
+    with pytest.raises(HloError, match="none of 2 runs"):
+        layout_arrays(data)
+
+
+def test_a_kernel_s_columns_and_normalizer() -> None:
+    data = kernels()
+    kernel = data.modules[0]
+    kernel.runs[0].profile.compute_time_ns = 100
+    slow = kernel.runs.add()
+    slow.op_config.tile_size_config.output_bounds.extend([2, 3])
+    slow.op_config.tile_size_config.kernel_bounds.extend([1, 2, 3, 4, 5, 6, 7])
+    slow.profile.compute_time_ns = 300
+    unmeasured = kernel.runs.add()
+    unmeasured.CopyFrom(slow)
+    unmeasured.profile.compute_time_ns = 1
+    arrays = tile_arrays(kernel).arrays
+    assert set(arrays) == set(TILE_KEYS)
+    assert arrays["config_runtime"].tolist() == [100, 300]
+    assert arrays["config_runtime_normalizers"].tolist() == [100, 100]
+    nothing = [0] * 8  # here the product over no bounds is 0
+    assert arrays["config_feat"].tolist() == [
+        [*nothing, 4, 0, 0, 0, 0, 0, 4, 4, *nothing],
+        [1, 2, 3, 4, 5, 6, 28, 5040, 2, 3, 0, 0, 0, 0, 5, 6, *nothing],
+    ]
+
+
+def test_kernels_without_a_measured_default_or_tile_sizes_are_refused() -> None:
+    kernel = kernels().modules[0]
+    with pytest.raises(HloError, match="no measured default"):
+        tile_arrays(kernel)
+    kernel.runs.add()
+    with pytest.raises(HloError, match="without tile sizes"):
+        tile_arrays(kernel)
+
+
+def test_a_tile_whose_product_overflows_is_refused() -> None:
+    kernel = kernels().modules[0]
+    kernel.runs[0].profile.compute_time_ns = 100
+    kernel.runs[0].op_config.tile_size_config.output_bounds.extend([2**40, 2**40])
+    with pytest.raises(HloError, match=r"output_bounds .* overflows"):
+        tile_arrays(kernel)
+
+
+def test_a_real_kernel_s_files_are_google_s_bit_for_bit(real_data: Path) -> None:
+    """All arrays of all 15 kernels: 752 of 754 runs count, the other two failed."""
+    data = TuningData.FromString((real_data / "pb" / "op_tuning_data.pb").read_bytes())
+    configs = 0
+    for kernel in data.modules:
+        ours = tile_arrays(kernel).arrays
+        name = kernel_name("alexnet_train_batch_32", kernel.fingerprint)
+        with np.load(real_data / "npz" / "tile" / "xla" / "train" / f"{name}.npz") as theirs:
+            assert set(ours) == set(theirs.files)
+            for key, array in ours.items():
+                assert (array.dtype, array.shape) == (theirs[key].dtype, theirs[key].shape), (name, key)
+                assert array.tobytes() == theirs[key].tobytes(), (name, key)
+        configs += len(ours["config_runtime"])
+    assert configs == 752
+
+
+def test_a_real_program_s_runs_are_configurations_of_google_s_file(real_data: Path) -> None:
+    """The protobuf holds 112 usable runs, Google's file the 1965 of all protobufs of the program.
+
+    The program's own arrays are equal (see the tests of encoding); each of the 112 rows of configurations and its
+    runtime is in the file, so `node_config_feat` and `config_runtime` differ in which rows there are, not in any.
+    """
+    data = ModuleTuningData.FromString((real_data / "pb" / "module_tuning_data_layout.pb").read_bytes())
+    ours = layout_arrays(data).arrays
+    with np.load(real_data / "npz" / "layout" / "xla" / "default" / "valid" / "unet_3d.4x4.bf16.npz") as theirs:
+        assert set(ours) == set(theirs.files)
+        for key, array in ours.items():
+            assert (array.dtype, array.ndim) == (theirs[key].dtype, theirs[key].ndim), key
+        rows = theirs["node_config_feat"]
+        there = {(row.tobytes(), int(time)) for row, time in zip(rows, theirs["config_runtime"], strict=True)}
+    assert len(ours["config_runtime"]) == 112
+    for row, time in zip(ours["node_config_feat"], ours["config_runtime"], strict=True):
+        assert (row.tobytes(), int(time)) in there
