@@ -1,9 +1,11 @@
-"""Writing files so that they are either whole or absent."""
+"""Writing files so that they are either whole or absent, and never in the place of something else."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,17 +18,52 @@ from xlarank.data.errors import WorkspaceError
 _PARTIAL: Final = ".partial-"
 #: Seconds after which nobody can still be writing a file.
 _ABANDONED: Final = 24 * 3600.0
+_KINDS: Final = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def output_target(path: Path) -> Path:
+    """The file that writing to ``path`` would replace: links followed, whether or not it is there yet.
+
+    Raises `WorkspaceError` for what must not be replaced by a file (a folder, a device, a pipe, a socket), for a
+    file that its mode or the system protects, and for links in a circle.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        there = os.stat(path)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _unwritable(path, "its links go in a circle", "mend the link or name another file") from error
+        return target  # not there yet, or below something that cannot be looked into: writing will tell
+    if not stat.S_ISREG(there.st_mode):
+        what = next((name for test, name in _KINDS if test(there.st_mode)), "no file")
+        raise _unwritable(path, f"it is {what}", "name another file (- is standard output for --json)")
+    # root may write to every file, but a file without any write bit was protected by someone
+    if not there.st_mode & 0o222 or not os.access(path, os.W_OK):
+        raise _unwritable(path, "it is read-only", "name another file, or change its mode")
+    return target
+
+
+def _unwritable(path: Path, why: str, do: str) -> WorkspaceError:
+    return WorkspaceError(f"cannot write {path} ({why})", expected="a file that may be replaced", do=do)
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """Give a temporary path beside ``path``; move it into place when the block ends without an error.
 
-    Raises `WorkspaceError` when the folder cannot be made or written to.
+    A link stays a link: the file it names is replaced. A file that is replaced keeps its mode. Raises
+    `WorkspaceError` when the folder cannot be made or written to, and as `output_target` does.
     """
+    target = output_target(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=_PARTIAL, suffix=path.suffix)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
     except OSError as error:
         raise WorkspaceError(
             f"cannot write {path} ({error.strerror or error})",
@@ -37,13 +74,11 @@ def whole_file(path: Path) -> Iterator[Path]:
     partial = Path(name)
     try:
         yield partial
-        # mkstemp makes private files; a result is as readable as any other new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        partial.chmod(0o666 & ~umask)
-        partial.replace(path)
+        partial.chmod(_mode_of(target))
+        output_target(path)  # the block may have taken hours
+        partial.replace(target)
     except OSError as error:
-        if error.filename is not None and str(error.filename) not in (str(partial), str(path)):
+        if error.filename is not None and str(error.filename) not in (str(partial), str(target)):
             raise  # another file of the block is at fault, its name says which
         raise WorkspaceError(
             f"cannot write {path} ({error.strerror or error})",
@@ -52,6 +87,16 @@ def whole_file(path: Path) -> Iterator[Path]:
         ) from error
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _mode_of(target: Path) -> int:
+    """Of the file in place, else of any other new file (mkstemp makes private ones)."""
+    try:
+        return stat.S_IMODE(target.stat().st_mode)
+    except OSError:
+        umask = os.umask(0)
+        os.umask(umask)
+        return 0o666 & ~umask
 
 
 def write_json(path: Path, value: Any) -> None:

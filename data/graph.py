@@ -28,6 +28,17 @@ from xlarank.data.topology import has_cycle
 
 Kind = Literal["layout", "tile"]
 
+#: Far beyond every program and search of the dataset (43,615 nodes, 100,040 configurations); a few megabytes can
+#: unpack to more, and are refused by their headers.
+MAX_NODES = 1_000_000
+MAX_EDGES = 8_000_000
+MAX_CONFIGS = 1 << 24
+#: Elements of a tensor: nothing larger can be addressed, and costs computed from it would leave float32.
+MAX_ELEMENTS = float(1 << 48)
+#: Of any other node or tile column.
+MAX_FEATURE = 1e18
+_MEASURED_IN = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
+
 _DIMS = NODE_COLUMN["shape_dimensions_0"]
 _DEFAULT_LAYOUT = NODE_COLUMN["layout_minor_to_major_0"]
 
@@ -41,7 +52,8 @@ class Graph:
         node_feat: ``(nodes, 140)`` float32, columns as in `xlarank.data.schema.NODE_COLUMNS`.
         opcode: ``(nodes,)`` int64, ids as in `xlarank.data.schema.OPCODES`.
         edges: ``(edges, 2)`` int64; ``[u, v]`` means that u consumes the output of v.
-        runtime: ``(configs,)`` int64 nanoseconds; all 0 where labels are withheld.
+        runtime: ``(configs,)`` int64 nanoseconds; 0 where a configuration was not measured (it did not compile, or
+            labels are withheld).
         duplicates: which configurations are identical.
     """
 
@@ -61,13 +73,19 @@ class Graph:
         return len(self.runtime)
 
     @property
+    def measured(self) -> NDArray[np.bool_]:
+        """``(configs,)``"""
+        return self.runtime > 0
+
+    @property
     def labelled(self) -> bool:
-        return bool((self.runtime > 0).all())
+        """Whether anything was measured."""
+        return bool(self.measured.any())
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` what a ranking is judged by, lower is faster: nanoseconds."""
-        return self.runtime.astype(np.float64)
+        """``(configs,)`` what a ranking is judged by, lower is faster: nanoseconds; inf where not measured."""
+        return np.where(self.measured, self.runtime.astype(np.float64), np.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +117,8 @@ class TileGraph(Graph):
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` runtime over the normalizer of the same row: no unit, lower is faster."""
-        return self.runtime / self.normalizers
+        """``(configs,)`` runtime over the normalizer of the same row: no unit, lower is faster; inf without one."""
+        return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
 
 def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
@@ -113,6 +131,7 @@ def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
         if kind is None:
             kind = "layout" if "node_config_feat" in archive.names else "tile"
         try:
+            _check_headers(archive, kind)
             return _read_layout(archive) if kind == "layout" else _read_tile(archive)
         except GraphFileError as error:
             if error.got.startswith(f"{path.name}: "):
@@ -120,6 +139,45 @@ def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
             raise GraphFileError(
                 f"{path.name}: {error.got}", expected=error.expected, do=error.do or "mend or remove the file"
             ) from error
+
+
+def _check_headers(archive: NpzReader, kind: Kind) -> None:
+    """Compare all shapes and types with each other before a byte of any array is unpacked."""
+    _header(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
+    nodes = archive.header("node_feat").shape[0]
+    if nodes == 0:
+        raise GraphFileError("the graph has no nodes", expected="at least one")
+    _whole(archive, "node_opcode", (nodes,))
+    _whole(archive, "edge_index", (None, 2))
+    runtime = archive.header("config_runtime")
+    if runtime.dtype.kind not in "iu":
+        raise GraphFileError(f"config_runtime has type {runtime.dtype}", expected="integers", do=_MEASURED_IN)
+    _whole(archive, "config_runtime", (None,))
+    configs = runtime.shape[0]
+    if configs == 0:
+        raise GraphFileError("the file has no configurations", expected="at least one")
+    for what, count, most in (
+        ("nodes", nodes, MAX_NODES),
+        ("edges", archive.header("edge_index").shape[0], MAX_EDGES),
+        ("configurations", configs, MAX_CONFIGS),
+    ):
+        if count > most:
+            raise GraphFileError(f"the file has {count:,} {what}", expected=f"at most {most:,}")
+    if kind == "layout":
+        _whole(archive, "node_config_ids", (None,))
+        ids = archive.header("node_config_ids").shape[0]
+        if ids > nodes:
+            raise GraphFileError(
+                f"node_config_ids names {ids} of {nodes} nodes", expected="every node at most once"
+            )
+        splits = archive.header("node_splits")
+        _whole(archive, "node_splits", splits.shape)
+        if splits.size > MAX_NODES:
+            raise GraphFileError(f"node_splits has {splits.size:,} entries", expected=f"at most {MAX_NODES:,}")
+        _header(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
+    else:
+        _header(archive, "config_feat", (configs, len(TILE_COLUMNS)), "fiu")
+        _whole(archive, "config_runtime_normalizers", (configs,))
 
 
 def _read_layout(archive: NpzReader) -> LayoutGraph:
@@ -176,13 +234,17 @@ def _read_program(archive: NpzReader) -> tuple[NDArray[np.float32], NDArray[np.i
     _header(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
-    if nodes == 0:
-        raise GraphFileError("the graph has no nodes", expected="at least one")
     _check_range("the dimensions in node_feat", node_feat[:, _DIMS : _DIMS + MAX_RANK], 0, None)
     default = node_feat[:, _DEFAULT_LAYOUT : _DEFAULT_LAYOUT + MAX_RANK]
     for part in (node_feat[:, _DIMS : _DIMS + MAX_RANK], default):
         if (part % 1 != 0).any():
             raise GraphFileError(f"node_feat holds {part[part % 1 != 0][0]}", expected="whole dimensions")
+    elements = np.maximum(node_feat[:, _DIMS : _DIMS + MAX_RANK], 1).prod(axis=1, dtype=np.float64)
+    if elements.max() > MAX_ELEMENTS:
+        raise GraphFileError(
+            f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements",
+            expected=f"at most {MAX_ELEMENTS:.3g}",
+        )
     _check_range("the default layouts in node_feat", default, 0, MAX_RANK - 1)
     opcode = _integers(archive, "node_opcode", (nodes,))
     _check_range("node_opcode", opcode, 0, len(OPCODES) - 1)
@@ -195,14 +257,7 @@ def _read_program(archive: NpzReader) -> tuple[NDArray[np.float32], NDArray[np.i
 
 def _runtime(archive: NpzReader) -> NDArray[np.int64]:
     runtime = _integers(archive, "config_runtime", (None,))
-    if len(runtime) == 0:
-        raise GraphFileError("the file has no configurations", expected="at least one")
     _check_range("config_runtime", runtime, 0, None)
-    if (runtime == 0).any() and (runtime > 0).any():
-        raise GraphFileError(
-            f"config_runtime is 0 for {int((runtime == 0).sum())} of {len(runtime)} configurations",
-            expected="all measured, or all 0 where labels are withheld",
-        )
     return runtime
 
 
@@ -219,11 +274,17 @@ def _header(archive: NpzReader, name: str, shape: Sequence[int | None], kinds: s
         raise GraphFileError(f"{name} has type {header.dtype}", expected="integers or floats")
 
 
-def _integers(archive: NpzReader, name: str, shape: Sequence[int | None] | None) -> NDArray[np.int64]:
+def _whole(archive: NpzReader, name: str, shape: Sequence[int | None]) -> None:
+    """`_header` for whole numbers."""
     header = archive.header(name)
     if header.dtype.kind not in "iu":
         raise GraphFileError(f"{name} has type {header.dtype}", expected="integers")
-    _header(archive, name, header.shape if shape is None else shape, "iu")
+    _header(archive, name, shape, "iu")
+
+
+def _integers(archive: NpzReader, name: str, shape: Sequence[int | None] | None) -> NDArray[np.int64]:
+    header = archive.header(name)
+    _whole(archive, name, header.shape if shape is None else shape)
     values = archive.read(name)
     if header.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
         raise GraphFileError(f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits")
@@ -235,6 +296,8 @@ def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):  # what outgrows float32 becomes inf, and inf is refused
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
     _check_finite(name, values)
+    if values.size and max(values.max(), -values.min()) > MAX_FEATURE:
+        raise GraphFileError(f"{name} holds {np.abs(values).max():.3g}", expected=f"at most {MAX_FEATURE:.0e}")
     return values
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from xlarank.data.collection import Collection
 from xlarank.data.errors import WorkspaceError
 
-_SAFE_NAME = re.compile(r"[\w+\-@,=][\w+\-@,=. ]*")
+_SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Workspace:
             if not _SAFE_NAME.fullmatch(name):
                 raise WorkspaceError(
                     f"the name {name!r} cannot be used inside the workspace",
-                    expected="letters, digits and . _ - + = @ , without a leading dot or any slash",
+                    expected="letters, digits, spaces and . _ - + = @ , ' ( ) [ ] { } # % & ! ^, no dot in front",
                     do="rename the file or folder",
                 )
         return self.root.joinpath(*names)

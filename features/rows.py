@@ -26,7 +26,7 @@ class GraphRows:
         config_values: ``(distinct, configuration columns)`` float32.
         group: ``(configs,)`` int64; the row of each configuration.
         ids: ``(configs,)`` int64; its index in the npz file.
-        runtime: ``(configs,)`` int64 nanoseconds; 0 where withheld.
+        runtime: ``(configs,)`` int64 nanoseconds; 0 where not measured or withheld.
         normalizer: ``(configs,)`` int64; 1 for layouts.
         instances: what the rows are made of, computed or read when first asked for; None for tiles.
         kinds: kinds of kernel that the graph may be (`xlarank.features.tile.kernel_kind`); empty for layouts.
@@ -86,12 +86,13 @@ class GraphRows:
 
     @property
     def labelled(self) -> bool:
-        return bool((self.runtime > 0).all())
+        """Whether anything was measured."""
+        return bool((self.runtime > 0).any())
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` runtime over normalizer; lower is faster."""
-        return self.runtime / self.normalizer
+        """``(configs,)`` runtime over normalizer; lower is faster; inf where not measured."""
+        return np.where(self.runtime > 0, self.runtime / self.normalizer, np.inf)
 
     @property
     def row_cost(self) -> NDArray[np.float64]:
@@ -103,7 +104,15 @@ class GraphRows:
     @property
     def rankable(self) -> bool:
         """Whether there is an order to find: two distinct configurations of different cost."""
-        return len(self) > 1 and (not self.labelled or bool(np.ptp(self.row_cost) > 0))
+        if not self.labelled:
+            return len(self) > 1
+        measured = self.row_cost[np.isfinite(self.row_cost)]
+        return len(measured) > 1 and bool(np.ptp(measured) > 0)
+
+    def measured(self) -> GraphRows:
+        """The rows that can be learned from: some of a graph's configurations may not have compiled."""
+        known = np.isfinite(self.row_cost)
+        return self if known.all() else self.take(np.flatnonzero(known))
 
     def summary(self) -> dict[str, Any]:
         """Counts for the manifest."""

@@ -72,7 +72,7 @@ def read_training_set(
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
-                usable.append(_at_most(graph, manifest.recipe))
+                usable.append(_at_most(graph.measured(), manifest.recipe))
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(

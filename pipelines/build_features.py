@@ -21,6 +21,7 @@ from xlarank.data.collection import Collection, GraphFile, choose_splits, graph_
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import sweep_partial
 from xlarank.data.graph import Graph, read_graph
+from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
@@ -110,6 +111,8 @@ def build_features(
     settings, progress = settings or FeatureSettings(), progress or Silent()
     if sampling not in SAMPLES:
         raise ModelError(f"--sampling is {sampling!r}", expected=", ".join(SAMPLES))
+    require_ranges(max_configs=max_configs, jobs=jobs, seed=seed)
+    require_seconds("timeout", timeout)
     workspace.require_writable()
     sweep_partial(workspace.root)
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
@@ -134,8 +137,6 @@ def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: 
 
 
 def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
-    if jobs < 0:
-        raise XlarankError(f"--jobs is {jobs}", expected="0 (automatic) or a number of processes")
     if jobs == 0:
         size = sum(file.path.stat().st_size for file in files if file.path.exists())
         jobs = (os.cpu_count() or 1) if size >= _WORTH_PROCESSES else 1
@@ -258,12 +259,15 @@ def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
     if not recipe.max_configs or distinct <= recipe.max_configs:
         return None
     rng = draw_of_graph(recipe.seed, graph.name)
-    cost, how = np.full(distinct, np.inf), recipe.sampling
-    if graph.labelled:
-        np.minimum.at(cost, graph.duplicates.group, graph.cost)
-    else:
-        how = "random"
-    return sample_configs(cost, recipe.max_configs, rng, how).astype(np.int64)
+    if not graph.labelled:
+        return sample_configs(np.zeros(distinct), recipe.max_configs, rng, "random").astype(np.int64)
+    cost = np.full(distinct, np.inf)
+    np.minimum.at(cost, graph.duplicates.group, graph.cost)
+    measured = np.flatnonzero(np.isfinite(cost))  # nothing can be learned from the others
+    if len(measured) <= recipe.max_configs:
+        return measured.astype(np.int64)
+    kept = sample_configs(cost[measured], recipe.max_configs, rng, recipe.sampling)
+    return measured[kept].astype(np.int64)
 
 
 def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.ranges import require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
@@ -66,7 +67,8 @@ def cross_validate(
         raise XlarankError(f"--by is {by!r}", expected=" or ".join(HELD_OUT))
     if model is not None:
         ranker_class(model)
-    settings = FitSettings(rounds, seed, threads)
+    require_ranges(rounds=rounds, seed=seed)
+    settings = FitSettings(rounds, seed, thread_count(threads))
     progress = progress or Silent()
     found = Evaluation(HELD_OUT[by])
     for collection in chosen_collections(workspace, collections):

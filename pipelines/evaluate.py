@@ -155,6 +155,8 @@ def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | No
             )
         picked = np.searchsorted(graph.ids, configurations)
         scores, cost, group = scores[picked], cost[picked], group[picked]
+        if not np.isfinite(cost).any():
+            raise CollectionError(f"none of the official configurations of {graph.name} was measured")
     return judge(model.card.kind, scores, cost, group)
 
 

@@ -30,7 +30,7 @@ class Ranking:
         score: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         metrics: how good it is, where the file holds runtimes.
-        runtime: ``(configs,)`` measured nanoseconds, or all 0.
+        runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
     """
 
     graph: str
@@ -51,7 +51,7 @@ class Ranking:
                 "rank": place + 1,
                 "configuration": members[0],
                 "score": float(self.score[members[0]]),
-                "runtime_ns": int(self.runtime[members].min()) or None,
+                "runtime_ns": min((int(time) for time in self.runtime[members] if time > 0), default=None),
                 "identical": members[1:],
             }
             for place, members in enumerate(list(twins.values())[:top])

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from xlarank.data.collection import Collection, GraphFile, graph_files
 from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.ranges import require_ranges
 from xlarank.data.root import DataRoot
 from xlarank.data.sizes import CollectionSize, survey
 from xlarank.data.submission import complete_submission, read_submission, submission_id
@@ -133,6 +134,7 @@ def run_all(
     Raises `DataRootError`, `CollectionError` and `WorkspaceError` where nothing at all can be done, and
     `CollectionError` where there are no test graphs.
     """
+    require_ranges(seeds=seeds, seed=seed, jobs=jobs, trials=max(trials, 1))
     started = time.monotonic()
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))

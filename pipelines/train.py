@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
@@ -86,10 +87,8 @@ def train(
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be trained.
     """
-    if seeds < 1:
-        raise XlarankError(f"--seeds is {seeds}", expected="1 or more")
-    if rounds < 1:
-        raise XlarankError(f"--rounds is {rounds}", expected="1 or more")
+    require_ranges(seeds=seeds, rounds=rounds, seed=seed)
+    threads = thread_count(threads)
     require_selection(select)
     if model != AUTO:
         ranker_class(model)
@@ -161,7 +160,9 @@ class _Training:
                 scores = curves.at(stage)
             rankers: list[Ranker[Any]] = []
             for number in range(self.seeds):
-                settings = replace(self.settings, rounds=rounds, seed=self.settings.seed + number)
+                settings = replace(
+                    self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
+                )
                 rankers.append(chosen.ranker.clone().fit(self.training.data, settings))
                 progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
 from xlarank.data.files import whole_file
 from xlarank.data.graph import Kind
+from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
@@ -102,8 +103,9 @@ def tune(
     A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be tuned.
     """
-    if trials < 1:
-        raise XlarankError(f"--trials is {trials}", expected="1 or more")
+    require_ranges(trials=trials, rounds=rounds, seed=seed)
+    require_seconds("timeout", timeout)
+    threads = thread_count(threads)
     require_selection(select)
     ranker_class(model)
     workspace.require_writable()

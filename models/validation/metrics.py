@@ -115,8 +115,12 @@ def order_of(score: Floats) -> NDArray[np.intp]:
 def judge(kind: Kind, score: Floats, cost: Floats, group: NDArray[np.int64] | None = None) -> dict[str, float]:
     """All metrics of one graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
 
-    ``group`` numbers the distinct configurations (see `top_of`).
+    ``group`` numbers the distinct configurations (see `top_of`). Configurations of infinite cost were not measured
+    and are left out.
     """
+    known = np.isfinite(cost)
+    if not known.all():
+        score, cost, group = score[known], cost[known], group if group is None else group[known]
     pairs, slowdown = _count_pairs(score, cost), slowdown_at(5, score, cost, group)
     tau = _tau(pairs)
     values = (

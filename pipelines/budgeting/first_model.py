@@ -46,7 +46,7 @@ def first_model(
 
 def _example(workspace: Workspace, collection: Collection, scores: dict[str, float]) -> dict[str, Any]:
     name = sorted(scores, key=lambda graph: (scores[graph], graph))[len(scores) // 2]
-    graph = read_rows(workspace.graph_rows(collection, "valid", name))
+    graph = read_rows(workspace.graph_rows(collection, "valid", name)).measured()
     predicted, measured = (
         load_model(workspace.model(collection)).predict(graph.matrix(), graph.columns),
         graph.row_cost,

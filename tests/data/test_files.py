@@ -159,3 +159,87 @@ def test_only_what_was_left_behind_long_ago_is_swept(tmp_path: Path) -> None:
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert left == {"deep/.partial-young.json", "deep/result.json"}
     assert sweep_partial(tmp_path / "not there") == []
+
+
+# What must not be replaced --------------------------------------------------------------------------------
+
+
+def make_device(path: Path) -> None:
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="devices and pipes of posix")
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [(make_device, "a device"), (os.mkfifo, "a pipe"), (Path.mkdir, "a folder")],
+    ids=["device", "pipe", "folder"],
+)
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_device_a_pipe_and_a_folder_are_refused_and_stay(tmp_path, make, said, linked):
+    place = tmp_path / "place"
+    make(place)
+    before = stat.S_IFMT(place.lstat().st_mode)
+    named = tmp_path / "link" if linked else place
+    if linked:
+        named.symlink_to("place")
+    with pytest.raises(WorkspaceError, match=f"cannot write .*{named.name} .*{said}"), whole_file(named):
+        pytest.fail("the block must not run")
+    assert stat.S_IFMT(place.lstat().st_mode) == before and named.is_symlink() == linked
+    assert len(list(tmp_path.iterdir())) == 1 + linked
+
+
+@pytest.mark.parametrize("old", ["old", None], ids=["in place", "dangling"])
+def test_a_link_is_written_through(tmp_path, old):
+    """A dangling link names the file to make; the link itself stays."""
+    real = tmp_path / "far" / "real.json"
+    real.parent.mkdir()
+    if old:
+        real.write_text(old)
+    link = tmp_path / "near.json"
+    link.symlink_to(Path("far", "real.json"))
+    with whole_file(link) as partial:
+        assert partial.parent == real.parent, "beside the file itself: another file system may be behind the link"
+        partial.write_text("new")
+    assert link.is_symlink() and real.read_text() == "new"
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["far", "near.json", "real.json"]
+
+
+def test_links_in_a_circle_are_refused(tmp_path):
+    (tmp_path / "one").symlink_to("two")
+    (tmp_path / "two").symlink_to("one")
+    with pytest.raises(WorkspaceError, match="circle"), whole_file(tmp_path / "one"):
+        pytest.fail("the block must not run")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits are those of posix")
+def test_a_read_only_file_is_refused_even_to_root(tmp_path):
+    path = tmp_path / "kept.csv"
+    path.write_text("kept")
+    path.chmod(0o444)
+    with pytest.raises(WorkspaceError, match="read-only"), whole_file(path):
+        pytest.fail("the block must not run")
+    assert content(tmp_path) == {"kept.csv": "kept"} and stat.S_IMODE(path.stat().st_mode) == 0o444
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits are those of posix")
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
+    path = tmp_path / "kept.csv"
+    path.write_text("old")
+    path.chmod(mode)
+    with whole_file(path) as partial:
+        partial.write_text("new")
+    assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permission bits are those of posix")
+def test_what_was_protected_meanwhile_is_not_replaced(tmp_path):
+    path = tmp_path / "kept.csv"
+    path.write_text("old")
+    with pytest.raises(WorkspaceError, match="read-only"), whole_file(path) as partial:
+        partial.write_text("new")
+        path.chmod(0o444)
+    assert content(tmp_path) == {"kept.csv": "old"}

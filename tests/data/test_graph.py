@@ -25,6 +25,7 @@ from tests.graphs import (
 )
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
+from xlarank.data.npz import NpzReader
 from xlarank.data.schema import MAX_RANK, NODE_COLUMN, OPCODE
 
 CONV, RESHAPE = 0, 1  # positions of the configurable nodes 2 and 4 in the layout graph
@@ -118,8 +119,8 @@ SHARED_DEFECTS = [
     # config_runtime
     ("no configurations", become("config_runtime", lambda a: a[:0]), ["no configurations"]),
     ("negative runtime", put("config_runtime", 2, -5), ["config_runtime", "-5"]),
-    ("partly 0", put("config_runtime", 2, 0), ["config_runtime", "0 for 1 of"]),
     ("float runtime", become("config_runtime", lambda a: a / 2), ["config_runtime", "float64", "integers"]),
+    ("milliseconds", become("config_runtime", lambda a: a / 1e6), ["whole nanoseconds", "1,000,000"]),
     ("runtime nan", become("config_runtime", lambda a: a * np.nan), ["config_runtime", "float64"]),
     ("runtime square", become("config_runtime", lambda a: a[:, None]), ["config_runtime", "1)"]),
     ("runtime scalar", become("config_runtime", lambda a: a[0]), ["config_runtime", "()"]),
@@ -374,7 +375,86 @@ def test_withheld_labels(graph_file):
         arrays["config_runtime"] = np.zeros_like(arrays["config_runtime"])
         graph = read_graph(graph_file(arrays, kind))
         assert not graph.labelled
-        assert (graph.cost == 0).all()
+        assert np.isinf(graph.cost).all()
+
+
+def test_a_configuration_that_was_not_measured_costs_more_than_any_that_was(graph_file):
+    """A failed compilation is ordinary: the rest of the graph is as good as before."""
+    for kind in SHARED:
+        arrays = GOOD[kind]()
+        whole = read_graph(graph_file(arrays, kind))
+        arrays["config_runtime"][2] = 0
+        graph = read_graph(graph_file(arrays, f"{kind}_partly"))
+        assert graph.labelled and graph.measured.tolist() == [i != 2 for i in range(graph.configs)]
+        assert np.isinf(graph.cost[2])
+        assert (graph.cost[graph.measured] == whole.cost[graph.measured]).all()
+
+
+DIMENSION = NODE_COLUMN["shape_dimensions_0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (put("node_feat", (1, DIMENSION), 1e30), r"node_feat holds 1e\+30"),
+        (
+            put("node_feat", (1, slice(DIMENSION, DIMENSION + 3)), 1e5),
+            r"node 1 in node_feat has [0-9.e+]+ elements",
+        ),
+        (put("node_feat", (1, NODE_COLUMN["feature_group_count"]), -1e30), r"node_feat holds 1e\+30"),
+    ],
+)
+def test_numbers_that_no_tensor_has_are_refused(graph_file, change, said):
+    """Costs computed from them would be inf and NaN in the stored rows."""
+    for kind in SHARED:
+        arrays = GOOD[kind]()
+        change(arrays)
+        with pytest.raises(GraphFileError, match=said):
+            read_graph(graph_file(arrays, kind))
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_shapes_that_disagree_are_seen_before_anything_is_unpacked(tmp_path, monkeypatch, kind) -> None:
+    arrays = GOOD[kind]()
+    arrays["config_runtime"] = np.ones(100, np.int64)
+    path = save_npz(tmp_path / "bomb.npz", arrays)
+    monkeypatch.setattr(NpzReader, "read", lambda *_: pytest.fail("an array was unpacked"))
+    with pytest.raises(GraphFileError, match="shape"):
+        read_graph(path, kind)
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+@pytest.mark.parametrize(
+    ("name", "shape", "said"),
+    [
+        ("config_runtime", (300,), "300 configurations"),
+        ("node_feat", (300, 140), "300 nodes"),
+        ("edge_index", (300, 2), "300 edges"),
+    ],
+)
+def test_a_well_formed_bomb_is_refused_by_its_header(tmp_path, monkeypatch, kind, name, shape, said):
+    """Kilobytes that would unpack to gigabytes: not a byte is. The limits are smaller here, and so is the file."""
+    for limit in ("MAX_NODES", "MAX_EDGES", "MAX_CONFIGS"):
+        monkeypatch.setattr(f"xlarank.data.graph.{limit}", 200)
+    arrays = GOOD[kind]()
+    fitting = {
+        "config_runtime": ("config_runtime_normalizers",),
+        "node_feat": ("node_opcode",),
+        "edge_index": (),
+    }[name]
+    for other in fitting:
+        if other in arrays:
+            arrays[other] = np.broadcast_to(arrays[other][:1], shape[:1])
+    arrays[name] = np.broadcast_to(arrays[name].reshape(-1)[:1], shape)
+    path = save_npz(tmp_path / "bomb.npz", arrays)
+
+    def unpacks(*_: object) -> None:
+        pytest.fail("an array was unpacked")
+
+    monkeypatch.setattr(NpzReader, "read", unpacks)
+    monkeypatch.setattr(NpzReader, "stream", unpacks)
+    with pytest.raises(GraphFileError, match=said):
+        read_graph(path, kind)
 
 
 def test_retired_and_unknown_opcodes_are_allowed(graph_file):

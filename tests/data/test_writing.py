@@ -54,7 +54,7 @@ def test_folders_are_made_on_the_way(tmp_path):
     ("key", "at", "value"),
     [
         ("node_config_feat", (0, 0, 0), 6),
-        ("config_runtime", 0, 0),
+        ("config_runtime", 0, -1),
         ("node_opcode", 0, 121),
         ("node_feat", (0, 0), np.nan),
     ],
@@ -87,7 +87,7 @@ def test_a_missing_array_is_refused_by_name(tmp_path, good, key):
 
 def test_the_refusal_names_the_file_that_was_asked_for(tmp_path):
     arrays = layout_arrays()
-    arrays["config_runtime"][0] = 0
+    arrays["config_runtime"][0] = -1
     with pytest.raises(GraphFileError) as caught:
         write_graph(tmp_path / "a.npz", **arrays)
     assert str(caught.value).startswith("a.npz: ")

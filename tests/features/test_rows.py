@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -70,3 +72,40 @@ def test_rows_come_in_the_order_asked_for() -> None:
     assert found.ids.tolist() == [0, 1, 3]
     assert found.group.tolist() == [1, 0, 0]
     assert found.row_cost.tolist() == [20, 50]
+
+
+# Measured in part -----------------------------------------------------------------------------------------
+
+
+def measured_as(*runtime: int) -> GraphRows:
+    return replace(PART, runtime=np.array(runtime))
+
+
+def test_a_row_costs_what_was_measured_of_it() -> None:
+    """Configurations 1 and 3 are identical; one of them failed, the other tells."""
+    rows = measured_as(50, 0, 0, 20, 10)
+    assert rows.labelled and rows.rankable
+    assert rows.cost.tolist() == [50, np.inf, np.inf, 20, 10]
+    assert rows.row_cost.tolist() == [50, 20, np.inf, 10]
+    known = rows.measured()
+    assert np.array_equal(known.matrix(), WHOLE[[0, 1, 3]]) and known.row_cost.tolist() == [50, 20, 10]
+    assert known.ids.tolist() == [0, 1, 3, 4]
+
+
+def test_all_measured_is_as_it_was() -> None:
+    assert PART.measured() is PART
+
+
+@pytest.mark.parametrize(
+    ("runtime", "labelled", "rankable"),
+    [
+        ((0, 0, 0, 0, 0), False, True),
+        ((50, 0, 0, 0, 0), True, False),
+        ((50, 0, 50, 0, 0), True, False),
+        ((0, 40, 0, 20, 0), True, False),  # two of one row
+        ((50, 0, 0, 20, 0), True, True),
+    ],
+)
+def test_an_order_needs_two_measured_rows(runtime: tuple[int, ...], labelled: bool, rankable: bool) -> None:
+    rows = measured_as(*runtime)
+    assert (rows.labelled, rows.rankable) == (labelled, rankable)

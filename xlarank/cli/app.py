@@ -1,14 +1,16 @@
-"""The command line as a whole: every group of commands, and how a command ends."""
+"""The command line as a whole: every group of commands, what all of them take, and how a command ends."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import xlarank
-from xlarank.cli import dataset, interruption, learning, ranking, whole_job
+from xlarank.cli import console, dataset, interruption, learning, ranking, record, scoring, whole_job
+from xlarank.cli.common import load_config, moved_to_front
 from xlarank.cli.console import error_line
 
 app = typer.Typer(
@@ -18,7 +20,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Rank compiler configurations without running them: boosted trees on TpuGraphs data.",
 )
-for group in (dataset, learning, ranking, whole_job):
+for group in (dataset, learning, scoring, ranking, whole_job):
     app.add_typer(group.app)
 
 
@@ -30,11 +32,33 @@ def _version(asked: bool) -> None:
 
 @app.callback()
 def common(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
     ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Say nothing but errors (and JSON with --json -).")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="A line for each step; lists are not cut.")] = False,
+    log_file: Annotated[Path | None, typer.Option(help="Add all that is said to this file, with the time.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="TOML with values of options: at the top for all commands, below \\[train] for one."),
+    ] = None,
 ) -> None:
-    """Rank compiler configurations without running them: boosted trees on TpuGraphs data."""
+    """Rank compiler configurations without running them: boosted trees on TpuGraphs data.
+
+    The options below may stand before or after the command.
+    """
+    if quiet and verbose:
+        raise typer.BadParameter("--quiet and --verbose exclude each other")
+    console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
+    record.begin()
+    name = context.invoked_subcommand
+    if config is not None and name is not None:
+        values = load_config(config, context.command.commands, name)  # type: ignore[attr-defined]
+        context.default_map = {name: values}
+        record.configured(config, values)
 
 
 def main() -> None:
@@ -42,11 +66,18 @@ def main() -> None:
     from xlarank.data.errors import XlarankError
 
     interruption.listen()
+    code: object = 1
     try:
-        app()
+        app(args=moved_to_front(sys.argv[1:]))
+        code = 0
     except BaseException as error:
         interruption.leave_if_heard()  # whatever a library made of the interruption
+        if isinstance(error, SystemExit):
+            code = error.code or 0
         if not isinstance(error, XlarankError):
             raise
         error_line(str(error))
         sys.exit(1)
+    finally:
+        record.end(code)
+        console.close_log()

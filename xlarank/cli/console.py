@@ -1,101 +1,159 @@
-"""What people see: tables, lines, bars and errors."""
+"""What people see: lines, tables and errors; what goes where, and how much of it."""
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import typer
 
+from xlarank.cli.progress import Bar, Lines, Several, bars, plain
+from xlarank.cli.tables import Sheet, new_table, print_sheet
+
+__all__ = [
+    "configure", "console", "error_line", "finish", "headline", "list_lines", "log", "new_table", "number_range",
+    "plain", "plain_values", "progress_bars", "say", "settings", "show", "write_json",
+]  # fmt: skip
+
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from rich.console import Console
-    from rich.table import Table
 
 #: Lines shown of a list of graphs.
 _LISTED = 20
+#: Characters of a line where the output goes to a file.
+_FILE_WIDTH: Final = 150
+#: What ``--json`` takes for standard output.
+STDOUT: Final = Path("-")
+
+
+@dataclass
+class Settings:
+    """How much is said, and where.
+
+    Attributes:
+        quiet: errors only (and JSON on standard output).
+        verbose: a line for each step.
+        log: also takes everything, with the time.
+        json_on_stdout: tables and notes go to standard error, so that a pipe gets JSON alone.
+    """
+
+    quiet: bool = False
+    verbose: bool = False
+    log: TextIO | None = None
+    json_on_stdout: bool = False
+
+
+settings = Settings()
+
+
+def configure(*, quiet: bool = False, verbose: bool = False, log_file: Path | None = None) -> None:
+    """Begin a command; raises `WorkspaceError` for a log that cannot be written."""
+    close_log()
+    settings.quiet, settings.verbose, settings.json_on_stdout = quiet, verbose, False
+    if log_file is not None:
+        from xlarank.data.errors import WorkspaceError
+        from xlarank.data.files import output_target
+
+        target = output_target(log_file)
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            settings.log = target.open("a", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise WorkspaceError(
+                f"cannot write {log_file} ({error.strerror or error})", do="pass another --log-file"
+            ) from error
+
+
+def close_log() -> None:
+    if settings.log is not None:
+        settings.log.close()
+        settings.log = None
+
+
+def log(text: str) -> None:
+    """Lines for the log file alone."""
+    if settings.log is not None:
+        now = time.strftime("%Y-%m-%d %H:%M:%S")
+        settings.log.writelines(f"{now} {line}\n" for line in text.splitlines())
+
+
+@contextmanager
+def progress_bars() -> Iterator[Several]:
+    """Something that shows the course of jobs: bars on a terminal, lines elsewhere, and lines in the log file."""
+    lines = [] if settings.log is None else [Lines(log)]
+    drawn = sys.stderr.isatty() and not settings.quiet and not settings.verbose
+    if not settings.quiet and not drawn:
+        lines.append(Lines(_progress_line, every=settings.verbose))
+    try:
+        if drawn:
+            with bars(console(stderr=True)) as shown:
+                yield Several(Bar(shown), *lines)
+        else:
+            yield Several(*lines)
+    finally:
+        for listener in lines:
+            listener.close()
+
+
+def _progress_line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal; wide enough for most tables where the output goes to a file."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr or settings.json_on_stdout else sys.stdout
+    known = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    # names of files and folders are not markup
+    return Console(file=stream, width=None if known else _FILE_WIDTH, markup=False)
 
 
 def finish(broken: dict[str, str]) -> None:
     """Name broken files and leave with an exit code that tells; everything else was done."""
     if broken:
-        for name, why in broken.items():
+        named = list(broken.items())
+        shown = named if len(named) <= _LISTED or settings.verbose else named[:_LISTED]
+        for name, why in shown:
             error_line(f"{name}: {why}")
+        if len(shown) < len(named):
+            error_line(f"and {len(named) - len(shown):,} more broken files; --verbose names all of them")
         error_line(f"{len(broken)} broken file{'s' if len(broken) > 1 else ''}; the others were dealt with")
         raise typer.Exit(1)
 
 
-@contextmanager
-def progress_bars() -> Iterator[Any]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def show(sheet: Sheet) -> None:
+    """Show a table, unless it is empty."""
+    if not sheet.rows:
+        return
+    if not settings.quiet:
+        print_sheet(sheet, console())
+    if settings.log is not None:
+        from rich.console import Console
 
-    class Bar:
-        """Shows a job of `xlarank.pipelines.support.progress.Progress` as a bar."""
-
-        def __init__(self, bars: Progress) -> None:
-            self.bars = bars
-
-        def begin(self, what: str, total: int) -> None:
-            self.task = self.bars.add_task(what, total=total, note="")
-
-        def step(self, note: str = "") -> None:
-            self.bars.update(self.task, advance=1, note=plain(note))
-
-        def end(self) -> None:
-            self.bars.stop_task(self.task)
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", style="dim", markup=False),
-    )
-    with Progress(*columns, console=console(stderr=True), refresh_per_second=4) as bars:
-        yield Bar(bars)
-
-
-def new_table(*columns: str) -> Table:
-    """A table; a column that starts with > is aligned right."""
-    from rich.table import Table
-
-    table = Table()
-    for name in columns:
-        table.add_column(name.lstrip(">"), justify="right" if name.startswith(">") else "left")
-    return table
-
-
-def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal; wide enough for every table where the output goes to a file."""
-    from rich.console import Console
-
-    stream = sys.stderr if stderr else sys.stdout
-    # names of files and folders are not markup
-    return Console(file=stream, width=None if stream.isatty() else 150, markup=False)
-
-
-def show(table: Table) -> None:
-    if table.row_count:
-        console().print(table)
+        lines = Console(width=_FILE_WIDTH, markup=False, file=None, force_terminal=False)
+        with lines.capture() as captured:
+            print_sheet(sheet, lines)
+        log(captured.get())
 
 
 def say(text: str, *, style: str = "") -> None:
-    console().print(plain(text), style=style, highlight=False, soft_wrap=True)
+    log(plain(text))
+    if not settings.quiet:
+        console().print(plain(text), style=style, highlight=False, soft_wrap=True)
 
 
 def headline(text: str) -> None:
-    console().print()
+    if not settings.quiet:
+        console().print()
     say(text, style="bold")
 
 
@@ -105,23 +163,42 @@ def list_lines(title: str, lines: list[str]) -> None:
     # A tile collection may have a thousand kernels of one configuration; --json of `info` has them all.
     shown = lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"and {len(lines) - _LISTED:,} more"]
     for line in shown:
-        text = Text.assemble((f"{title}:", "yellow"), " ", plain(line))
-        console().print(text, highlight=False, soft_wrap=True)
+        log(f"{title}: {plain(line)}")
+        if not settings.quiet:
+            text = Text.assemble((f"{title}:", "yellow"), " ", plain(line))
+            console().print(text, highlight=False, soft_wrap=True)
 
 
 def error_line(text: str) -> None:
     from rich.text import Text
 
+    log(f"error: {plain(text)}")
     line = Text.assemble(("error:", "red"), " ", plain(text))
     console(stderr=True).print(line, highlight=False, soft_wrap=True)
 
 
-def plain(text: str) -> str:
-    """Line breaks and control characters spelled out: a file name must not forge output."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+def plain_values(value: Any) -> Any:
+    """What JSON can hold of a result: dataclasses as objects, paths as text, numbers that are none as null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {part.name: plain_values(getattr(value, part.name)) for part in fields(value)}
+    if isinstance(value, dict):
+        return {str(name): plain_values(each) for name, each in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted(map(plain_values, value))
+    if isinstance(value, list | tuple):
+        return [plain_values(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path | None, value: Any) -> None:
+    """Write what ``--json`` asked for: nothing, a file, or JSON alone on standard output."""
+    if path is None:
+        return
+    if path == STDOUT:
+        print(json.dumps(value, indent=2, allow_nan=False), flush=True)
+        return
     from xlarank.data.files import write_json
 
     write_json(path, value)

@@ -12,13 +12,14 @@ from xlarank.cli.console import (
     list_lines,
     new_table,
     number_range,
+    plain_values,
     progress_bars,
     say,
     show,
     write_json,
 )
 from xlarank.cli.inputs import build, data_root_of, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, Root, Seed, Work
+from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Seed, Work
 
 app = typer.Typer()
 
@@ -45,8 +46,7 @@ def info(data_root: Root = None, collection: Collections = None, json_file: Json
             f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable
         )
     broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
-    if json_file is not None:
-        write_json(json_file, [{**vars(part), "families": sorted(part.families)} for part in parts])
+    write_json(json_file, [plain_values(part) for part in parts])
     finish(broken)
 
 
@@ -57,7 +57,10 @@ def build_features(
     collection: Collections = None,
     split: Annotated[list[str] | None, typer.Option(help="train, valid or test; repeatable; default all.")] = None,
     max_configs: Annotated[
-        int, typer.Option(min=0, help="Keep at most this many configurations of each train graph; 0 keeps all.")
+        int,
+        typer.Option(
+            min=0, max=2**31 - 1, help="Keep at most this many configurations of each train graph; 0 keeps all."
+        ),
     ] = 0,
     sampling: Annotated[
         str,
@@ -66,30 +69,33 @@ def build_features(
             "(even steps of rank). Unlabelled graphs at random."
         ),
     ] = "random",
-    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 chooses by the size of the files.")] = 0,
+    jobs: Jobs = 0,
     tier: Annotated[str, typer.Option(help="fast or full: which columns.")] = "full",
     candidates: Annotated[
         bool, typer.Option(help="With columns that look at the graph's whole candidate set (transductive).")
     ] = True,
     seed: Seed = 0,
+    json_file: Json = None,
 ) -> None:
     """Turn graph files into stored feature rows; goes on where it was interrupted."""
     build(
         data_root_of(data_root), workspace_at(workspace), collection, split, max_configs, jobs, tier, candidates,
-        seed, sampling,
+        seed, sampling, json_file,
     )  # fmt: skip
 
 
 @app.command()
 def explain_feature(
     name: Annotated[str, typer.Argument(help="Name of a column; * and ? match several, as in 'padding__*'.")],
+    json_file: Json = None,
 ) -> None:
     """Say what a feature column means: its unit, formula and source."""
     from xlarank.pipelines.explain_feature import explain_feature as run
 
     found = run(name)
+    write_json(json_file, [plain_values(column) for column in found])
     if len(found) > 1:
-        table = new_table("column", "meaning", "scope", "tier")
+        table = new_table("column", "~meaning", "scope", "tier")
         for column in found:
             scope = f"{column.scope}{', transductive' if column.transductive else ''}"
             table.add_row(column.name, column.meaning, scope, column.tier)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xlarank.cli import record
 from xlarank.cli.console import (
     finish,
     list_lines,
     new_table,
+    plain_values,
     progress_bars,
     say,
     show,
+    write_json,
 )
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
@@ -30,6 +33,7 @@ def data_root_of(named: Path | None) -> DataRoot:
 def workspace_at(path: Path) -> Workspace:
     from xlarank.data.workspace import Workspace
 
+    record.worked_in(path)
     return Workspace(path)
 
 
@@ -60,6 +64,7 @@ def build(
     candidates: bool,
     seed: int,
     sampling: str = "random",
+    json_file: Path | None = None,
 ) -> None:
     from xlarank.data.errors import XlarankError
     from xlarank.features.block import Tier
@@ -85,4 +90,5 @@ def build(
         say(f"{kind}: {constant} columns per graph + {varying} per configuration; {report.seconds:.1f} s in all")
     for part in report.splits:
         list_lines(f"cannot be ranked ({part.collection} {part.split}), kept for prediction", part.unrankable)
+    write_json(json_file, plain_values(report))
     finish(report.broken)

@@ -1,33 +1,45 @@
-"""Searching parameters, fitting rankers, scoring them."""
+"""Searching parameters, fitting rankers."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from xlarank.cli.console import (
     list_lines,
     new_table,
+    plain_values,
     progress_bars,
     say,
     show,
     write_json,
 )
 from xlarank.cli.inputs import built_workspace
-from xlarank.cli.options import RANKERS, WORK, Collections, Json, Model, Root, Seed, Select, Threads, Work
-
-if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
-    from rich.table import Table
-
+from xlarank.cli.options import (
+    RANKERS,
+    WORK,
+    Collections,
+    Json,
+    Model,
+    Root,
+    Rounds,
+    Seed,
+    Seeds,
+    Select,
+    Threads,
+    Timeout,
+    Trials,
+    Work,
+)
+from xlarank.data.ranges import MAX_ROUNDS
 
 app = typer.Typer()
 
 
 @app.command()
 def tune(
-    trials: Annotated[int, typer.Option(min=1, help="Finished trials that each study shall reach.")] = 50,
+    trials: Trials = 50,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
@@ -35,11 +47,12 @@ def tune(
     storage: Annotated[
         str | None, typer.Option(help="Optuna storage URL; default a journal in the workspace.")
     ] = None,
-    timeout: Annotated[float | None, typer.Option(min=0, help="Seconds per collection.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Most boosting rounds.")] = 300,
+    timeout: Timeout = None,
+    rounds: Rounds = 300,
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
+    json_file: Json = None,
 ) -> None:
     """Search parameters with Optuna on folds of program families; a second call continues."""
     from xlarank.pipelines.tune import tune as run
@@ -51,7 +64,7 @@ def tune(
             rounds=rounds, select=select, seed=seed, threads=threads, progress=progress,
         )  # fmt: skip
     table = new_table(
-        "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "best parameters", ">s"
+        "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"
     )
     for result in results:
         if result.params is None:
@@ -70,6 +83,7 @@ def tune(
         if result.picture is not None:
             say(f"wrote {result.picture}: the course of the study and the importance of its parameters")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
+    write_json(json_file, [plain_values(result) for result in results])
 
 
 @app.command()
@@ -84,14 +98,17 @@ def train(
             "tuned parameters or else its defaults."
         ),
     ] = "lambdarank",
-    seeds: Annotated[int, typer.Option(min=1, help="Boosters to average.")] = 3,
+    seeds: Seeds = 3,
     with_valid: Annotated[
         bool, typer.Option("--with-valid", help="Also learn from valid, before a submission.")
     ] = False,
-    rounds: Annotated[int, typer.Option(min=1, help="Most boosting rounds; folds choose the number.")] = 300,
+    rounds: Annotated[
+        int, typer.Option(min=1, max=MAX_ROUNDS, help="Most boosting rounds; folds choose the number.")
+    ] = 300,
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
+    json_file: Json = None,
 ) -> None:
     """Fit the final boosters, with tuned parameters where there are some."""
     from xlarank.pipelines.train import train as run
@@ -123,60 +140,4 @@ def train(
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
             say(f"{result.collection} splits most on {', '.join(best)}", style="dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
-
-
-@app.command()
-def evaluate(
-    split: Annotated[str, typer.Option(help="train, valid, test, or folds for the out-of-fold scores.")] = "valid",
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    official_indices: Annotated[
-        Path | None, typer.Option(help="Folder of <source>_<search>.json: judge only the official configurations.")
-    ] = None,
-    model_from: Annotated[
-        str | None, typer.Option(help="Score with the model of this collection instead of each one's own.")
-    ] = None,
-    folds: Annotated[
-        str,
-        typer.Option(
-            help="With --split folds, what is held out: family (kept by train: how new programs rank) or graph "
-            "(fitted anew while other graphs of its family stay: how variants of known programs rank, higher)."
-        ),
-    ] = "family",
-    threads: Threads = 0,
-    json_file: Json = None,
-    graphs: Annotated[bool, typer.Option(help="List every graph.")] = True,
-) -> None:
-    """Score trained models on labelled graphs: per graph, mean, spread and a bootstrap interval over graphs."""
-    from xlarank.pipelines.evaluate import evaluate as run
-
-    place = built_workspace(data_root, workspace)
-    with progress_bars() as progress:
-        found = run(place, split=split, collections=collection or (), official_indices=official_indices,
-                    model_from=model_from, folds=folds, threads=threads, progress=progress)  # fmt: skip
-    for name, metrics in found.report.items():
-        show(score_table(name, found.judged, metrics, graphs))
-    list_lines("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
-    list_lines("note", found.notes)
-    if json_file is not None:
-        write_json(json_file, found.report)
-
-
-def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Table:
-    from rich.table import Table
-
-    first = next(iter(metrics.values()))
-    table = Table(title=f"{collection}, {judged}: {len(first['graphs'])} graphs", title_justify="left")
-    table.add_column("graph")
-    for metric in metrics:
-        table.add_column(metric, justify="right")
-    if graphs:
-        for name in first["graphs"]:
-            table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()))
-        table.add_section()
-    table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), style="bold")
-    table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
-    for end in ("low", "high"):
-        table.add_row(f"95 % {end}", *(f"{metric[end]:.3f}" for metric in metrics.values()))
-    return table
+    write_json(json_file, [plain_values(result) for result in results])

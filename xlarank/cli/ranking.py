@@ -12,13 +12,14 @@ from xlarank.cli.console import (
     finish,
     list_lines,
     new_table,
+    plain_values,
     progress_bars,
     say,
     show,
     write_json,
 )
 from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, Root, Work
+from xlarank.cli.options import WORK, Collections, Json, Out, Root, Work
 
 app = typer.Typer()
 
@@ -26,7 +27,7 @@ app = typer.Typer()
 @app.command()
 def rank(
     graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
-    top: Annotated[int, typer.Option(min=1, help="How many to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="How many to show.")] = 10,
     workspace: Work = WORK,
     collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
     json_file: Json = None,
@@ -35,7 +36,7 @@ def rank(
     from xlarank.pipelines.rank import rank as run
 
     ranking = run(workspace_at(workspace), graph, collection=collection)
-    table = new_table(">rank", ">configuration", ">score", ">measured ms", "identical configurations")
+    table = new_table(">rank", ">configuration", ">score", ">measured ms", "~identical configurations")
     for entry in ranking.best(top):
         runtime, twins = entry["runtime_ns"], entry["identical"]
         table.add_row(
@@ -47,16 +48,16 @@ def rank(
     show(table)
     if ranking.metrics:
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
-    if json_file is not None:
-        write_json(json_file, ranking.as_json(top))
+    write_json(json_file, ranking.as_json(top))
 
 
 @app.command()
 def submit(
-    out: Annotated[Path, typer.Option(help="The file to write.")] = Path("submission.csv"),
+    out: Out = Path("submission.csv"),
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
+    json_file: Json = None,
 ) -> None:
     """Write the Kaggle submission for the test graphs of all trained collections."""
     from xlarank.pipelines.submit import submit as run
@@ -70,6 +71,7 @@ def submit(
     show(table)
     say(f"wrote {report.out}: {sum(report.rows.values())} rows, checked")
     list_lines("left out", [f"{name}: {why}" for name, why in report.left_out.items()])
+    write_json(json_file, plain_values(report))
     finish(report.broken)
 
 
@@ -80,12 +82,14 @@ def check_submission(
         Path | None, typer.Option(help="sample_submission.csv: whose ids must be there. Default: the test graphs.")
     ] = None,
     data_root: Root = None,
+    json_file: Json = None,
 ) -> None:
     """Check a submission: ids, permutations, five of a tile; every problem is counted."""
     from xlarank.pipelines.check_submission import check_submission as run
 
     root = None if sample is not None and data_root is None else data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root)
+    write_json(json_file, plain_values(checked))
     list_lines("not known how many configurations", checked.unknown)
     if not checked.problems:
         say(f"{file}: {checked.rows} rows, right (checked against {checked.against})")

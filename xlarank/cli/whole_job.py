@@ -12,14 +12,18 @@ from xlarank.cli.console import (
     headline,
     list_lines,
     new_table,
+    plain_values,
     progress_bars,
     say,
     show,
+    write_json,
 )
 from xlarank.cli.inputs import build, data_root_of, workspace_at
-from xlarank.cli.learning import evaluate, train, tune
-from xlarank.cli.options import WORK, Collections, Root, Seed, Work
+from xlarank.cli.learning import train, tune
+from xlarank.cli.options import WORK, Collections, Hours, Json, Ram, Root, Seed, Work, out_file
 from xlarank.cli.ranking import rank, submit
+from xlarank.cli.scoring import evaluate
+from xlarank.data.ranges import MAX_SEEDS, MAX_THREADS, MAX_TRIALS
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.pipelines.budgeting.plan import Plan
@@ -31,20 +35,23 @@ app = typer.Typer()
 @app.command()
 def run_all(
     out: Annotated[
-        Path, typer.Option(help="The submission; there from the first minute, then made better.")
+        Path, typer.Option(callback=out_file, help="The submission; there from the first minute, then made better.")
     ] = Path("submission.csv"),
-    budget_hours: Annotated[float, typer.Option(help="Wall clock, counted from now.")] = 12.0,
-    budget_ram_gb: Annotated[float, typer.Option(help="Memory; 0 takes 9/10 of the machine's.")] = 0.0,
+    budget_hours: Hours = 12.0,
+    budget_ram_gb: Ram = 0.0,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Boosters of a final model.")] = 3,
-    trials: Annotated[int, typer.Option(min=0, help="Most tuning trials per collection; 0 for none.")] = 100,
-    jobs: Annotated[int, typer.Option(min=0, help="Processes that build; 0 chooses.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Boosters of a final model.")] = 3,
+    trials: Annotated[
+        int, typer.Option(min=0, max=MAX_TRIALS, help="Most tuning trials per collection; 0 for none.")
+    ] = 100,
+    jobs: Annotated[int, typer.Option(min=0, max=MAX_THREADS, help="Processes that build; 0 chooses.")] = 0,
     models: Annotated[
         Path | None, typer.Option(help="A workspace with trained models: rank with these, learn nothing.")
     ] = None,
     seed: Seed = 0,
+    json_file: Json = None,
 ) -> None:
     """Graphs to submission within a budget of time and memory; goes on where it was interrupted."""
     from xlarank.pipelines.budgeting.plan import machine_budget
@@ -64,6 +71,11 @@ def run_all(
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {summary.rows} rows, checked; {summary.seconds / 60:.1f} min")
+    planned = [
+        dict(zip((head.lstrip(">") for head in summary.plan.COLUMNS), row, strict=True))
+        for row in summary.plan.rows()
+    ]
+    write_json(json_file, plain_values({**vars(summary), "plan": planned}))
     finish(summary.broken)
 
 
@@ -89,6 +101,7 @@ def package_kaggle(
         bool, typer.Option("--wheelhouse", help="Also download what Kaggle's image lacks.")
     ] = False,
     owner: Annotated[str, typer.Option(help="Your Kaggle name, for the metadata.")] = "YOUR-KAGGLE-NAME",
+    json_file: Json = None,
 ) -> None:
     """Make the Kaggle dataset that the notebook in kaggle/ runs from; needs a git clone."""
     from xlarank.pipelines.package_kaggle import package_kaggle as run
@@ -97,12 +110,13 @@ def package_kaggle(
     say(f"wrote {made.out}: {made.files} files, {made.size / 1e6:.1f} MB")
     list_lines("model", list(made.models))
     list_lines("wheel", list(made.wheels))
+    write_json(json_file, plain_values(made))
 
 
 @app.command()
 def demo(
     workspace: Work = Path("work/demo"),
-    trials: Annotated[int, typer.Option(min=1, help="Tuning trials per collection.")] = 8,
+    trials: Annotated[int, typer.Option(min=1, max=MAX_TRIALS, help="Tuning trials per collection.")] = 8,
 ) -> None:
     """The whole job on the embedded sample: build, tune, train, evaluate, submit, rank."""
     from xlarank.data.root import SAMPLE, find_data_root

@@ -1,0 +1,83 @@
+"""What every command takes: options that may stand anywhere, and values from a file."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from xlarank.data.errors import XlarankError
+
+_FLAGS: Final = ("--quiet", "--verbose")
+_VALUED: Final = ("--log-file", "--config")
+
+
+def moved_to_front(arguments: Sequence[str]) -> list[str]:
+    """Arguments with the options of every command before the command, where they are looked for.
+
+    >>> moved_to_front(["train", "--quiet", "--seeds", "3", "--log-file", "x.log"])
+    ['--quiet', '--log-file', 'x.log', 'train', '--seeds', '3']
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    waiting = list(arguments)
+    while waiting:
+        word = waiting.pop(0)
+        if word == "--":
+            rest += [word, *waiting]
+            break
+        if word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _VALUED)):
+            front.append(word)
+        elif word in _VALUED:
+            front += [word, *waiting[:1]]
+            del waiting[:1]
+        else:
+            rest.append(word)
+    return front + rest
+
+
+def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Values of a TOML file for the command of that name, by the names of its parameters.
+
+    Raises `XlarankError` for a file that cannot be read, an unknown command, an option that no command has at the
+    top of the file, and one that the command does not have below its name.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config") from error
+    known = _names(commands[name])
+    everywhere = {option for command in commands.values() for option in _names(command)}
+    values = {}
+    for key, value in found.items():
+        option = key.replace("-", "_")
+        if isinstance(value, dict):
+            if key not in commands:
+                raise _unknown(path, f"[{key}]", "a command", commands)
+        elif option not in everywhere:
+            raise _unknown(path, key, "an option of any command", everywhere)
+        elif option in known:  # others are for other commands
+            values[known[option]] = value
+    for key, value in found.get(name, {}).items():
+        if (option := key.replace("-", "_")) not in known:
+            raise _unknown(path, key, f"an option of {name}", known)
+        values[known[option]] = value
+    return values
+
+
+def _names(command: Any) -> dict[str, str]:
+    """What a file may call a command's options -> the parameter: ``json`` and ``json_file`` are the same."""
+    options = [part for part in command.params if part.param_type_name == "option"]
+    named = {text.lstrip("-").replace("-", "_"): part.name for part in options for text in part.opts}
+    return named | {part.name: part.name for part in options}
+
+
+def _unknown(path: Path, name: str, what: str, known: Iterable[str]) -> XlarankError:
+    close = difflib.get_close_matches(name.strip("[]"), list(known), n=3, cutoff=0.4)
+    return XlarankError(
+        f"{path} names {name}, which is not {what}",
+        expected=", ".join(close or sorted(known)),
+        do="correct the file",
+    )

@@ -1,0 +1,61 @@
+"""A line a command in the workspace: what was asked for, by which version, and how it ended."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import xlarank
+
+#: Below ``reports/`` of the workspace, one JSON object a line.
+RUNS: Final = "runs.jsonl"
+
+
+@dataclass
+class _Run:
+    began: float = field(default_factory=time.time)
+    arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
+    config: dict[str, Any] | None = None
+    workspace: Path | None = None
+
+
+_run = _Run()
+
+
+def begin() -> None:
+    global _run
+    _run = _Run()
+
+
+def configured(path: Path, values: dict[str, Any]) -> None:
+    _run.config = {"file": str(path), "values": values}
+
+
+def worked_in(workspace: Path) -> None:
+    """The command writes to this workspace."""
+    _run.workspace = workspace
+
+
+def end(code: object) -> None:
+    """Add the line, where there is a workspace by now; a record that cannot be written stops nobody."""
+    if _run.workspace is None or not _run.workspace.is_dir():
+        return
+    entry = {
+        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_run.began)),
+        "seconds": round(time.time() - _run.began, 1),
+        "version": xlarank.__version__,
+        "arguments": _run.arguments,
+        "config": _run.config,
+        "exit": code,
+    }
+    reports = _run.workspace / "reports"
+    with suppress(OSError):
+        reports.mkdir(exist_ok=True)
+        with (reports / RUNS).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(entry, default=str) + "\n")
+    begin()

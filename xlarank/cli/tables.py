@@ -1,0 +1,110 @@
+"""Tables that fit the window: a grid where it is wide enough, else one block of ``key: value`` a row."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # heavy; imported where a table is shown, so that --help stays quick
+    from rich.console import Console
+    from rich.table import Table
+
+#: Narrower than this a column of prose is no longer worth reading.
+_PROSE: Final = 30
+
+
+@dataclass
+class Column:
+    """``wraps`` marks prose, which may take several lines; everything else is shown whole."""
+
+    name: str
+    right: bool = False
+    wraps: bool = False
+
+
+@dataclass
+class Sheet:
+    """Rows under heads, shown by `print_sheet`. The first column names the row and is never cut."""
+
+    columns: list[Column]
+    title: str = ""
+    rows: list[tuple[list[str], str]] = field(default_factory=list)
+    sections: set[int] = field(default_factory=set)
+
+    def add_row(self, *cells: str, style: str = "") -> None:
+        self.rows.append((list(cells), style))
+
+    def add_section(self) -> None:
+        """A line below the rows so far."""
+        self.sections.add(len(self.rows))
+
+    def widths(self) -> list[int]:
+        """Cells that the widest content of each column takes."""
+        from rich.cells import cell_len
+
+        return [
+            max([cell_len(column.name), *(cell_len(cells[at]) for cells, _ in self.rows)])
+            for at, column in enumerate(self.columns)
+        ]
+
+    def fits(self, width: int) -> bool:
+        """Whether the grid can be shown in so many cells with nothing cut but prose."""
+        least = [
+            min(found, _PROSE) if column.wraps else found
+            for column, found in zip(self.columns, self.widths(), strict=True)
+        ]
+        return sum(least) + 3 * len(least) + 1 <= width
+
+
+def new_table(*columns: str, title: str = "") -> Sheet:
+    """A table; a column that starts with > is aligned right, one that starts with ~ is prose."""
+    made = [Column(name.lstrip(">~"), right=name.startswith(">"), wraps=name.startswith("~")) for name in columns]
+    return Sheet(made, title)
+
+
+def print_sheet(sheet: Sheet, console: Console) -> None:
+    """Show a table as a grid or, where the window is too narrow for that, as blocks."""
+    if sheet.fits(console.width):
+        console.print(_grid(sheet))
+        return
+    if sheet.title:
+        console.print(sheet.title, style="bold", highlight=False, soft_wrap=True)
+    for cells, style in sheet.rows:
+        for line in block(sheet, cells, console.width):
+            console.print(line, style=style, highlight=False, soft_wrap=True)
+
+
+def block(sheet: Sheet, cells: list[str], width: int) -> list[str]:
+    """One row as lines: its name, then ``key: value`` pairs, as many a line as fit.
+
+    >>> block(new_table("collection", ">graphs", ">rows"), ["tile:cpu", "30", "1,920"], 24)
+    ['tile:cpu', '  graphs: 30', '  rows: 1,920']
+    """
+    lines = [cells[0]]
+    for column, cell in zip(sheet.columns[1:], cells[1:], strict=True):
+        pair = f"{column.name}: {cell}"
+        joined = f"{lines[-1]}, {pair}"
+        if len(lines) > 1 and len(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines += textwrap.wrap(
+                pair, max(width, 20), initial_indent="  ", subsequent_indent="    ",
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+    return lines
+
+
+def _grid(sheet: Sheet) -> Table:
+    from rich.table import Table
+
+    table = Table(title=sheet.title or None, title_justify="left")
+    for column in sheet.columns:
+        table.add_column(
+            column.name, justify="right" if column.right else "left", no_wrap=not column.wraps, overflow="fold"
+        )
+    for number, (cells, style) in enumerate(sheet.rows):
+        if number in sheet.sections:
+            table.add_section()
+        table.add_row(*cells, style=style or None)
+    return table
