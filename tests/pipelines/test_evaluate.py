@@ -29,12 +29,14 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.registry import ranker_class
 from xlarank.models.trained import load_model
+from xlarank.models.training_set import read_training_set
 from xlarank.models.validation.curves import validate_fold
 from xlarank.models.validation.metrics import METRICS, judge, summarise
 from xlarank.pipelines.evaluate import Evaluation, evaluate
-from xlarank.pipelines.support.training_sets import training_set
 from xlarank.pipelines.train import train
 
 
@@ -132,12 +134,11 @@ def test_graphs_are_held_out_while_their_family_stays(
 
 def test_same_family_scores_are_those_of_the_models_parameters_and_rounds(shared_trained: Path) -> None:
     found = run(shared_trained, split="folds", folds="graph", collections=[TILE], threads=1)
-    card = load_model(Workspace(shared_trained).model(Collection.parse(TILE))).card
-    data = training_set(Workspace(shared_trained), Collection.parse(TILE))
-    held = [data.data.names.index("conv__b")]
-    curves = validate_fold(
-        "tile", data.graphs, data.data, held, card.model, card.params, rounds=card.rounds, seed=0, threads=1
-    )
+    model = load_model(Workspace(shared_trained).model(Collection.parse(TILE)))
+    training = read_training_set(Workspace(shared_trained), Collection.parse(TILE))
+    held = [training.data.names.index("conv__b")]
+    ranker = ranker_class(model.card.model)(model.card.params, kind="tile")
+    curves = validate_fold(training, held, ranker, FitSettings(model.card.rounds, threads=1))
     assert found.report[TILE]["score"]["graphs"]["conv__b"] == curves.at(-1)["conv__b"]["score"]
 
 
