@@ -1,16 +1,13 @@
-"""A trained model and a graph in memory: which model, and its scores."""
+"""One graph file and the model that ranks it."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xlarank.data.collection import Collection, choose
 from xlarank.data.errors import ModelError
-from xlarank.data.graph import Graph, Kind
+from xlarank.data.graph import Graph, Kind, LayoutGraph
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.rows import GraphRows
@@ -19,28 +16,35 @@ from xlarank.models.trained import TrainedModel, load_model
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 
-def model_for(workspace: Workspace, path: Path, kind: Kind, collection: str | None = None) -> TrainedModel:
-    """The model of the workspace that ranks a file.
+def graph_kind(graph: Graph) -> Kind:
+    return "layout" if isinstance(graph, LayoutGraph) else "tile"
 
-    Without ``collection`` it is that of the collection whose folder the file lies in, or the only one of its kind.
-    Raises `ModelError` where it is missing, not clear, or of the other kind.
+
+def model_of_file(
+    workspace: Workspace,
+    path: Path,
+    kind: Kind,
+    *,
+    collection: str | None = None,
+    model: TrainedModel | None = None,
+) -> TrainedModel:
+    """The model to rank a file of this kind: ``model``, or one of the workspace.
+
+    Without ``collection`` it is the one of the collection whose folder the file lies in, or the only one of its
+    kind. Raises `ModelError` where the model is missing, not clear or for graphs of another kind.
     """
-    model = load_model(workspace.model(_choose(workspace, path, kind, collection)))
-    require_kind(model, path, kind)
-    return model
-
-
-def require_kind(model: TrainedModel, path: Path, kind: Kind) -> None:
-    """Raises `ModelError` when the model ranks graphs of the other kind."""
+    if model is None:
+        model = load_model(workspace.model(_choose_model(workspace, path, kind, collection)))
     if model.card.kind != kind:
         raise ModelError(
             f"{path.name} is a {kind} graph", expected=f"a {model.card.kind} graph for {model.card.collection}"
         )
+    return model
 
 
-def require_columns(model: TrainedModel, kind: Kind) -> None:
-    """Raises `ModelError` when the columns that would be computed now are not those of the model."""
-    settings = model.card.recipe.settings()
+def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
+    """All rows of a graph, made as those that the model learned from; raises `ModelError` if that code is gone."""
+    settings, kind = model.card.recipe.settings(), graph_kind(graph)
     current = Manifest(
         recipe=replace(model.card.recipe, code_hash=settings.code_hash(kind)),
         data_root="",
@@ -48,15 +52,10 @@ def require_columns(model: TrainedModel, kind: Kind) -> None:
         config_columns=settings.config_columns(kind),
     )
     model.require_rows_of(current)
+    return assemble(graph, settings)
 
 
-def score_graph(graph: Graph, model: TrainedModel) -> tuple[NDArray[np.float64], GraphRows]:
-    """``(configs,)`` scores, lower is faster, and the rows that were scored."""
-    rows = assemble(graph, model.card.recipe.settings())
-    return model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group], rows
-
-
-def _choose(workspace: Workspace, path: Path, kind: Kind, asked: str | None) -> Collection:
+def _choose_model(workspace: Workspace, path: Path, kind: Kind, asked: str | None) -> Collection:
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained {kind} model in {workspace.root}", do="run train first")
