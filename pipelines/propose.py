@@ -24,7 +24,7 @@ from xlarank.data.hlo.reading import read_hlo
 from xlarank.data.workspace import Workspace
 from xlarank.data.writing import write_graph
 from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.support.one_graph import model_of_file, rows_for_model
+from xlarank.pipelines.support.one_graph import model_for_graph, rows_for_model
 
 Search = Literal["random", "evolve"]
 
@@ -107,9 +107,8 @@ def propose(
     if search == "random":
         codes = random_configurations(candidates, configs, rng)
     else:
-        model = model_of_file(
-            workspace or Workspace(Path("work")), path, "layout", collection=collection, model=model
-        )
+        workspace = workspace or Workspace(Path("work"))
+        model = model or model_for_graph(workspace, graph, path, collection=collection)
         score = _Scores(graph, candidates, model)
         codes = evolve(candidates, score, configs, rng, population=population, generations=generations)
         liked = score(codes)
