@@ -108,13 +108,13 @@ def _page(
 
 def _lead(workspace: Workspace, all_facts: Sequence[CollectionFacts]) -> str:
     graphs = sum(len(manifest.graphs) for one in all_facts for manifest in one.manifests.values())
-    numbers = [("graphs found", f"{graphs:,}")]
+    numbers = [(f"{graphs:,}", "graphs found")]
     for one in all_facts:
         if one.graphs:
             baselines = {name: one.column(name, "score").mean() for name in sections.baseline_names(one)}
             best = max(baselines, key=lambda name: baselines[name], default="")
             beside = f"; {best}: {baselines[best]:.3f}" if best else ""
             what = f"{one.name}, {sections.measure(one)} on {len(one.graphs)} valid graphs{beside}"
-            numbers.append((what, f"{one.column(MODEL, 'score').mean():.3f}"))
+            numbers.append((f"{one.column(MODEL, 'score').mean():.3f}", what))
     about = f"Workspace {workspace.root}, written by xlarank {xlarank.__version__}. A click on a column sorts."
     return paragraph(about, soft=True) + facts(numbers)

@@ -96,7 +96,7 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Sequence
     axes.set_ylim(-0.8, len(order) - 0.2)
     axes.set_xlabel(label)
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=4)
+    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=4, frameon=False, labelcolor=_INK)
     return _svg(figure, name)
 
 
@@ -131,17 +131,16 @@ def bars_chart(name: str, values: Mapping[str, float], label: str) -> str:
     return _svg(figure, name)
 
 
-def reliability_chart(name: str, claimed: Sequence[float], right: Sequence[float]) -> str:
-    """What was claimed of pairs against what is true of them; on the line the claim holds."""
-    figure, (axes,) = _figure(3.6, 3.2)
-    low = min(0.5, *claimed, *right) - 0.03
-    axes.plot([low, 1], [low, 1], color=_SOFT, linewidth=0.8)
-    axes.plot(claimed, right, marker="o", color=BLUE, markersize=5, linewidth=1.2)
-    axes.set_xlabel("claimed: share in the right order")
-    axes.set_ylabel("true on families held out")
-    axes.set_xlim(low, 1.01)
-    axes.set_ylim(low, 1.01)
-    axes.set_aspect("equal")
+def reliability_chart(
+    name: str, distance: Sequence[float], right: Sequence[float], low: Sequence[float], high: Sequence[float]
+) -> str:
+    """How many pairs are in the right order by the distance of their scores, with its interval."""
+    figure, (axes,) = _figure(5.0, 3.0)
+    axes.fill_between(distance, low, high, color=BLUE, alpha=0.2, linewidth=0)
+    axes.plot(distance, right, marker="o", color=BLUE, markersize=5, linewidth=1.2)
+    axes.set_xlabel("distance of the scores, in standard deviations of the seeds")
+    axes.set_ylabel("share in the right order")
+    axes.set_ylim(min(0.45, *low), 1.01)
     return _svg(figure, name)
 
 

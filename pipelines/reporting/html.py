@@ -25,11 +25,12 @@ margin:12px 0;overflow-x:auto}
 .wide{overflow-x:auto}svg{height:auto;display:block;--page:var(--card)}
 table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-nums;width:100%}
 th,td{padding:4px 10px;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
-th{cursor:pointer;user-select:none;white-space:nowrap;color:var(--soft);font-weight:600}
+th{cursor:pointer;user-select:none;vertical-align:bottom;color:var(--soft);font-weight:600}
 th[aria-sort=ascending]::after{content:" \\2191"}th[aria-sort=descending]::after{content:" \\2193"}
 td.n,th.n{text-align:right;white-space:nowrap}
 tbody tr:hover{background:color-mix(in srgb,var(--accent) 8%,transparent)}
-tr.sum td{font-weight:600}code{font-size:13px;overflow-wrap:anywhere}
+tr.sum td,tr.sum td.n{font-weight:600;white-space:normal}code{font-size:12.5px;overflow-wrap:anywhere}
+td code{display:inline-block;min-width:230px}
 details>summary{cursor:pointer;color:var(--accent)}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px;margin:14px 0}
 .fact{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.family import program_family
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
 from xlarank.models.validation.bootstrap import bootstrap_interval
@@ -117,11 +118,21 @@ def scores_section(facts: CollectionFacts) -> str:
         measure(facts),
     )
     told = paragraph(
-        f"Valid graphs, of families that the model never saw, {source(facts)}. {measure(facts)}: higher is better. "
+        f"Valid graphs, {_kinship(facts)}; labels are {source(facts)}. {measure(facts)}: higher is better. "
         "slowdown@k: how much slower than the best the best of the first k is."
     )
     left = table(["graph", "why"], [[name, why] for name, why in facts.left_out.items()])
     return told + card(chart) + card(table(heads, rows, [sums])) + folded("graphs left out", left)
+
+
+def _kinship(facts: CollectionFacts) -> str:
+    """How near the judged graphs are to those learned from."""
+    assert facts.model is not None
+    learned = {program_family(name) for names in facts.model.card.trained_on.values() for name in names}
+    related = sum(program_family(graph.name) in learned for graph in facts.graphs)
+    if not related:
+        return "all of families that the model never saw"
+    return f"{related} of {len(facts.graphs)} of families that the model learned from"
 
 
 def folds_section(facts: CollectionFacts) -> str:
@@ -181,8 +192,8 @@ def trust_section(facts: CollectionFacts) -> str:
         told = (
             f"A pair is called certain where its scores lie at least {found.threshold:.2f} standard deviations of "
             f"the {found.seeds} seeds apart: {found.certain:.0%} of the pairs. Of such pairs {found.right:.1%} "
-            f"were in the right order ({found.right_low:.1%} to {found.right_high:.1%}; the aim was {CERTAIN:.0%}), "
-            "each graph judged by a threshold from the other families."
+            f"were in the right order ({found.right_low:.1%} to {found.right_high:.1%} over graphs; the aim was "
+            f"{CERTAIN:.0%}), each graph judged by a threshold from the other families."
         )
     else:
         told = f"No pair can be called certain: at no distance of the scores {CERTAIN:.0%} of them are right."
@@ -190,15 +201,21 @@ def trust_section(facts: CollectionFacts) -> str:
         f"With {AMONG_FIRST:.0%} probability the best is among the first {found.first:.0%} of a graph's distinct "
         f"configurations, and one at most {NEARLY:.0%} slower among the first {found.first_nearly:.0%}."
     )
-    bins: list[Sequence[Cell]] = [[one.low, one.pairs, one.claimed, one.right] for one in found.bins]
+    bins: list[Sequence[Cell]] = [
+        [one.distance, one.pairs, one.right, f"{one.right_low:.3f} to {one.right_high:.3f}"] for one in found.bins
+    ]
     unsure: list[Sequence[Cell]] = [
         [graph.name, graph.certain, graph.score]
         for graph in sorted(facts.graphs, key=lambda one: one.certain if one.certain is not None else 1.0)
     ]
     chart = charts.reliability_chart(
-        f"trust-{facts.name}", [one.claimed for one in found.bins], [one.right for one in found.bins]
+        f"trust-{facts.name}",
+        [one.distance for one in found.bins],
+        [one.right for one in found.bins],
+        [one.right_low for one in found.bins],
+        [one.right_high for one in found.bins],
     )
-    heads = ["distance of the scores from", "pairs", "claimed right", "were right"]
+    heads = ["median distance of the scores", "pairs", "in the right order", "95 % interval over graphs"]
     return (
         paragraph(f"Measured out of fold on {found.graphs} graphs of {found.families} families. {told} {first}")
         + card(chart, table(heads, bins))

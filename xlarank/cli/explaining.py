@@ -98,7 +98,8 @@ def calibrate(
     for name, one in found.items():
         table.add_row(
             name, str(one.graphs), str(one.families), str(one.seeds), f"{one.certain:.1%}",
-            f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})", f"{one.first:.0%}",
+            f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})" if one.right == one.right else "-",
+            f"{one.first:.0%}",
             f"{one.first_nearly:.0%}",
         )  # fmt: skip
     show(table)
