@@ -92,7 +92,7 @@ class RankerParams:
         >>> from xlarank.models.rankers.ranknet import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
         (7, 5)
-        >>> RankNetParams.of("tile", {"num_leafs": 5})
+        >>> RankNetParams.of("tile", {"num_leafs": 5})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         xlarank.data.errors.ModelError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
         """
@@ -102,8 +102,12 @@ class RankerParams:
         for name, about in cls.declared().items():
             if name not in given:
                 found[name] = about.default(kind)
+            elif about.complete is None:
+                found[name] = given[name]
+            elif isinstance(given[name], Mapping | RankerParams):
+                found[name] = about.complete(kind, given[name])
             else:
-                found[name] = about.complete(kind, given[name]) if about.complete else given[name]
+                raise ModelError(f"{name} is {given[name]!r}", expected="parameters by name")
         return cls(**found)
 
     @classmethod
