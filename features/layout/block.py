@@ -41,9 +41,16 @@ class LayoutBlock(Block, abstract=True):
 
 
 def compute_together(
-    context: LayoutContext, blocks: Sequence[tuple[LayoutBlock, int]], found: NDArray[np.float32]
+    context: LayoutContext,
+    blocks: Sequence[tuple[LayoutBlock, int]],
+    found: NDArray[np.float32],
+    codes: NDArray[np.int32] | None = None,
 ) -> None:
-    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given place on."""
+    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given place on.
+
+    ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates, which still are what
+    transductive columns look at.
+    """
     sums = Sums(context)
     direct: list[tuple[Asked, int]] = []
     later: list[tuple[Finish, int, LayoutBlock]] = []
@@ -56,7 +63,7 @@ def compute_together(
         else:
             raise AssertionError(f"{type(block).__name__} asked for {finish.count} columns")
     answer = sums.answer()
-    codes = context.table.codes
+    codes = context.table.codes if codes is None else codes
     low, high = _CONFIGS
     step = min(high, max(low, _CODES // context.configurable_nodes))
     for start in range(0, len(codes), step):

@@ -15,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import TileGraph
-from xlarank.data.schema import MAX_RANK, NODE_COLUMN, OPCODE, TILE_COLUMNS, TILE_SLOTS
+from xlarank.data.schema import MAX_RANK, OPCODE, TILE_COLUMNS, TILE_SLOTS
 from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.roles import dot_split
+from xlarank.features.program.slots import slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
 
 _WORK_ORDER: Final = tuple(
     OPCODE_CLASSES.index(name) for name in ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
 )
-_SPATIAL: Final = NODE_COLUMN["convolution_dim_numbers_kernel_spatial_dims_0"]
 
 
 class TileFacts(ProgramContext):
@@ -65,25 +66,15 @@ class TileFacts(ProgramContext):
         return operands[np.argsort(-self.bytes[operands], kind="stable")]
 
     @cached_property
+    def main_tensors(self) -> Ints:
+        """``(1, 3)`` node ids of the main node's output, input and kernel (`slots.slot_tensors`); -1 for none."""
+        return slot_tensors(self, np.array([self.main]))
+
+    @cached_property
     def kernel_tensor(self) -> int:
-        """Node id of a convolution's kernel (or a dot's second operand); -1 for other kernels."""
-        operands = self.main_operands
-        if self.opcode_class[self.main] > 1 or len(operands) == 0:
-            return -1
-        spatial = self.graph.node_feat[self.main, _SPATIAL : _SPATIAL + 4].astype(int)
-        window = self.column("window_size_0", 4)[self.main]
-        used = max(0, int(self.rank[self.main]) - 2) if self.opcode_class[self.main] == 0 else 0
-        out = self.dims[self.main][self.dims[self.main] > 0]
-        features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
-        produced = self.dims[self.main, int(self.column("convolution_dim_numbers_output_feature_dim")[self.main])]
-        for operand in operands[::-1]:
-            dims = self.dims[operand]
-            sized = all(dims[spatial[i]] == window[i] for i in range(used))
-            if used and sized and dims[features] == produced:
-                return int(operand)
-            if not used and len(out) and out[-1] in dims:
-                return int(operand)
-        return int(operands[-1])
+        """Node id of a convolution's kernel or a dot's right operand; -1 for other kernels."""
+        multiplies = OPCODE_CLASSES[self.opcode_class[self.main]] in ("convolution", "dot")
+        return int(self.main_tensors[0, 2]) if multiplies else -1
 
     @cached_property
     def walked(self) -> int:
@@ -160,7 +151,7 @@ class TileFacts(ProgramContext):
     def contracted(self) -> Floats:
         """``(6,)`` sizes of the dimensions that the main node sums over, in elements.
 
-        A dot's is not in the file; it follows from the volumes: |left| |right| / |out| = batch * K^2.
+        A dot's is not in the file; it follows from the shapes (`roles.split_sizes`).
         """
         sizes = np.zeros(MAX_RANK)
         kind = OPCODE_CLASSES[self.opcode_class[self.main]]
@@ -170,10 +161,7 @@ class TileFacts(ProgramContext):
             inner = [dims[i] for i in range(int(self.rank[self.kernel_tensor])) if i != features]
             sizes[: len(inner)] = inner
         elif kind == "dot" and len(self.main_operands) > 0:
-            volumes = self.volume[self.main_operands]
-            pair = volumes[0] * volumes[min(1, len(volumes) - 1)]
-            batch = self.batch
-            sizes[0] = np.sqrt(pair / max(1.0, self.volume[self.main]) / batch)
+            sizes[0] = dot_split(self, self.main_tensors)[2][0]
         elif self.graph.opcode[self.main] == OPCODE["reduce-window"]:
             window = self.column("window_size_0", MAX_RANK)[self.main]
             sizes[: int((window > 1).sum())] = window[window > 1]
@@ -192,16 +180,6 @@ class TileFacts(ProgramContext):
         minor = int(self.default_layout[operands[0], 0])
         kept = self.dims[operands[0], :rank]
         return minor >= rank and bool((kept == self.dims[self.main, :rank]).all())
-
-    @cached_property
-    def batch(self) -> float:
-        """Size of a dot's batch dimensions: those before the last two whose sizes stand in both operands too."""
-        rank = int(self.rank[self.main])
-        if len(self.main_operands) == 0 or int(self.rank[self.main_operands].min()) < 3:
-            return 1.0
-        leading = self.dims[self.main][: max(0, rank - 2)]
-        shared = [np.isin(leading, self.dims[operand]) for operand in self.main_operands]
-        return float(np.prod(leading[np.all(shared, axis=0)], dtype=np.float64))
 
     @cached_property
     def tiles(self) -> dict[str, Floats]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import ceil, gcd, log2, prod, sqrt
+from math import ceil, gcd, log2, prod
 
 import numpy as np
 
 from tests.features.oracle_configs import Columns
 from tests.features.oracle_layout import ranks, scores
 from tests.features.oracle_program import Program
+from tests.features.oracle_roles import contracted_size
 from tests.features.oracle_tensor import LANES, SUBLANES, Tensor
 from tests.features.oracle_tile_inner import inner_columns
 from xlarank.data.schema import NODE_COLUMN
@@ -58,31 +59,8 @@ class TileOracle(Program):
 
     @cached_property
     def kernel_tensor(self) -> int | None:
-        """A convolution's kernel has the window's size and the output's features;
-        a dot's right operand the output's last dimension.
-
-        Of several the smallest, and the smallest operand where none fits.
-        """
-        kind, main = self.classes[self.main], self.tensors[self.main]
-        if kind not in ("convolution", "dot") or not self.main_operands:
-            return None
-        smallest_first = self.main_operands[::-1]
-        spatial = max(0, main.rank - 2) if kind == "convolution" else 0
-        places = self.entries(self.main, "convolution_dim_numbers_kernel_spatial_dims_0", 4)[:spatial]
-        window = self.entries(self.main, "window_size_0", 4)[:spatial]
-        for operand in smallest_first:
-            dims = self.tensors[operand].dims
-            sizes = [dims[place] if place < len(dims) else 0 for place in places]
-            if spatial and sizes == window and self._same_features(operand):
-                return operand
-            if not spatial and main.dims and main.dims[-1] in dims:
-                return operand
-        return smallest_first[0]
-
-    def _same_features(self, operand: int) -> bool:
-        (features,) = self.entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
-        (produced,) = self.entries(self.main, "convolution_dim_numbers_output_feature_dim", 1)
-        return _six(self.tensors[operand].dims)[features] == _six(self.tensors[self.main].dims)[produced]
+        """A convolution's kernel, a dot's right operand."""
+        return self.two_operands(self.main)[1] if self.classes[self.main] in ("convolution", "dot") else None
 
     @cached_property
     def contracted(self) -> list[float]:
@@ -94,11 +72,8 @@ class TileOracle(Program):
             return [float(size) for number, size in enumerate(dims) if number != features]
         operands = [self.tensors[node] for node in self.main_operands]
         if kind == "dot" and operands:
-            left, right = operands[0], operands[min(1, len(operands) - 1)]
-            batch = 1
-            if min(operand.rank for operand in operands) >= 3:
-                batch = prod(size for size in main.dims[:-2] if all(size in operand.dims for operand in operands))
-            return [sqrt(left.elements * right.elements / main.elements / batch)]
+            sides = [self.tensors[side].dims if side is not None else () for side in self.two_operands(self.main)]
+            return [contracted_size(main.dims, *sides)]
         if self.opcodes[self.main] == "reduce-window":
             return [float(size) for size in self.entries(self.main, "window_size_0", 6) if size > 1]
         if kind == "reduce" and operands:

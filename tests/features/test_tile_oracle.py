@@ -105,9 +105,10 @@ def test_between_equals_the_bounds_divide_what_has_their_rank():
     assert context_of(nodes, (16, 32), (4, 8)).walked == 2
 
 
-def test_the_kernel_of_a_product_is_its_right_operand():
-    """[2048,1024] x [1024,1024]: both have the output's last size, the smaller one is meant."""
-    nodes = (Node("parameter", (2048, 1024)), Node("parameter", (1024, 1024)), Node("dot", (2048, 1024), (0, 1)))
+@pytest.mark.parametrize("operands", [(0, 1), (1, 0)])
+def test_the_kernel_of_a_product_is_its_right_operand(operands):
+    """[2048,1024] x [1024,1024]: both have the output's last size, only one the rows; files list them either way."""
+    nodes = (Node("parameter", (2048, 1024)), Node("parameter", (1024, 1024)), Node("dot", (2048, 1024), operands))
     context = context_of(nodes, (256, 8), (4, 4))
     assert (context.physical, context.kernel_tensor) == (True, 1)
     assert context.extents["kernel"].tolist() == [128, 8, 0, 0, 0, 0]
