@@ -46,21 +46,14 @@ def compute_together(
     found: NDArray[np.float32],
     codes: NDArray[np.int32] | None = None,
 ) -> None:
-<<<<<<< HEAD
-    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given place on.
+    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given column on.
 
     ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates, which still are what
     transductive columns look at.
     """
-    sums = Sums(context)
-    direct: list[tuple[Asked, int]] = []
-    later: list[tuple[Finish, int, LayoutBlock]] = []
-=======
-    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given column on."""
     aggregation = Aggregation(context)
     direct: list[tuple[Request, int]] = []
     later: list[tuple[Finalize, int, LayoutBlock]] = []
->>>>>>> features
     for block, at in blocks:
         finalize = block.prepare(context, aggregation)
         if not isinstance(finalize, Request):
@@ -68,15 +61,9 @@ def compute_together(
         elif finalize.count == len(block.columns):
             direct.append((finalize, at))
         else:
-<<<<<<< HEAD
-            raise AssertionError(f"{type(block).__name__} asked for {finish.count} columns")
-    answer = sums.answer()
-    codes = context.table.codes if codes is None else codes
-=======
             raise AssertionError(f"{type(block).__name__} requested {finalize.count} columns")
     batch_of = aggregation.plan()
-    codes = context.table.codes
->>>>>>> features
+    codes = context.table.codes if codes is None else codes
     low, high = _CONFIGS
     step = min(high, max(low, _CODES // context.configurable_nodes))
     for start in range(0, len(codes), step):
