@@ -53,5 +53,9 @@ class SubmissionError(XlarankError):
     """A submission file would be incomplete or malformed."""
 
 
+class CompilerError(XlarankError):
+    """A compiler is not installed, or cannot make anything of a program."""
+
+
 class HloError(XlarankError):
     """A program cannot be read: not HLO, cut off, contradicting itself, or beyond what the format can hold."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from xlarank.features.layout.context import LayoutContext
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.kernel_kind import kernel_kinds
 
 
 def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows:
@@ -45,7 +47,8 @@ def _tile(context: TileContext, settings: FeatureSettings) -> GraphRows:
     placed, names = _placed(settings.blocks("tile"))
     rows = np.zeros((len(names), context.configs), np.float32).T
     _one_by_one(placed, context, rows)
-    return GraphRows.of(context.graph, _constants(settings.blocks("tile"), context), names, rows)
+    found = GraphRows.of(context.graph, _constants(settings.blocks("tile"), context), names, rows)
+    return replace(found, kinds=kernel_kinds(context))
 
 
 def _placed(blocks: Sequence[Block]) -> tuple[list[tuple[Block, int]], list[str]]:

@@ -29,6 +29,7 @@ class GraphRows:
         runtime: ``(configs,)`` int64 nanoseconds; 0 where not measured or withheld.
         normalizer: ``(configs,)`` int64; 1 for layouts.
         instances: what the rows are made of, computed or read when first asked for; None for tiles.
+        kinds: kinds of kernel that the graph may be (`xlarank.features.tile.kernel_kind`); empty for layouts.
     """
 
     name: str
@@ -40,6 +41,7 @@ class GraphRows:
     runtime: NDArray[np.int64]
     normalizer: NDArray[np.int64]
     instances: LazyInstances | None = None
+    kinds: tuple[str, ...] = ()
 
     @classmethod
     def of(

@@ -80,6 +80,7 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         "source": asdict(source),
         "summary": rows.summary(),
         "graph_columns": rows.constants,
+        "kinds": rows.kinds,
     }
     table = pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(metadata)})
     with whole_file(path) as partial:
@@ -117,6 +118,7 @@ def _parse(table: pa.Table) -> GraphRows:
         ids=flat["configurations"][order].astype(np.int64),
         runtime=flat["runtime_ns"][order],
         normalizer=flat["normalizer_ns"][order],
+        kinds=tuple(metadata["kinds"]),
     )
 
 

@@ -139,7 +139,7 @@ class Ranker(ABC, Generic[P]):
             unknown = set(state["parts"]) - set(cls.part_classes)
             if unknown:
                 raise ValueError(f"it has the parts {sorted(unknown)}")
-            ranker = cls(state["params"], kind=state["kind"])
+            ranker = cls._made(state["params"], state["kind"])
             files = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in cls.file_names}
             parts = {name: cls.part_classes[name].load(folder / name) for name in state["parts"]}
             ranker.columns = [str(name) for name in state["columns"]]
@@ -149,6 +149,13 @@ class Ranker(ABC, Generic[P]):
                 f"{folder} cannot be read ({error})", expected="a trained model", do="run train again"
             ) from error
         return ranker
+
+    @classmethod
+    def _made(cls, values: Mapping[str, Any], kind: Kind) -> Self:
+        try:
+            return cls(values, kind=kind)
+        except ModelError as error:
+            raise ValueError(error.got) from error
 
     def _require_fitted(self) -> None:
         if not self.columns:

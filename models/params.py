@@ -102,8 +102,12 @@ class RankerParams:
         for name, about in cls.declared().items():
             if name not in given:
                 found[name] = about.default(kind)
+            elif about.complete is None:
+                found[name] = given[name]
+            elif isinstance(given[name], Mapping | RankerParams):
+                found[name] = about.complete(kind, given[name])
             else:
-                found[name] = about.complete(kind, given[name]) if about.complete else given[name]
+                raise ModelError(f"{name} is {given[name]!r}", expected="parameters by name")
         return cls(**found)
 
     @classmethod

@@ -24,6 +24,7 @@ from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.recipe import Recipe
 from xlarank.features.store import Manifest
 from xlarank.models.base import Ranker, require_columns
+from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.registry import ranker_class
 
 CARD: Final = "model.json"
@@ -69,10 +70,17 @@ class ModelCard:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A loaded model: scores are the mean over its seeds."""
+    """A loaded model: scores are the mean over its seeds.
+
+    Attributes:
+        card: what it is.
+        rankers: one of each seed.
+        calibration: how far it can be trusted, where that was measured for this very model.
+    """
 
     card: ModelCard
     rankers: list[Ranker[Any]]
+    calibration: Calibration | None = None
 
     def predict(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
@@ -81,9 +89,14 @@ class TrainedModel:
 
         ``instances`` are what the rows are made of, where they have any; only some rankers ask for them.
         """
-        each = [ranker.predict(rows, columns, instances) for ranker in self.rankers]
-        scores: NDArray[np.float64] = np.mean(each, axis=0)
+        scores: NDArray[np.float64] = np.mean(self.predict_seeds(rows, columns, instances), axis=0)
         return scores
+
+    def predict_seeds(
+        self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
+    ) -> NDArray[np.float64]:
+        """``(seeds, rows)`` the scores of each seed, as `predict`."""
+        return np.stack([ranker.predict(rows, columns, instances) for ranker in self.rankers])
 
     def require_rows_of(self, manifest: Manifest) -> None:
         """Raise `ModelError` unless rows of this manifest are what the model was trained on."""
@@ -154,7 +167,12 @@ def load_model(folder: Path) -> TrainedModel:
         raise ModelError(
             f"{path} cannot be used ({error})", expected="a whole model", do="run train again"
         ) from error
-    return TrainedModel(card, rankers)
+    return TrainedModel(card, rankers, Calibration.load(folder, fingerprint(card)))
+
+
+def fingerprint(card: ModelCard) -> str:
+    """Tells a model from any other: of the checksums of its boosters."""
+    return hashlib.sha256("".join(sorted(card.seeds.values())).encode()).hexdigest()[:16]
 
 
 def _checksum(folder: Path) -> str:

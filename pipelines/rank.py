@@ -2,22 +2,78 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.collection import Collection, choose
-from xlarank.data.errors import ModelError
-from xlarank.data.graph import Graph, Kind, LayoutGraph, read_graph
+from xlarank.data.graph import Graph, Kind, read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import assemble
-from xlarank.features.store import Manifest
-from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY, Calibration
+from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import judge, order_of
-from xlarank.pipelines.support.workspace_collections import trained_collections
+from xlarank.pipelines.support.one_graph import graph_kind, model_of_file, rows_for_model
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How certain a ranking is, by what was measured out of fold for its model.
+
+    Attributes:
+        calibration: what was measured.
+        certain: share of the pairs of distinct configurations of this graph that are called certain.
+        first: so many of the best distinct configurations hold the best one with probability ``AMONG_FIRST``.
+        first_nearly: the same for one that is at most `NEARLY` slower.
+        ahead_of: ``(configs,)`` how many distinct configurations each one is certainly faster than.
+    """
+
+    calibration: Calibration
+    certain: float
+    first: int
+    first_nearly: int
+    ahead_of: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, calibration: Calibration, each: NDArray[np.float64], group: NDArray[np.int64]) -> Trust:
+        """From the scores of each seed ``(seeds, distinct)``."""
+        slower = calibration.certainly_slower(each)
+        distinct = each.shape[1]
+        return cls(
+            calibration=calibration,
+            certain=float(slower.sum()) / max(1, distinct * (distinct - 1) // 2),
+            first=calibration.first_of(distinct),
+            first_nearly=calibration.first_nearly_of(distinct),
+            ahead_of=slower[group],
+        )
+
+    def lines(self) -> list[str]:
+        """The same in words."""
+        found = self.calibration
+        if np.isfinite(found.threshold):
+            certain = (
+                f"{self.certain:.0%} of the pairs are certain; of such pairs {found.right:.1%} were in the right "
+                f"order on families never seen ({found.right_low:.1%} to {found.right_high:.1%}, "
+                f"{found.graphs} graphs)"
+            )
+        else:
+            certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({found.graphs} graphs)"
+        first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
+        nearly = f"one at most {NEARLY:.0%} slower among the first {self.first_nearly}"
+        return [certain, f"{first}, {nearly}"]
+
+    def as_json(self) -> dict[str, Any]:
+        found = self.calibration
+        return {
+            "certain_share": self.certain,
+            "certain_right": found.right if np.isfinite(found.right) else None,
+            "certain_right_interval": [found.right_low, found.right_high] if np.isfinite(found.right) else None,
+            "best_among_first": self.first,
+            "nearly_best_among_first": self.first_nearly,
+            "probability": AMONG_FIRST,
+            "calibrated_on": {"graphs": found.graphs, "families": found.families, "seeds": found.seeds},
+        }
 
 
 @dataclass(frozen=True)
@@ -30,6 +86,7 @@ class Ranking:
         score: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         metrics: how good it is, where the file holds runtimes.
+        trust: how certain it is, where the model was calibrated.
         runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
     """
 
@@ -40,6 +97,7 @@ class Ranking:
     same_as: NDArray[np.int64]
     runtime: NDArray[np.int64]
     metrics: dict[str, float] | None
+    trust: Trust | None = None
 
     def best(self, top: int | None = None) -> list[dict[str, Any]]:
         """The first ``top`` distinct configurations (all by default), each with its identical ones."""
@@ -53,6 +111,7 @@ class Ranking:
                 "score": float(self.score[members[0]]),
                 "runtime_ns": min((int(time) for time in self.runtime[members] if time > 0), default=None),
                 "identical": members[1:],
+                **({"certainly_ahead_of": int(self.trust.ahead_of[members[0]])} if self.trust else {}),
             }
             for place, members in enumerate(list(twins.values())[:top])
         ]
@@ -65,6 +124,7 @@ class Ranking:
             "order": self.order.tolist(),
             "best": self.best(top),
             "metrics": self.metrics,
+            "trust": self.trust.as_json() if self.trust else None,
         }
 
 
@@ -77,28 +137,15 @@ def rank(
     one of its kind. Raises `GraphFileError` for the file and `ModelError` where the model is missing or not clear.
     """
     graph = read_graph(path)
-    kind: Kind = "layout" if isinstance(graph, LayoutGraph) else "tile"
-    if model is None:
-        model = load_model(workspace.model(_choose_model(workspace, path, kind, collection)))
-    if model.card.kind != kind:
-        raise ModelError(
-            f"{path.name} is a {kind} graph", expected=f"a {model.card.kind} graph for {model.card.collection}"
-        )
-    return rank_graph(graph, kind, model)
+    model = model_of_file(workspace, path, graph_kind(graph), collection=collection, model=model)
+    return rank_graph(graph, graph_kind(graph), model)
 
 
 def rank_graph(graph: Graph, kind: Kind, model: TrainedModel) -> Ranking:
     """Rank every configuration of a graph that was read already."""
-    settings = model.card.recipe.settings()
-    current = Manifest(
-        recipe=replace(model.card.recipe, code_hash=settings.code_hash(kind)),
-        data_root="",
-        graph_columns=settings.graph_columns(kind),
-        config_columns=settings.config_columns(kind),
-    )
-    model.require_rows_of(current)
-    rows = assemble(graph, settings)
-    score = model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
+    rows = rows_for_model(graph, model)
+    each = model.predict_seeds(rows.matrix(), rows.columns, rows.instances)
+    score = each.mean(axis=0)[rows.group]
     metrics = judge(kind, score, graph.cost, rows.group) if rows.labelled and rows.rankable else None
     return Ranking(
         graph=graph.name,
@@ -108,26 +155,5 @@ def rank_graph(graph: Graph, kind: Kind, model: TrainedModel) -> Ranking:
         same_as=graph.duplicates.first[graph.duplicates.group],
         runtime=graph.runtime,
         metrics=metrics,
+        trust=Trust.of(model.calibration, each, rows.group) if model.calibration else None,
     )
-
-
-def _choose_model(workspace: Workspace, path: Path, kind: Kind, asked: str | None) -> Collection:
-    trained = trained_collections(workspace)
-    if not trained:
-        raise ModelError(f"there is no trained {kind} model in {workspace.root}", do="run train first")
-    if asked is not None:
-        return choose([asked], trained, where=f"the models of {workspace.root}")[0]
-    candidates = [collection for collection in trained if collection.kind == kind]
-    if not candidates:
-        raise ModelError(f"there is no trained {kind} model in {workspace.root}", do="run train first")
-    parts = path.resolve().parts
-    for collection in candidates:
-        tail = (*collection.parts,)
-        if any(parts[i : i + len(tail)] == tail for i in range(len(parts))):
-            return collection
-    if len(candidates) > 1:
-        names = ", ".join(str(collection) for collection in candidates)
-        raise ModelError(
-            f"{path.name} could be ranked by {len(candidates)} models", expected=names, do="pass --collection"
-        )
-    return candidates[0]

@@ -41,9 +41,16 @@ class LayoutBlock(Block, abstract=True):
 
 
 def compute_together(
-    context: LayoutContext, blocks: Sequence[tuple[LayoutBlock, int]], found: NDArray[np.float32]
+    context: LayoutContext,
+    blocks: Sequence[tuple[LayoutBlock, int]],
+    found: NDArray[np.float32],
+    codes: NDArray[np.int32] | None = None,
 ) -> None:
-    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given column on."""
+    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given column on.
+
+    ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates, which still are what
+    transductive columns look at.
+    """
     aggregation = Aggregation(context)
     direct: list[tuple[Request, int]] = []
     later: list[tuple[Finalize, int, LayoutBlock]] = []
@@ -56,7 +63,7 @@ def compute_together(
         else:
             raise AssertionError(f"{type(block).__name__} requested {finalize.count} columns")
     batch_of = aggregation.plan()
-    codes = context.table.codes
+    codes = context.table.codes if codes is None else codes
     low, high = _CONFIGS
     step = min(high, max(low, _CODES // context.configurable_nodes))
     for start in range(0, len(codes), step):

@@ -69,6 +69,11 @@ def placed_name(kind: str, column: str) -> str:
     return f"{kind}__{block}_{what}__{how}"
 
 
+def placed_columns() -> dict[str, str]:
+    """Columns that say where another one stands within the graph -> the other one."""
+    return {placed_name(kind, column): column for kind in ("rank", "zscore") for column in _PLACED}
+
+
 class CandidateRanks(Block):
     """Rank of important columns among the distinct candidates of the graph, 0 to 1, ties averaged."""
 

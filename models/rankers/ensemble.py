@@ -45,7 +45,7 @@ def _weight(layout: float, tile: float) -> Any:
 
 def _whole_members(kind: Kind, given: Mapping[str, Any]) -> dict[str, RankerParams]:
     """Parameters of every member: those given, or some of them, else the defaults of the kind."""
-    unknown = [name for name in given if name not in MEMBERS]
+    unknown = [name for name in dict(given) if name not in MEMBERS]
     if unknown:
         raise ModelError(f"{unknown[0]!r} is not a member of an ensemble", expected=", ".join(MEMBERS))
     return {name: MEMBERS[name](given.get(name), kind=kind).params for name in MEMBERS}

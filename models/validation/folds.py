@@ -1,9 +1,10 @@
-"""Which graphs are held out together: whole families, or graphs one by one while their family stays."""
+"""Which graphs are held out together: whole families, kinds of kernels, or graphs while their family stays."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 
 def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
@@ -51,3 +52,29 @@ def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
     related.sort(key=lambda i: families[i])
     folds = min(most, len(related))
     return [related[start::folds] for start in range(folds)]
+
+
+class Fold(NamedTuple):
+    """Graphs judged by a ranker that learned from none of those held out."""
+
+    judged: list[int]
+    held: list[int]
+
+
+def kind_folds(kinds: Sequence[Sequence[str]]) -> list[Fold]:
+    """Kernels held out with all that may be of their kind; ``kinds`` lists those that each graph may be of.
+
+    Those that may be of the same kinds are judged together. Graphs of no known kind, and a fold that would leave
+    nothing to learn from, are left out.
+
+    >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]])
+    [Fold(judged=[0], held=[0, 2]), Fold(judged=[2], held=[0, 2, 3]), \
+Fold(judged=[3], held=[2, 3]), Fold(judged=[1], held=[1])]
+    """
+    folds = []
+    for together in sorted({tuple(sorted(of)) for of in kinds if of}):
+        judged = [i for i, of in enumerate(kinds) if tuple(sorted(of)) == together]
+        held = [i for i, of in enumerate(kinds) if set(of) & set(together)]
+        if len(held) < len(kinds):
+            folds.append(Fold(judged, held))
+    return folds

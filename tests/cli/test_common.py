@@ -127,3 +127,12 @@ def test_a_file_of_values_that_means_nothing(small, command, text, said) -> None
 def test_what_stands_behind_two_dashes_is_left_alone() -> None:
     assert moved_to_front(["rank", "--", "--quiet"]) == ["rank", "--", "--quiet"]
     assert moved_to_front(["rank", "x", "--log-file=a"]) == ["--log-file=a", "rank", "x"]
+
+
+def test_info_tells_of_what_it_does_not_read(small, command) -> None:
+    for place in ("layout/cpu/random/validation/a.npz", "tile/cpu/train/b.NPZ"):
+        path = small / "npz" / place
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    done = command("info", "--data-root", small)
+    assert done.code == 0 and done.out.count("passed over:") == 2 and "rename the folder to valid" in done.out

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from xlarank.cli.learning import score_table
+from xlarank.cli.scoring import score_table
 from xlarank.cli.tables import Sheet, block, new_table, print_sheet
 
 WIDTHS = (60, 80, 100, 200)

@@ -37,7 +37,7 @@ def test_what_was_saved_is_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["layout", "tile"])
 def test_nothing_was_tuned(tmp_path: Path, kind: Kind) -> None:
     assert load_best(tmp_path / "absent", "lambdarank") is None
-    assert params_for(tmp_path / "absent", "lambdarank", kind) == (LambdaRank.default_params(kind), False)
+    assert params_for(tmp_path / "absent", "lambdarank", kind) == (LambdaRank.params_class.of(kind), False)
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])
@@ -46,7 +46,7 @@ def test_tuned_parameters_complete_the_defaults(tmp_path: Path, kind: Kind) -> N
     BEST.save(tmp_path)
     params, tuned = params_for(tmp_path, "lambdarank", kind)
     assert tuned
-    assert params == {**LambdaRank.default_params(kind), "learning_rate": 0.125, "labels": "log"}
+    assert params == LambdaRank.params_class.of(kind, {"learning_rate": 0.125, "labels": "log"})
 
 
 def test_each_ranker_has_its_own(tmp_path: Path) -> None:
@@ -54,24 +54,30 @@ def test_each_ranker_has_its_own(tmp_path: Path) -> None:
     replace(BEST, model="rankreg", params={"num_leaves": 7}).save(tmp_path)
     assert load_best(tmp_path, "lambdarank") == BEST
     params, tuned = params_for(tmp_path, "rankreg", "tile")
-    assert (params, tuned) == ({**RANKERS["rankreg"].default_params("tile"), "num_leaves": 7}, True)
-    assert params_for(tmp_path, "ranknet", "tile") == (RANKERS["ranknet"].default_params("tile"), False)
+    assert (params, tuned) == (RANKERS["rankreg"].params_class.of("tile", {"num_leaves": 7}), True)
+    assert params_for(tmp_path, "ranknet", "tile") == (RANKERS["ranknet"].params_class.of("tile"), False)
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])
 def test_members_of_an_ensemble_take_their_own(tmp_path: Path, kind: Kind) -> None:
-    defaults = Ensemble.default_params(kind)
+    defaults = Ensemble.params_class.of(kind)
     assert params_for(tmp_path, "ensemble", kind) == (defaults, False)
     BEST.save(tmp_path)
     lambdarank = params_for(tmp_path, "lambdarank", kind)[0]
-    members = {**defaults["members"], "lambdarank": lambdarank}
-    assert params_for(tmp_path, "ensemble", kind) == ({**defaults, "members": members}, True)
-    stale = {**defaults["members"], "ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
+    whole = params_for(tmp_path, "ensemble", kind)
+    assert whole == (replace(defaults, members={**defaults.members, "lambdarank": lambdarank}), True)
+    stale = {"ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
     replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(tmp_path)
-    assert params_for(tmp_path, "ensemble", kind) == (
-        {**defaults, "members": {**stale, "lambdarank": lambdarank}, "weight_ranknet": 0.5},
-        True,
-    )
+    ranknet = RANKERS["ranknet"].params_class.of(kind, {"pairs": 3})
+    members = {**defaults.members, "lambdarank": lambdarank, "ranknet": ranknet}
+    assert params_for(tmp_path, "ensemble", kind) == (replace(defaults, members=members, weight_ranknet=0.5), True)
+
+
+@pytest.mark.parametrize("params", [{"head_start": 2.0}, {"num_leaves": 0}])
+def test_parameters_that_the_ranker_does_not_have_are_refused(tmp_path: Path, params: dict[str, float]) -> None:
+    replace(BEST, params=params).save(tmp_path)
+    with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be used: .*tune again"):
+        params_for(tmp_path, "lambdarank", "tile")
 
 
 @pytest.mark.parametrize(

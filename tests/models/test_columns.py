@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from xlarank.data.errors import ModelError
 from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.recipe import FeatureSettings
@@ -64,10 +65,10 @@ def test_the_fast_tier_leaves_out_what_only_the_full_one_has(kind: str, choice: 
 
 
 def test_an_unknown_tier_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="'quick' is not a valid Tier"):
+    with pytest.raises(ModelError, match="tier is 'quick'; expected fast, full"):
         chosen_columns(["mine"], "all", "quick")
 
 
 def test_an_unknown_choice_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"'some' is not one of .*no_graph"):
+    with pytest.raises(ModelError, match=r"columns is 'some'; expected .*no_graph"):
         chosen_columns(["mine"], "some")

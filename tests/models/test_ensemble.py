@@ -1,4 +1,4 @@
-"""What is particular to the ensemble; the contract is tested in test_zoo."""
+"""What is particular to the ensemble; the contract is tested in test_registry."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph
 from xlarank.data.errors import ModelError
 from xlarank.models.rankers import ensemble
-from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
+from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, weight_name
 from xlarank.models.rankers.ensemble_weights import blend
 
-_NONE = {f"weight_{name}": 0.0 for name in MEMBERS}
+_NONE = {weight_name(name): 0.0 for name in MEMBERS}
 
 
 def test_scores_are_the_blend_of_its_members() -> None:
@@ -32,14 +32,25 @@ def test_scores_are_the_blend_of_its_members() -> None:
 
 def test_its_members_take_their_own_defaults_of_the_kind() -> None:
     for kind in ("layout", "tile"):
-        members = Ensemble.default_params(kind)["members"]
-        assert members == {name: member.default_params(kind) for name, member in MEMBERS.items()}
+        members = EnsembleParams.of(kind).members
+        assert members == {name: member.params_class.of(kind) for name, member in MEMBERS.items()}
+
+
+def test_every_member_has_a_weight() -> None:
+    assert {weight_name(name) for name in MEMBERS} < set(EnsembleParams.declared())
+
+
+def test_parameters_of_what_is_no_member_are_refused() -> None:
+    with pytest.raises(ModelError, match=r"'stacked' is not a member of an ensemble; expected lambdarank"):
+        EnsembleParams.of("layout", {"members": {"stacked": {}}})
+    with pytest.raises(ModelError, match="num_leaves is 1; expected"):
+        EnsembleParams.of("layout", {"members": {"ranknet": {"num_leaves": 1}}})
 
 
 def test_a_member_without_weight_is_not_trained(tmp_path: Path) -> None:
     ranker = fitted("ensemble", easy_data(graphs=2), rounds=2, **{**_NONE, "weight_ranknet": 0.1})
     ranker.save(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == {"ensemble.json", "ranknet"}
+    assert {path.name for path in tmp_path.iterdir()} == {"ranker.json", "ranknet"}
 
 
 def test_weights_can_come_from_folds_within(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -57,7 +68,7 @@ def test_weights_can_come_from_folds_within(monkeypatch: pytest.MonkeyPatch, tmp
     assert [one.shape for one in scores] == [(180,)] * 3
     assert all(np.unique(one).size > 1 for one in scores)
     ranker.save(tmp_path)
-    assert json.loads((tmp_path / "ensemble.json").read_text()) == {"weights": {"ranknet": 0.75, "rankreg": 0.25}}
+    assert json.loads((tmp_path / "ranker.json").read_text())["weights"] == {"ranknet": 0.75, "rankreg": 0.25}
 
 
 def test_out_of_fold_weights_of_one_family_are_equal() -> None:
@@ -88,7 +99,7 @@ def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch: pytest.
     ],
 )
 def test_senseless_weights_are_refused(params: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=r"weights (are|is) .*expected"):
+    with pytest.raises(ModelError, match=r"weight\w* (is|are) .*expected"):
         fitted("ensemble", easy_data(graphs=2), **params)
 
 
@@ -99,12 +110,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["", "[]", "{}", '{"weights": {}}', '{"weights": null}', '{"weights": {"ensemble": 1}}',
-     '{"weights": {"../ranknet": 1}}', '{"weights": {"ranknet": "x"}}'],
+    "change",
+    [{"weights": {}}, {"weights": None}, {"parts": []}, {"parts": None}, {"parts": ["ensemble"]},
+     {"parts": ["../ranknet"]}, {"weights": {"ranknet": "x", "sum-pooled": 1}}],
+    ids=repr,
 )  # fmt: skip
-def test_a_damaged_list_of_members_is_refused(folder: Path, content: str) -> None:
-    (folder / "ensemble.json").write_text(content)
+def test_a_damaged_list_of_members_is_refused(folder: Path, change: dict[str, Any]) -> None:
+    path = folder / "ranker.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ModelError, match="cannot be read"):
         Ensemble.load(folder)
 

@@ -1,4 +1,4 @@
-"""Relevance labels and the dealing of oversized groups."""
+"""Relevance labels, ranks and the dealing of oversized groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from xlarank.data.errors import ModelError
-from xlarank.models.objectives.labels import MAX_GROUP, mean_rank, merge_ties, normal_score, relevance, split_group
+from xlarank.models.objectives.labels import MAX_GROUP, mean_rank, normal_score, relevance, split_group
 
 _COSTS = st.lists(
     st.one_of(st.floats(0.1, 1e12), st.sampled_from((1.0, 2.0, 2.0**31, 2.0**31 + 1))), min_size=1, max_size=30
@@ -40,6 +40,11 @@ def test_log_labels_are_steps_of_the_logarithm(cost: np.ndarray) -> None:
         exact = 300 * max(0.0, 1 - np.log(one / cost.min()) / 2)
         assert abs(label - exact) <= 0.5 + 1e-9
     assert labels.max() == 300
+
+
+def test_labels_of_another_kind_are_refused() -> None:
+    with pytest.raises(ModelError, match="labels is 'nope'; expected rank, log"):
+        relevance(np.ones(2), "nope")
 
 
 def test_log_labels_by_hand() -> None:
@@ -89,50 +94,6 @@ def test_one_configuration_has_the_best_label() -> None:
 
 def test_log_labels_differ_between_factors_not_differences() -> None:
     assert relevance(np.array([1.0, 2.0]), "log")[1] == pytest.approx(relevance(np.array([50.0, 100.0]), "log")[1])
-
-
-# Ties within the noise -----------------------------------------------------------------------------------
-
-
-@given(_COSTS, st.sampled_from((1e-4, 0.01, 0.5)))
-def test_merged_costs_lie_within_the_tolerance_and_keep_their_order(cost: np.ndarray, tolerance: float) -> None:
-    merged = merge_ties(cost, tolerance)
-    order = np.argsort(cost, kind="stable")
-    assert (np.diff(merged[order]) >= 0).all()
-    for level in np.unique(merged):
-        members = cost[merged == level]
-        assert members.max() <= members.min() * (1 + tolerance) * (1 + 1e-9), "no chain of near neighbours"
-    assert (merged <= cost * (1 + 1e-9)).all(), "a cost is rounded down to its step"
-
-
-def test_ties_by_hand() -> None:
-    """Steps of a tenth above 100: 100 to 110, 110 to 121, 121 to 133.1."""
-    merged = merge_ties(np.array([105.0, 100, 120, 109, 112, 130]), 0.1)
-    assert merged == pytest.approx([100, 100, 110, 100, 110, 121])
-    assert np.unique(merged).size == 3, "equal to the last bit"
-
-
-def test_a_chain_of_near_neighbours_is_cut_into_steps() -> None:
-    """Each is 0.5% above the one before: single linkage at 1% would make one of all, steps of 1% make pairs."""
-    cost = 1e6 * 1.00501 ** np.arange(200)
-    assert 95 <= np.unique(merge_ties(cost, 0.01)).size <= 105
-
-
-@given(_COSTS)
-def test_no_tolerance_changes_nothing(cost: np.ndarray) -> None:
-    assert merge_ties(cost, 0.0) is cost
-
-
-def test_ties_do_not_depend_on_the_unit() -> None:
-    cost = np.random.default_rng(0).uniform(1, 2, 300)
-    one, other = merge_ties(cost, 0.03), merge_ties(1024 * cost, 0.03)
-    assert np.array_equal(np.unique(one, return_inverse=True)[1], np.unique(other, return_inverse=True)[1])
-
-
-@pytest.mark.parametrize("tolerance", [-0.1, float("nan"), float("inf")])
-def test_a_senseless_tolerance_is_refused(tolerance: float) -> None:
-    with pytest.raises(ModelError, match=r"tie_tolerance is .*expected a share"):
-        merge_ties(np.ones(2), tolerance)
 
 
 # Ranks ---------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What is particular to LightGBM's lambdarank; what it shares with every ranker is tested in test_zoo."""
+"""What is particular to LightGBM's lambdarank; what it shares with every ranker is tested in test_registry."""
 
 from __future__ import annotations
 
@@ -60,11 +60,8 @@ def test_costs_within_the_tolerance_share_a_label(asked: list[dict[str, Any]]) -
 
 
 @pytest.mark.parametrize("limit", [7, 50])
-def test_larger_graphs_are_dealt_into_query_groups(
-    asked: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_larger_graphs_are_dealt_into_query_groups(asked: list[dict[str, Any]], limit: int) -> None:
     """100 and 30 rows: parts of at most the limit, labels still those of the whole graph."""
-    monkeypatch.setattr("xlarank.models.rankers.lambdarank.MAX_GROUP", limit)
     graphs = [easy_graph("big__a", 100, 0), easy_graph("small__a", 30, 1)]
     data = RankingData.from_graphs(graphs)
     fitted("lambdarank", data, max_group=limit)
@@ -92,7 +89,9 @@ def test_a_group_beyond_the_limit_of_lightgbm_at_the_largest_setting(asked: list
 
 @pytest.mark.parametrize("most", [-1, 0, 1, 10_001])
 def test_a_group_size_that_lightgbm_cannot_take_is_refused(most: int) -> None:
-    with pytest.raises(ModelError, match=rf"max_group is {most}; expected 2 to 10000"):
+    with pytest.raises(
+        ModelError, match=rf"max_group is {most}; expected a whole number, 2 to 10000, the limit of LightGBM"
+    ):
         fitted("lambdarank", easy_data(graphs=2), max_group=most)
 
 

@@ -1,4 +1,4 @@
-"""What is particular to rankreg; the contract is tested in test_zoo."""
+"""What is particular to rankreg; the contract is tested in test_registry."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_every_graph_counts_the_same_whatever_its_size() -> None:
     ]
     data = RankingData.from_graphs(graphs)
     for part in data.parts:
-        part.constant[0] = 0  # the graph's size would tell them apart
+        part.graph_values[0] = 0  # the graph's size would tell them apart
     gaps = {}
     for how in ("equal", "sqrt", "rows"):
         scores = fitted("rankreg", data, rounds=1, graph_weight=how, **_EXACT).predict(data.rows, COLUMNS)

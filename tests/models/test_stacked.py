@@ -1,10 +1,9 @@
-"""What is particular to stacked; the contract is tested in test_zoo."""
+"""What is particular to stacked; the contract is tested in test_registry."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +12,12 @@ from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data
 from tests.models.test_sum_pooled import pooled_data, pooled_graph
 from xlarank.data.errors import ModelError
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.rankers import stacked
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.rankers.stacked import COLUMN, Stacked
-from xlarank.models.rankers.sum_pooled import SumPooled
+from xlarank.models.rankers.sum_pooled import SumPooled, SumPooledParams
 from xlarank.models.ranking_data import RankingData
 
 POOLED = {"pooled": {"min_data_in_leaf": 2, "learning_rate": 0.3, "leaf_l2": 0.001}}
@@ -27,19 +27,18 @@ def test_the_added_column_is_out_of_fold_and_ranks_within_the_graph(monkeypatch:
     data, asked, seen = easy_data(graphs=4, configs=10), [], []
     fit = RankNet.fit
 
-    def scores(ranker: type, of: RankingData, params: dict[str, Any], **options: Any) -> np.ndarray:
-        asked.append((ranker, of, params, options))
+    def scores(ranker: SumPooled, of: RankingData, folds: int, settings: FitSettings) -> np.ndarray:
+        asked.append((ranker.params, of, folds, settings))
         return np.arange(40.0)[::-1]
 
-    def spy(self: RankNet, of: RankingData, params: dict[str, Any], **options: Any) -> RankNet:
+    def spy(self: RankNet, of: RankingData, settings: FitSettings) -> RankNet:
         seen.append(of)
-        return fit(self, of, params, **options)
+        return fit(self, of, settings)
 
     monkeypatch.setattr(stacked, "out_of_fold_scores", scores)
     monkeypatch.setattr(RankNet, "fit", spy)
     fitted("stacked", data, rounds=2, seed=5, pooled={"leaf_l2": 1.0}, pooled_rounds=3, pooled_folds=2)
-    options = {"folds": 2, "rounds": 3, "seed": 5, "threads": 1}
-    assert asked == [(SumPooled, data, {"leaf_l2": 1.0}, options)]
+    assert asked == [(SumPooledParams.of("layout", {"leaf_l2": 1.0}), data, 2, FitSettings(3, 5, 1))]
     (of,) = seen
     assert of.columns == [*COLUMNS, COLUMN]
     assert np.array_equal(of.rows[:, :-1], data.rows)
@@ -65,7 +64,7 @@ def test_senseless_parameters_are_refused(name: str, value: int) -> None:
 
 def test_a_damaged_model_is_refused(tmp_path: Path) -> None:
     fitted("stacked", easy_data(graphs=2), rounds=2, pooled_rounds=2).save(tmp_path)
-    path = tmp_path / "stacked.json"
-    path.write_text(json.dumps({"columns": COLUMNS[:-1]}))
+    path = tmp_path / "ranker.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "columns": COLUMNS[:-1]}))
     with pytest.raises(ModelError, match="different columns"):
         Stacked.load(tmp_path)

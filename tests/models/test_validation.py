@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,58 +17,67 @@ from tests.models.rows import easy_graph, graph_rows
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
-from xlarank.models.base import Params, Ranker
+from xlarank.models.base import Learned, Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.param_checks import Whole
+from xlarank.models.params import RankerParams, param
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.registry import RANKERS
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import Curves, join_curves, validate_fold, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import judge
 
 
-class Spy(Ranker):
+@dataclass(frozen=True, kw_only=True)
+class SpyParams(RankerParams):
+    """One that nothing looks at."""
+
+    ranker: ClassVar[str] = "spy"
+
+    depth: int = param(1, Whole(1))
+
+
+class Spy(Ranker[SpyParams]):
     """Remembers what it was fitted on; its score is waste, minus clash for every stage after the first."""
 
     name = "spy"
-    fits: ClassVar[list[tuple[RankingData, Params, dict[str, Any]]]] = []
+    params_class = SpyParams
+    fits: ClassVar[list[tuple[RankingData, SpyParams, FitSettings]]] = []
 
-    def fit(self, data: RankingData, params: Params, *, rounds: int, seed: int, threads: int = 0) -> Self:
-        self.fits.append((data, params, {"rounds": rounds, "seed": seed, "threads": threads}))
-        self.columns, self._stages = data.columns, -(-rounds // 25)
-        return self
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        self.fits.append((data, self.params, settings))
+        self._stages = -(-settings.rounds // 25)
 
-    def staged(
-        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
+    def _staged(
+        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
     ) -> Iterator[NDArray[np.float64]]:
         for stage in range(self._stages):
             yield (rows[:, 1] - stage * rows[:, 2]).astype(np.float64)
 
-    @classmethod
-    def default_params(cls, kind: Kind = "layout") -> Params:
-        return {}
-
-    @classmethod
-    def suggest(cls, trial: Any, kind: Kind = "layout") -> Params:
-        return {}
-
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None = None) -> NDArray[np.float64]:
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
         raise NotImplementedError
 
-    def importance(self) -> dict[str, float]:
+    def _gains(self) -> dict[str, float]:
         raise NotImplementedError
 
-    def save(self, folder: Path) -> None:
+    def _learned(self) -> Learned:
         raise NotImplementedError
 
-    @classmethod
-    def load(cls, folder: Path) -> Self:
+    def _restore(self, learned: Learned) -> None:
         raise NotImplementedError
+
+
+SPY = Spy(kind="layout")
 
 
 @pytest.fixture
 def spy(monkeypatch: pytest.MonkeyPatch) -> type[Spy]:
-    monkeypatch.setitem(RANKERS, Spy.name, Spy)
     monkeypatch.setattr(Spy, "fits", [])
     return Spy
+
+
+def training(graphs: list[GraphRows], kind: Kind = "layout") -> TrainingSet:
+    return TrainingSet(kind, RankingData.from_graphs(graphs))
 
 
 @pytest.fixture
@@ -82,7 +91,7 @@ def test_no_held_out_family_is_learned_from(spy: type[Spy], graphs: list[GraphRo
     folds = family_folds(data.families, 3)
     judged: list[str] = []
     for held in folds:
-        curves = validate_fold("layout", graphs, data, held, "spy", {}, rounds=1, seed=0)
+        curves = validate_fold(TrainingSet("layout", data), held, SPY, FitSettings(1))
         learned, _, _ = spy.fits[-1]
         assert set(learned.families).isdisjoint(data.families[g] for g in held)
         assert set(learned.names) == set(data.names) - {data.names[g] for g in held}
@@ -95,9 +104,9 @@ def test_no_held_out_family_is_learned_from(spy: type[Spy], graphs: list[GraphRo
 
 
 def test_parameters_reach_the_ranker(spy: type[Spy], graphs: list[GraphRows]) -> None:
-    data = RankingData.from_graphs(graphs)
-    validate_fold("layout", graphs, data, [0, 2], "spy", {"depth": 3}, rounds=7, seed=5, threads=2)
-    assert spy.fits[0][1:] == ({"depth": 3}, {"rounds": 7, "seed": 5, "threads": 2})
+    settings = FitSettings(7, 5, 2)
+    validate_fold(training(graphs), [0, 2], Spy({"depth": 3}, kind="layout"), settings)
+    assert spy.fits[0][1:] == (SpyParams(depth=3), settings)
 
 
 @pytest.mark.parametrize(
@@ -106,8 +115,7 @@ def test_parameters_reach_the_ranker(spy: type[Spy], graphs: list[GraphRows]) ->
 def test_stages_end_with_all_rounds(
     spy: type[Spy], graphs: list[GraphRows], rounds: int, stages: list[int]
 ) -> None:
-    data = RankingData.from_graphs(graphs)
-    curves = validate_fold("layout", graphs, data, [3], "spy", {}, rounds=rounds, seed=0)
+    curves = validate_fold(training(graphs), [3], SPY, FitSettings(rounds))
     assert curves.rounds == stages
     assert curves.column("tau").shape == (1, len(stages))
 
@@ -118,8 +126,7 @@ def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Kind) -
     features = np.array([[0.3, 0.1, 0], [0.1, 0.2, 0], [0.2, 0.4, 0]])
     repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
     graphs = [easy_graph("mlp__a", 5, seed=0), repeated, easy_graph("rnn__a", 6, seed=1)]
-    data = RankingData.from_graphs(graphs)
-    curves = validate_fold(kind, graphs, data, [2, 1], "spy", {}, rounds=50, seed=0)
+    curves = validate_fold(training(graphs, kind), [2, 1], SPY, FitSettings(50))
     assert list(curves.metrics) == ["rnn__a", "cnn__a"]
     for graph in (graphs[2], graphs[1]):
         for stage in range(2):
@@ -132,9 +139,8 @@ def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Kind) -
 def test_a_ranker_that_runs_out_of_splits_stays_where_it_is(
     spy: type[Spy], graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spy, "staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
-    data = RankingData.from_graphs(graphs)
-    curves = validate_fold("layout", graphs, data, [0], "spy", {}, rounds=60, seed=0)
+    monkeypatch.setattr(spy, "_staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
+    curves = validate_fold(training(graphs), [0], SPY, FitSettings(60))
     assert curves.rounds == [25, 50, 60]
     (stages,) = curves.metrics.values()
     assert len(stages) == 3
@@ -144,10 +150,11 @@ def test_a_ranker_that_runs_out_of_splits_stays_where_it_is(
 def test_folds_come_in_order_and_as_if_each_was_alone(spy: type[Spy], graphs: list[GraphRows]) -> None:
     data = RankingData.from_graphs(graphs)
     folds = family_folds(data.families, 4)
-    found = list(validate_folds("layout", graphs, data, folds, "spy", {"depth": 3}, rounds=30, seed=5, threads=2))
+    learned = TrainingSet("layout", data)
+    found = list(validate_folds(learned, folds, SPY, FitSettings(30, 5, 2)))
     fits = sorted(tuple(data.names) for data, _, _ in spy.fits)
-    assert [options for _, _, options in spy.fits] == [{"rounds": 30, "seed": 5, "threads": 1}] * 4
-    alone = [validate_fold("layout", graphs, data, held, "spy", {}, rounds=30, seed=5) for held in folds]
+    assert [settings for _, _, settings in spy.fits] == [FitSettings(30, 5, 1)] * 4
+    alone = [validate_fold(learned, held, SPY, FitSettings(30, 5)) for held in folds]
     assert found == alone
     assert fits == sorted(tuple(data.names) for data, _, _ in spy.fits[4:])
 
@@ -159,13 +166,12 @@ def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
     """And none begins while it makes up its mind."""
     begun: list[Any] = []
 
-    def quick(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, **named: Any) -> Curves:
+    def quick(training: TrainingSet, held: list[int], *rest: Any) -> Curves:
         begun.append(held)
         return Curves([1], {})
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", quick)
-    data, folds = RankingData.from_graphs(graphs), [[0], [1], [3], [5]]
-    found = validate_folds("layout", graphs, data, folds, "spy", {}, rounds=1, seed=0, threads=threads)
+    found = validate_folds(training(graphs), [[0], [1], [3], [5]], SPY, FitSettings(1, threads=threads))
     next(found)
     time.sleep(0.05)
     found.close()
@@ -173,13 +179,12 @@ def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
 
 
 def test_an_error_in_a_fold_reaches_the_caller(graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*rest: Any, **named: Any) -> Curves:
+    def failing(*rest: Any) -> Curves:
         raise MemoryError("no room")
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", failing)
-    data = RankingData.from_graphs(graphs)
     with pytest.raises(MemoryError, match="no room"):
-        list(validate_folds("layout", graphs, data, [[0], [1]], "spy", {}, rounds=1, seed=0))
+        list(validate_folds(training(graphs), [[0], [1]], SPY, FitSettings(1)))
 
 
 def curves(rounds: list[int], **scores: list[float]) -> Curves:

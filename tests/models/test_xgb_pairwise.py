@@ -1,4 +1,4 @@
-"""What is particular to XGBoost's pairwise ranker; the contract is tested in test_zoo."""
+"""What is particular to XGBoost's pairwise ranker; the contract is tested in test_registry."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ def test_a_damaged_model_is_an_error_not_a_crash(tmp_path: Path, name: str, cont
 
 
 def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fitted("xgb-pairwise", easy_data(graphs=2), rounds=1).save(tmp_path)
     real = builtins.__import__
 
     def without(name: str, *rest: Any, **named: Any) -> Any:

@@ -29,12 +29,9 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.trained import load_model
-from xlarank.models.validation.curves import validate_fold
 from xlarank.models.validation.metrics import METRICS, judge, summarise
 from xlarank.pipelines.evaluate import Evaluation, evaluate
-from xlarank.pipelines.support.training_sets import training_set
 from xlarank.pipelines.train import train
 
 
@@ -65,7 +62,7 @@ def test_the_report_has_every_metric_of_every_graph(shared_trained: Path, split:
         for values in metrics.values():
             assert set(values) == {"mean", "std", "low", "high", "graphs"}
             assert list(values["graphs"]) == list(TREE[collection][split])
-    assert (found.split, found.left_out, found.notes) == (split, {}, [])
+    assert (found.judged, found.left_out, found.notes) == (split, {}, [])
     assert json.loads(json.dumps(found.report)) == found.report
 
 
@@ -83,93 +80,12 @@ def test_repeats_are_judged_each_with_its_own_runtime(shared_trained: Path) -> N
     assert report["tau"]["graphs"]["delta__a"] != rows_alone["tau"]
 
 
-def test_folds_are_the_scores_that_training_kept(shared_trained: Path) -> None:
-    found = run(shared_trained, split="folds")
-    for collection in (LAYOUT, TILE):
-        card = load_model(Workspace(shared_trained).model(Collection.parse(collection))).card
-        assert found.report[collection] == summarise(card.folds)
-        assert list(found.report[collection]["tau"]["graphs"]) == list(card.folds)
-    assert set(found.report[TILE]["tau"]["graphs"]) == set(TREE[TILE]["train"])
-
-
-def test_folds_of_one_family_are_not_there(tree: Path, built: Path) -> None:
-    for name in ("dot__a", "tanh__a"):
-        graph_path(tree, TILE, "train", name).unlink()
-    build(tree, built)
-    train(Workspace(built), seeds=1, rounds=3, threads=1)
-    with pytest.raises(CollectionError, match=r"tile:cpu was trained without folds"):
-        run(built, split="folds", collections=[TILE])
-    found = run(built, split="folds")
-    assert list(found.report) == [LAYOUT]
-    assert "without folds" in found.left_out[TILE]
-
-
-def test_graphs_are_held_out_while_their_family_stays(
-    shared_trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    learned: list[list[str]] = []
-    fit = LambdaRank.fit
-
-    def spy(self: LambdaRank, data: Any, *rest: Any, **named: Any) -> LambdaRank:
-        learned.append(data.names)
-        return fit(self, data, *rest, **named)
-
-    monkeypatch.setattr(LambdaRank, "fit", spy)
-    found = run(shared_trained, split="folds", folds="graph", threads=1)
-    names = list(TREE[LAYOUT]["train"])
-    held = [
-        [name for name in names if name not in fold] for fold in learned if names[1] in fold or names[0] in fold
-    ]
-    assert held == [["alpha__a"], ["alpha__b"], ["beta__a"], ["beta__b"]]
-    assert found.judged == "out of fold, families seen (same-family)"
-    assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
-    assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
-    apart = load_model(Workspace(shared_trained).model(Collection.parse(LAYOUT))).card.folds
-    mean = np.mean([apart[name]["score"] for name in names[:4]])
-    assert f"these 4 graphs without their family: score {mean:.3f}" in found.notes[0]
-    assert list(found.report[TILE]["tau"]["graphs"]) == ["conv__a", "conv__b"]
-
-
-def test_same_family_scores_are_those_of_the_models_parameters_and_rounds(shared_trained: Path) -> None:
-    found = run(shared_trained, split="folds", folds="graph", collections=[TILE], threads=1)
-    card = load_model(Workspace(shared_trained).model(Collection.parse(TILE))).card
-    data = training_set(Workspace(shared_trained), Collection.parse(TILE))
-    held = [data.data.names.index("conv__b")]
-    curves = validate_fold(
-        "tile", data.graphs, data.data, held, card.model, card.params, rounds=card.rounds, seed=0, threads=1
-    )
-    assert found.report[TILE]["score"]["graphs"]["conv__b"] == curves.at(-1)["conv__b"]["score"]
-
-
-def test_same_family_scores_use_what_the_model_learned_from(tree: Path, trained: Path) -> None:
-    train(Workspace(trained), collections=[LAYOUT], with_valid=True, seeds=1, rounds=5, threads=1)
-    found = run(trained, split="folds", folds="graph", collections=[LAYOUT], threads=1)
-    assert list(found.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
-    graph_path(tree, LAYOUT, "train", "beta__b").unlink()
-    build(tree, trained)
-    with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
-        run(trained, split="folds", folds="graph", collections=[LAYOUT])
-
-
-def test_folds_by_graph_where_they_make_no_sense(tree: Path, trained: Path) -> None:
-    with pytest.raises(XlarankError, match="--folds is 'program'; expected family or graph"):
-        run(trained, split="folds", folds="program")
-    with pytest.raises(XlarankError, match="--folds graph with --split valid; expected --split folds"):
-        run(trained, folds="graph")
-    graph_path(tree, TILE, "train", "conv__b").unlink()
-    build(tree, trained)
-    train(Workspace(trained), collections=[TILE], seeds=1, rounds=3, threads=1)
-    with pytest.raises(CollectionError, match=r"no two of the 3 graphs of tile:cpu are of one family"):
-        run(trained, split="folds", folds="graph", collections=[TILE])
-
-
 def test_a_note_when_valid_was_learned_from(trained: Path) -> None:
-    """Its score means nothing then, and folds still do."""
+    """Its score means nothing then."""
     train(Workspace(trained), collections=[LAYOUT], with_valid=True, seeds=1, rounds=5, threads=1)
     found = run(trained)
     (note,) = found.notes
     assert note == f"{LAYOUT}: the model was trained on 2 of the 2 graphs scored here"
-    assert run(trained, split="folds").notes == []
     assert run(trained, collections=[TILE]).notes == []
 
 
@@ -235,8 +151,6 @@ def test_a_model_of_other_columns_is_refused_with_the_difference(tmp_path: Path,
 
 
 def test_model_from_where_it_makes_no_sense(two_searches: Path, built: Path) -> None:
-    with pytest.raises(XlarankError, match="--model-from has none for another collection; expected one of train"):
-        run(two_searches, model_from=LAYOUT, split="folds")
     with pytest.raises(
         CollectionError, match=rf"'layout:cpu:randm' is not in the models of .*did you mean {LAYOUT}"
     ):
@@ -398,7 +312,7 @@ def test_a_damaged_model_is_named(trained: Path) -> None:
 
 
 def test_bad_requests(shared_trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(XlarankError, match="'validation' is not a split; expected train, valid, test, folds"):
+    with pytest.raises(XlarankError, match="'validation' is not a split; expected train, valid, test"):
         run(shared_trained, split="validation")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         run(shared_trained, collections=["tile:cpv"])

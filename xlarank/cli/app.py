@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 import xlarank
-from xlarank.cli import console, dataset, interruption, learning, ranking, record, whole_job
+from xlarank.cli import (
+    console,
+    dataset,
+    explaining,
+    interruption,
+    learning,
+    ranking,
+    record,
+    scoring,
+    whole_job,
+)
 from xlarank.cli.common import load_config, moved_to_front
 from xlarank.cli.console import error_line
 
@@ -20,7 +30,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Rank compiler configurations without running them: boosted trees on TpuGraphs data.",
 )
-for group in (dataset, learning, ranking, whole_job):
+for group in (
+    dataset,
+    learning,
+    scoring,
+    ranking,
+    explaining,
+    whole_job,
+):
     app.add_typer(group.app)
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help 
 
 #: Lines shown of a list of graphs.
 _LISTED = 20
+#: Files named of many that are broken in the same way.
+_ALIKE: Final = 3
 #: Characters of a line where the output goes to a file.
 _FILE_WIDTH: Final = 150
 #: What ``--json`` takes for standard output.
@@ -118,16 +120,29 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def finish(broken: dict[str, str]) -> None:
-    """Name broken files and leave with an exit code that tells; everything else was done."""
-    if broken:
-        named = list(broken.items())
-        shown = named if len(named) <= _LISTED or settings.verbose else named[:_LISTED]
-        for name, why in shown:
-            error_line(f"{name}: {why}")
-        if len(shown) < len(named):
-            error_line(f"and {len(named) - len(shown):,} more broken files; --verbose names all of them")
-        error_line(f"{len(broken)} broken file{'s' if len(broken) > 1 else ''}; the others were dealt with")
-        raise typer.Exit(1)
+    """Name broken files and leave with an exit code that tells; everything else was done.
+
+    Files that are broken in the same way are told of together.
+    """
+    if not broken:
+        return
+    alike: dict[str, list[str]] = {}
+    for name, why in broken.items():
+        file = f"{name.rsplit(' ', 1)[-1]}.npz"  # the reason often begins with the name again
+        alike.setdefault(why.removeprefix(f"{file}: ").removeprefix(f"{file} "), []).append(name)
+    lines = []
+    for why, names in alike.items():
+        if settings.verbose or len(names) <= _ALIKE:
+            lines += [f"{name}: {why}" for name in names]
+        else:
+            lines.append(f"{len(names):,} files, such as {', '.join(names[:_ALIKE])}: {why}")
+    shown = lines if settings.verbose else lines[:_LISTED]
+    for line in shown:
+        error_line(line)
+    if len(shown) < len(lines):
+        error_line(f"and {len(lines) - len(shown):,} more; --verbose names all of them")
+    error_line(f"{len(broken)} broken file{'s' if len(broken) > 1 else ''}; the others were dealt with")
+    raise typer.Exit(1)
 
 
 def show(sheet: Sheet) -> None:

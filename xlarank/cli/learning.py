@@ -1,9 +1,8 @@
-"""Searching parameters, fitting rankers, scoring them."""
+"""Searching parameters, fitting rankers."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -33,7 +32,6 @@ from xlarank.cli.options import (
     Trials,
     Work,
 )
-from xlarank.cli.tables import Sheet
 from xlarank.data.ranges import MAX_ROUNDS
 
 app = typer.Typer()
@@ -143,58 +141,3 @@ def train(
             say(f"{result.collection} splits most on {', '.join(best)}", style="dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
     write_json(json_file, [plain_values(result) for result in results])
-
-
-@app.command()
-def evaluate(
-    split: Annotated[str, typer.Option(help="train, valid, test, or folds for the out-of-fold scores.")] = "valid",
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    official_indices: Annotated[
-        Path | None, typer.Option(help="Folder of <source>_<search>.json: judge only the official configurations.")
-    ] = None,
-    model_from: Annotated[
-        str | None, typer.Option(help="Score with the model of this collection instead of each one's own.")
-    ] = None,
-    folds: Annotated[
-        str,
-        typer.Option(
-            help="With --split folds, what is held out: family (kept by train: how new programs rank) or graph "
-            "(fitted anew while other graphs of its family stay: how variants of known programs rank, higher)."
-        ),
-    ] = "family",
-    threads: Threads = 0,
-    json_file: Json = None,
-    graphs: Annotated[bool, typer.Option(help="List every graph.")] = True,
-) -> None:
-    """Score trained models on labelled graphs: per graph, mean, spread and a bootstrap interval over graphs."""
-    from xlarank.pipelines.evaluate import evaluate as run
-
-    place = built_workspace(data_root, workspace)
-    with progress_bars() as progress:
-        found = run(place, split=split, collections=collection or (), official_indices=official_indices,
-                    model_from=model_from, folds=folds, threads=threads, progress=progress)  # fmt: skip
-    for name, metrics in found.report.items():
-        show(score_table(name, found.judged, metrics, graphs))
-    list_lines("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
-    list_lines("note", found.notes)
-    write_json(json_file, found.report)
-
-
-def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Sheet:
-    first = next(iter(metrics.values()))
-    table = new_table(
-        "graph",
-        *(f">{metric}" for metric in metrics),
-        title=f"{collection}, {judged}: {len(first['graphs'])} graphs",
-    )
-    if graphs:
-        for name in first["graphs"]:
-            table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()))
-        table.add_section()
-    table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), style="bold")
-    table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
-    for end in ("low", "high"):
-        table.add_row(f"95 % {end}", *(f"{metric[end]:.3f}" for metric in metrics.values()))
-    return table

@@ -48,6 +48,8 @@ def rank(
     show(table)
     if ranking.metrics:
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
+    for line in ranking.trust.lines() if ranking.trust else ():
+        say(line)
     write_json(json_file, ranking.as_json(top))
 
 

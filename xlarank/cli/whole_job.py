@@ -19,9 +19,10 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.cli.inputs import build, data_root_of, workspace_at
-from xlarank.cli.learning import evaluate, train, tune
+from xlarank.cli.learning import train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Json, Ram, Root, Seed, Work, out_file
 from xlarank.cli.ranking import rank, submit
+from xlarank.cli.scoring import evaluate
 from xlarank.data.ranges import MAX_SEEDS, MAX_THREADS, MAX_TRIALS
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick

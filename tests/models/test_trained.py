@@ -16,7 +16,7 @@ from tests.models.rows import COLUMNS, easy_data
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.features.recipe import Recipe
 from xlarank.features.store import Manifest
-from xlarank.models import trained as bundle
+from xlarank.models import trained
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.trained import CARD, ModelCard, load_model, save_model
@@ -123,7 +123,7 @@ def _fail_in_the_card(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> 
     def failing(path: Path, value: Any) -> None:
         raise error
 
-    monkeypatch.setattr(bundle, "write_json", failing)
+    monkeypatch.setattr(trained, "write_json", failing)
 
 
 @pytest.mark.parametrize("fail", [_fail_in_a_booster, _fail_in_the_card])

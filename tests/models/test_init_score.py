@@ -11,7 +11,8 @@ import pytest
 
 from tests.models.rows import graph_rows
 from xlarank.data.errors import ModelError
-from xlarank.models.rankers.init_score import ESTIMATE, HeadStart, suggest_head_start
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.init_score import ESTIMATE, InitScore
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import kendall_tau
@@ -34,15 +35,15 @@ def data() -> RankingData:
 
 
 def fitted(model: str, data: RankingData, weight: float, rounds: int):
-    params = {**ranker_class(model).default_params("tile"), "columns": "all", "head_start": weight}
-    return ranker_class(model)().fit(data, params, rounds=rounds, seed=0, threads=1)
+    params = {"columns": "all", "init_score_weight": weight}
+    return ranker_class(model)(params, kind="tile").fit(data, FitSettings(rounds, threads=1))
 
 
 def test_relevance_falls_with_the_estimate():
     rows = np.array([[9, 3, 0], [9, 5, 0], [8, 1, 0]], np.float32)
-    head_start = HeadStart.find(COLUMNS, 2.0)
-    assert head_start == HeadStart(1, 2.0)
-    assert head_start.relevance(rows).tolist() == [-6, -10, -2]
+    init_score = InitScore.find(COLUMNS, 2.0)
+    assert init_score == InitScore(1, 2.0)
+    assert init_score.relevance(rows).tolist() == [-6, -10, -2]
 
 
 def test_what_is_learned_from_has_mean_0_in_each_graph():
@@ -50,20 +51,20 @@ def test_what_is_learned_from_has_mean_0_in_each_graph():
         graph_rows(name, [10, 20], features=np.array([[first, 0], [second, 0]]), columns=COLUMNS)
         for name, first, second in (("a__a", 3, 5), ("b__a", 8, 2))
     ]
-    data, head_start = RankingData.from_graphs(graphs), HeadStart(1, 2.0)
-    assert head_start.of(data).tolist() == [2, -2, -6, 6]
-    assert head_start.of(data, [np.array([1, 0]), np.array([0, 1])]).tolist() == [-2, 2, -6, 6]
+    data, init_score = RankingData.from_graphs(graphs), InitScore(1, 2.0)
+    assert init_score.of(data).tolist() == [2, -2, -6, 6]
+    assert init_score.of(data, [np.array([1, 0]), np.array([0, 1])]).tolist() == [-2, 2, -6, 6]
 
 
 def test_there_is_none_without_a_weight_or_an_estimate():
-    assert HeadStart.find(COLUMNS, 0.0) is None
-    assert HeadStart.find(["size", "wrong"], 2.0) is None
+    assert InitScore.find(COLUMNS, 0.0) is None
+    assert InitScore.find(["size", "wrong"], 2.0) is None
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.inf, np.nan])
 def test_a_weight_is_a_number_from_0(weight):
-    with pytest.raises(ModelError, match="head_start is"):
-        HeadStart.find(COLUMNS, weight)
+    with pytest.raises(ModelError, match="init_score_weight is"):
+        InitScore.find(COLUMNS, weight)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -104,21 +105,24 @@ def test_it_is_saved_and_is_in_every_stage(model, data, tmp_path: Path):
     scores = ranker.predict(rows, COLUMNS)
     assert np.allclose(list(ranker.staged(rows, 8))[-1], scores, rtol=1e-6, atol=1e-9)
     ranker.save(tmp_path)
-    assert json.loads((tmp_path / "ranker.json").read_text())["head_start"] == 2.0
+    assert json.loads((tmp_path / "ranker.json").read_text())["init_score_weight"] == 2.0
     assert np.array_equal(ranker_class(model).load(tmp_path).predict(rows, COLUMNS), scores)
 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_layouts_have_none_and_tiles_have_one(model):
-    kind = ranker_class(model)
-    assert kind.default_params("layout")["head_start"] == 0
-    assert kind.default_params("tile")["head_start"] > 0
-    trial = optuna.trial.FixedTrial({**kind.default_params("tile")})
-    assert kind.suggest(trial, "tile")["head_start"] == kind.default_params("tile")["head_start"]
+    params = ranker_class(model).params_class
+    assert params.of("layout").init_score_weight == 0
+    assert params.of("tile").init_score_weight > 0
 
 
-def test_the_search_space_holds_none_and_the_default():
+@pytest.mark.parametrize("model", MODELS)
+def test_the_search_space_holds_none_and_the_default(model):
+    params = ranker_class(model).params_class
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-    found = {suggest_head_start(study.ask(), 2.0)["head_start"] for _ in range(40)}
-    assert found == {0.0, 1.0, 2.0, 4.0}
-    assert suggest_head_start(optuna.trial.FixedTrial({}), 0.0) == {"head_start": 0.0}
+    default = params.of("tile").init_score_weight
+    found = {params.suggest(study.ask(), "tile").init_score_weight for _ in range(40)}
+    assert found == {0.0, 0.5 * default, default, 2 * default}
+    trial = study.ask()
+    assert params.suggest(trial, "layout").init_score_weight == 0
+    assert "init_score_weight" not in trial.params, "only rows of tiles have an estimate"

@@ -1,4 +1,4 @@
-"""Every ranker of the zoo keeps the contract."""
+"""Every registered ranker keeps the contract."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 
 
 class TestEveryRanker(RankerContract):
-    @pytest.fixture(params=sorted(RANKERS))
-    def model(self, request: pytest.FixtureRequest) -> str:
+    @pytest.fixture(scope="class", params=sorted(RANKERS))
+    @classmethod
+    def model(cls, request: pytest.FixtureRequest) -> str:
         return str(request.param)
 
 

@@ -1,0 +1,176 @@
+"""Layouts set in a module: ``LayoutConstraint`` custom calls, which XLA's layout assignment obeys.
+
+The module must be as that pass sees it (what TpuGraphs stores). A call takes the place of the value it
+constrains, in every later use and as the root. `with_layout_constraint` of JAX becomes the same call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
+
+TARGET: Final = "LayoutConstraint"
+#: Custom calls know several conventions; 1 is the first, which takes no description.
+_API_VERSION: Final = 1
+#: Identities of newer modules hold their computation's in the upper half.
+_COMPOSITE: Final = 1 << 32
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """What one node is given: minor-to-major orders, whole permutations.
+
+    Attributes:
+        output: of its result; empty for the compiler's choice.
+        operands: number of the operand -> its order.
+    """
+
+    output: tuple[int, ...] = ()
+    operands: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
+    """Every (computation, instruction) in the order of a graph's nodes: position is the node's id."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            yield computation, instruction
+
+
+def layouts_of(
+    module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any], *, operands: bool = False
+) -> dict[int, Layouts]:
+    """What one configuration ``rows (nodes, 18)`` sets: node id -> layouts.
+
+    An order that names only the minor-most dimensions is completed by the others, the last dimension first.
+    Operands are left to the compiler unless asked for: constrained too, copies cancel one another and the
+    estimate no longer follows what a TPU measures.
+    Raises `CompilerError` for a node that is not in the module or an order that is not of its shape.
+    """
+    found = [instruction for _, instruction in instructions(module)]
+    given = {}
+    for node, row in zip(nodes, rows, strict=True):
+        if not 0 <= node < len(found):
+            raise CompilerError(f"node {node} is not in the module", expected=f"0 to {len(found) - 1}")
+        if (row >= 0).any():
+            layouts = _layouts_of_node(module, found[node], row, operands)
+            if layouts.output or layouts.operands:
+                given[int(node)] = layouts
+    return given
+
+
+def _layouts_of_node(module: Message, instruction: Message, row: NDArray[Any], operands: bool) -> Layouts:
+    orders = [
+        [int(entry) for entry in row[MAX_RANK * slot : MAX_RANK * (slot + 1)] if entry >= 0]
+        for slot in range(len(LAYOUT_SLOTS))
+    ]
+    output = whole_order(orders[0], instruction.shape, instruction.name) if orders[0] else ()
+    wanted: dict[int, tuple[int, ...]] = {}
+    if operands and (orders[1] or orders[2]):
+        by_id = {other.id: other for _, other in instructions(module)}
+        for number, order in enumerate(orders[1:]):
+            if order and number < len(instruction.operand_ids):
+                operand = by_id[instruction.operand_ids[number]]
+                wanted[number] = whole_order(order, operand.shape, instruction.name)
+    return Layouts(output, wanted)
+
+
+def whole_order(named: Sequence[int], shape: Message, of: str) -> tuple[int, ...]:
+    """A permutation of a shape's dimensions that begins with the named ones, minor-most first.
+
+    Raises `CompilerError` when they are not dimensions of the shape, each at most once.
+    """
+    rank = len(shape.dimensions)
+    if len(set(named)) != len(named) or not set(named) <= set(range(rank)):
+        raise CompilerError(
+            f"the layout {list(named)} of {of} does not fit its {rank} dimensions",
+            expected="every dimension at most once",
+            do="take configurations that were made for this module",
+        )
+    return (*named, *(dimension for dimension in reversed(range(rank)) if dimension not in named))
+
+
+def constrain(module: Message, layouts: Mapping[int, Layouts]) -> Message:
+    """A copy of the module with constraints after (outputs) and before (operands) the nodes given."""
+    edited = HloModuleProto()
+    edited.CopyFrom(module)
+    numbering = _Numbering(module)
+    node = 0
+    for computation in edited.computations:
+        here = {at: layouts[node + at] for at in range(len(computation.instructions)) if node + at in layouts}
+        node += len(computation.instructions)
+        if here:
+            _constrain_computation(computation, here, numbering)
+    return edited
+
+
+def _constrain_computation(computation: Message, layouts: Mapping[int, Layouts], numbering: _Numbering) -> None:
+    old = [
+        type(instruction).FromString(instruction.SerializeToString()) for instruction in computation.instructions
+    ]
+    shapes = {instruction.id: instruction.shape for instruction in old}
+    replaced: dict[int, int] = {}
+    del computation.instructions[:]
+
+    def constraint(value: int, shape: Message, order: tuple[int, ...]) -> int:
+        call = computation.instructions.add(
+            name=f"layout_constraint.{numbering.next_id(computation)}",
+            opcode="custom-call",
+            custom_call_target=TARGET,
+            id=numbering.take(computation),
+            operand_ids=[value],
+            constrain_layout=True,
+            custom_call_api_version=_API_VERSION,
+        )
+        call.shape.CopyFrom(shape)
+        call.shape.layout.Clear()
+        call.shape.layout.minor_to_major.extend(order)
+        call.operand_shapes_with_layout.add().CopyFrom(call.shape)
+        return int(call.id)
+
+    for at, instruction in enumerate(old):
+        given = layouts.get(at, Layouts())
+        operands = [replaced.get(operand, operand) for operand in instruction.operand_ids]
+        for number, order in given.operands.items():
+            operands[number] = constraint(operands[number], shapes[instruction.operand_ids[number]], order)
+        instruction.operand_ids[:] = operands
+        computation.instructions.append(instruction)
+        if given.output:
+            replaced[instruction.id] = constraint(instruction.id, instruction.shape, given.output)
+    computation.root_id = replaced.get(computation.root_id, computation.root_id)
+
+
+class _Numbering:
+    """Fresh identities: unique in the module, and of their computation where identities are composite."""
+
+    def __init__(self, module: Message) -> None:
+        self.highest = {
+            computation.id: max((instruction.id for instruction in computation.instructions), default=0)
+            for computation in module.computations
+        }
+        if max(self.highest.values(), default=0) < _COMPOSITE:
+            self.highest = dict.fromkeys(self.highest, max(self.highest.values(), default=0))
+            self.shared = True
+        else:
+            self.shared = False
+
+    def next_id(self, computation: Message) -> int:
+        return self.highest[computation.id] + 1
+
+    def take(self, computation: Message) -> int:
+        number = self.next_id(computation)
+        for name in self.highest if self.shared else [computation.id]:
+            self.highest[name] = number
+        return number
+
+
+def constrainable(shape: Message) -> bool:
+    """Whether a layout of this shape can be chosen: an array of at least two dimensions, at most six."""
+    return 2 <= len(shape.dimensions) <= MAX_RANK and not shape.tuple_shapes

@@ -1,0 +1,93 @@
+"""What was compiled so far, one line of JSON a configuration, so that a killed run loses nothing that was done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from xlarank.data.errors import WorkspaceError
+from xlarank.data.hlo.compiler.cycles import Estimate, Operation
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
+
+
+class Journal:
+    """Outcomes by configuration in a file that only grows; use as a context.
+
+    ``settings`` are what labels depend on. Raises `WorkspaceError` when the file was begun with others or cannot be
+    written. A last line that was cut off is dropped.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any]) -> None:
+        self.path = path
+        self.outcomes: dict[str, Outcome] = {}
+        self.estimates: dict[str, Estimate] = {}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            whole = text[: text.rfind("\n") + 1]
+            self._read(whole, settings)
+            self._stream: IO[str] = path.open("r+" if path.exists() else "w", encoding="utf-8")
+            self._stream.truncate(len(whole.encode()))
+            self._stream.seek(0, 2)
+            if not whole:
+                self._append(dict(settings))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise WorkspaceError(
+                f"{path} cannot be used ({error})", do="remove it, or pass another --out"
+            ) from error
+
+    def _read(self, text: str, settings: Mapping[str, Any]) -> None:
+        lines = [json.loads(line) for line in text.splitlines()]
+        if lines and lines[0] != json.loads(json.dumps(settings)):
+            other = sorted(key for key in lines[0] if lines[0].get(key) != settings.get(key))
+            raise WorkspaceError(
+                f"{self.path} was begun with another {' and '.join(other)}",
+                expected=", ".join(f"{key} {lines[0][key]}" for key in other),
+                do="finish it with those, remove it, or pass another --out",
+            )
+        for line in lines[1:]:
+            if "operations" in line:
+                operations = tuple(Operation(*one) for one in line["operations"])
+                self.estimates[line["fingerprint"]] = Estimate(operations, line["unknown_loops"])
+            status, found = Status(line["status"]), line["fingerprint"]
+            estimate = self.estimates[found] if status is Status.OK else Estimate(())
+            self.outcomes[line["configuration"]] = Outcome(
+                status, estimate, found, line["shared"], line["seconds"], line["message"]
+            )
+
+    def add(self, configuration: str, outcome: Outcome) -> None:
+        """Keep an outcome; it is on disk when this returns."""
+        line: dict[str, Any] = {
+            "configuration": configuration,
+            "status": outcome.status,
+            "fingerprint": outcome.fingerprint,
+            "shared": outcome.shared,
+            "seconds": round(outcome.seconds, 3),
+            "message": outcome.message,
+        }
+        if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
+            self.estimates[outcome.fingerprint] = outcome.estimate
+            line["operations"] = [
+                [one.name, one.opcode, one.shape, one.source, one.cycles] for one in outcome.estimate.operations
+            ]
+            line["unknown_loops"] = outcome.estimate.unknown_loops
+        self.outcomes[configuration] = outcome
+        self._append(line)
+
+    def _append(self, line: dict[str, Any]) -> None:
+        self._stream.write(json.dumps(line) + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,256 @@
+"""The process that owns JAX: takes modules, forks a child for each, answers with what the compiler made of it.
+
+It never compiles itself: a child forked from a process without compiled programs is cheap and free of its threads'
+locks, may crash or hang alone, and is ended as soon as its optimised module turns out to be known, before code is
+generated for it, which is most of the time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, Final
+
+from xlarank.data.errors import XlarankError
+from xlarank.data.hlo.compiler.cycles import Estimate, Operation, read_estimate
+from xlarank.data.hlo.compiler.fingerprint import fingerprint
+from xlarank.data.hlo.compiler.measuring import measure
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.xla import OPTIMISED, Xla, compiled_text, dumped_before_layout, first_line
+
+_POLL: Final = 0.02
+_RESULT: Final = "result.json"
+_ERROR: Final = "error.txt"
+
+
+@dataclass(frozen=True)
+class Compile:
+    """Ask for the estimate of one module."""
+
+    number: int
+    module: bytes
+
+
+@dataclass(frozen=True)
+class Lower:
+    """Ask for a program as layout assignment sees it: that of ``module:function``, or a module."""
+
+    number: int
+    function: str = ""
+    module: bytes = b""
+
+
+@dataclass(frozen=True)
+class Measure:
+    """Ask for the run times of modules on this machine, the first one's outputs being what is right."""
+
+    number: int
+    modules: list[bytes]
+    rounds: int
+    seed: int
+
+
+@dataclass
+class _Job:
+    ask: Compile | Lower | Measure
+    process: int
+    folder: Path
+    started: float
+    fingerprint: str = ""
+    waiting: list[_Job] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+
+class Service:
+    """Serves one connection until its other end closes."""
+
+    def __init__(self, connection: Connection, xla: Xla, *, jobs: int, limit: float, scratch: Path) -> None:
+        self.connection, self.xla = connection, xla
+        self.jobs, self.limit, self.scratch = jobs, limit, scratch
+        self.queue: deque[Compile | Lower | Measure] = deque()
+        self.running: list[_Job] = []
+        self.known: dict[str, Estimate] = {}
+
+    def serve(self) -> None:
+        try:
+            while True:
+                if self.connection.poll(self._patience()):
+                    message = self.connection.recv()
+                    if isinstance(message, dict):
+                        self.known |= message
+                    else:
+                        self.queue.append(message)
+                while self.queue and len(self.running) < self.jobs:
+                    self.running.append(self._start(self.queue.popleft()))
+                for job in list(self.running):
+                    self._look_at(job)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            pass  # the one who asked is gone
+        finally:
+            for job in self.running:
+                self._end(job)
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for a message: without end only when there is nothing to do."""
+        if self.running:
+            return _POLL
+        return 0.0 if self.queue else None
+
+    def _start(self, ask: Compile | Lower | Measure) -> _Job:
+        folder = Path(tempfile.mkdtemp(dir=self.scratch))
+        work = {Compile: self._compile, Lower: self._lower, Measure: self._measure}[type(ask)]
+        return _Job(ask, _forked(lambda: work(ask, folder), folder), folder, time.monotonic())
+
+    def _compile(self, ask: Any, folder: Path) -> None:
+        estimate = read_estimate(compiled_text(self.xla.compile(ask.module, folder)))
+        operations = [[one.name, one.opcode, one.shape, one.source, one.cycles] for one in estimate.operations]
+        _write(folder / _RESULT, json.dumps([operations, estimate.unknown_loops]))
+
+    def _lower(self, ask: Any, folder: Path) -> None:
+        if ask.function:
+            self.xla.lower_function(ask.function, folder)
+        else:
+            self.xla.compile(ask.module, folder, "layout-assignment")
+
+    def _measure(self, ask: Any, folder: Path) -> None:
+        measured = measure(self.xla, ask.modules, rounds=ask.rounds, seed=ask.seed)
+        _write(folder / _RESULT, json.dumps(measured))
+
+    def _look_at(self, job: _Job) -> None:
+        gone = _exited(job.process)  # first, so that nothing it wrote can be overlooked
+        error = job.folder / _ERROR
+        if isinstance(job.ask, Lower):
+            if (module := dumped_before_layout(job.folder)) is not None:
+                self._answer(job, module)
+                return
+        elif isinstance(job.ask, Measure):
+            if (job.folder / _RESULT).exists():
+                self._answer(job, json.loads((job.folder / _RESULT).read_text(encoding="utf-8")))
+                return
+        elif self._compiled(job):
+            return
+        if error.exists():
+            self._answer(job, Outcome(Status.FAILED, message=error.read_text(encoding="utf-8")))
+        elif gone is not None:
+            self._answer(job, Outcome(Status.CRASHED, message=f"the compiler's process ended with {gone}"))
+        elif job.seconds > self.limit and not isinstance(job.ask, Measure):
+            self._answer(job, Outcome(Status.TIMEOUT, message=f"not compiled within {self.limit:g} s"))
+
+    def _compiled(self, job: _Job) -> bool:
+        """Whether the job was answered, or waits for another one's answer."""
+        if not job.fingerprint:
+            text = _whole_text(job.folder)
+            if text is None:
+                return False
+            job.fingerprint = fingerprint(text)
+            if job.fingerprint in self.known:
+                self._answer(job, self._found(job, shared=True))
+                return True
+            twin = next((other for other in self.running if other is not job and self._same(other, job)), None)
+            if twin is not None:
+                self._end(job)
+                self.running.remove(job)
+                twin.waiting.append(job)
+                return True
+        result = job.folder / _RESULT
+        if not result.exists():
+            return False
+        operations, unknown = json.loads(result.read_text(encoding="utf-8"))
+        self.known[job.fingerprint] = Estimate(tuple(Operation(*one) for one in operations), unknown)
+        self._answer(job, self._found(job, shared=False))
+        return True
+
+    @staticmethod
+    def _same(one: _Job, other: _Job) -> bool:
+        return one.fingerprint == other.fingerprint
+
+    def _found(self, job: _Job, *, shared: bool) -> Outcome:
+        return Outcome(Status.OK, self.known[job.fingerprint], job.fingerprint, shared, job.seconds)
+
+    def _answer(self, job: _Job, answer: Outcome | bytes | list[list[float]]) -> None:
+        self._end(job)
+        self.running.remove(job)
+        if isinstance(answer, Outcome) and answer.status is not Status.OK:
+            answer = Outcome(answer.status, Estimate(()), job.fingerprint, False, job.seconds, answer.message)
+        self.connection.send((job.ask.number, answer))
+        for other in job.waiting:
+            same = self._found(other, shared=True) if job.fingerprint in self.known else answer
+            self.connection.send((other.ask.number, same))
+
+    @staticmethod
+    def _end(job: _Job) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(job.process, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(job.process, 0)
+        shutil.rmtree(job.folder, ignore_errors=True)
+
+
+def _forked(work: Callable[[], None], folder: Path) -> int:
+    process = os.fork()
+    if process:
+        return process
+    try:
+        work()
+    except BaseException as error:  # whatever it is, it concerns this configuration alone
+        text = str(error) if isinstance(error, XlarankError) else first_line(error)
+        with suppress(OSError):
+            _write(folder / _ERROR, text)
+    os._exit(0)
+
+
+def _exited(process: int) -> str | None:
+    """How a child ended, or None while it runs."""
+    try:
+        found, status = os.waitpid(process, os.WNOHANG)
+    except ChildProcessError:
+        return "an unknown status"
+    if not found:
+        return None
+    code = os.waitstatus_to_exitcode(status)
+    return f"signal {-code}" if code < 0 else f"status {code}"
+
+
+def _write(path: Path, text: str) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def _whole_text(folder: Path) -> str | None:
+    """The optimised module's text once it is written to its end."""
+    for path in folder.glob(f"*{OPTIMISED}"):
+        text = path.read_text(encoding="utf-8")
+        if text.rstrip().endswith("}"):
+            return text
+    return None
+
+
+def main() -> None:
+    """Answer the process on the other end of a socket, whose file descriptor is the only argument."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the end of the connection is what ends this process
+    connection = Connection(int(sys.argv[1]))
+    settings = connection.recv()
+    try:
+        xla = Xla(settings["target"], settings["effort"])
+    except XlarankError as error:
+        connection.send(error)
+        return
+    connection.send(xla.versions)
+    with tempfile.TemporaryDirectory(prefix="xlarank-", dir=settings["scratch"]) as scratch:
+        jobs, limit = settings["jobs"], settings["limit"]
+        Service(connection, xla, jobs=jobs, limit=limit, scratch=Path(scratch)).serve()

@@ -1,0 +1,170 @@
+"""The compiler as the rest of xlarank sees it: modules in, outcomes out."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import xlarank
+from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.cycles import Estimate
+from xlarank.data.hlo.compiler.outcome import Outcome
+from xlarank.data.hlo.compiler.service import Compile, Lower, Measure
+from xlarank.data.hlo.compiler.targets import Target
+from xlarank.data.hlo.messages import HloModuleProto, Message
+
+#: Not by -m: what is pickled must belong to the module's own name.
+_SERVICE: Final = "from xlarank.data.hlo.compiler.service import main; main()"
+#: Seconds for loading jax and libtpu on a busy machine.
+_START: Final = 120.0
+#: Where dumps of single compilations go: memory where the machine offers it as a folder.
+_MEMORY: Final = Path("/dev/shm")
+
+
+class Compiler:
+    """XLA for one target, in a process of its own; use as a context.
+
+    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds. ``effort`` is XLA's own setting (-1
+    halves the time and changes labels; None leaves it).
+    Raises `CompilerError` where jax or libtpu is missing, or the machine is not one they run on.
+    """
+
+    def __init__(self, target: Target, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None) -> None:
+        if not hasattr(os, "fork"):
+            raise CompilerError("this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL")
+        self.target = target
+        self._number, self._jobs = 0, jobs
+        mine, theirs = socket.socketpair()
+        self._stderr = tempfile.TemporaryFile()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _SERVICE, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=self._stderr,
+                stderr=self._stderr,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
+                start_new_session=True,  # an interruption is for the one who asked
+            )
+        self._connection = Connection(mine.detach())
+        scratch = str(_MEMORY) if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
+        try:
+            self._connection.send(
+                {"target": target, "effort": effort, "jobs": jobs, "limit": limit, "scratch": scratch}
+            )
+            if not self._connection.poll(_START):
+                raise CompilerError(f"the compiler did not start within {_START:g} s")
+            hello = self._receive()
+            if isinstance(hello, CompilerError):
+                raise hello
+        except BaseException:
+            self.close()
+            raise
+        self.versions: dict[str, str] = hello
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the process and everything it is compiling."""
+        self._connection.close()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._stderr.close()
+
+    def know(self, estimates: Mapping[str, Estimate]) -> None:
+        """Estimates by fingerprint from an earlier run of the same compiler; such code is not generated again."""
+        if estimates:
+            self._connection.send(dict(estimates))
+
+    def compile(self, modules: Iterable[Message]) -> Iterator[tuple[int, Outcome]]:
+        """Position and outcome of every module, in the order in which they are done."""
+        asked: dict[int, int] = {}
+        waiting = enumerate(modules)
+        while True:
+            # No more ahead than keeps the service busy: both sides would wait on full pipes.
+            for position, module in islice(waiting, self._jobs + 1 - len(asked)):
+                self._number += 1
+                asked[self._number] = position
+                self._connection.send(Compile(self._number, module.SerializeToString()))
+            if not asked:
+                return
+            number, outcome = self._receive()
+            if number in asked:  # answers to an abandoned call come late
+                yield asked.pop(number), outcome
+
+    def lower(self, *, function: str = "", module: Message | None = None) -> Message:
+        """The module as layout assignment sees it, of ``module:function`` or of a module in an earlier state.
+
+        Raises `CompilerError` when the compiler does not take the program.
+        """
+        self._number += 1
+        given = b"" if module is None else module.SerializeToString()
+        self._connection.send(Lower(self._number, function, given))
+        number = None
+        while number != self._number:
+            number, answer = self._receive()
+        if isinstance(answer, Outcome):
+            raise CompilerError(
+                f"the program does not compile for {self.target.name} ({answer.message or answer.status})",
+                expected="a program for one device, without sharding or collectives",
+                do="check that it compiles in JAX",
+            )
+        return HloModuleProto.FromString(answer)
+
+    def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
+        """Run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.
+
+        A module whose outputs differ from the first one's has no times: an empty list.
+        Raises `CompilerError` when the programs cannot be run.
+        """
+        self._number += 1
+        self._connection.send(
+            Measure(self._number, [module.SerializeToString() for module in modules], rounds, seed)
+        )
+        number = None
+        while number != self._number:
+            number, answer = self._receive()
+        if isinstance(answer, Outcome):
+            raise CompilerError(
+                f"the programs cannot be measured ({answer.message or answer.status})",
+                expected="a program that runs on one CPU device",
+                do="collect for a TPU target, or fewer configurations",
+            )
+        times: list[list[float]] = answer
+        return times
+
+    def _receive(self) -> Any:
+        try:
+            return self._connection.recv()
+        except (EOFError, ConnectionResetError) as error:
+            self._process.wait(10)
+            self._stderr.seek(0)
+            said = self._stderr.read().decode(errors="replace").strip().splitlines()
+            raise CompilerError(
+                f"the compiler's process ended ({said[-1][:300] if said else 'without a word'})",
+                do="run it again; what was done is kept",
+            ) from error
+
+
+def _path() -> list[str]:
+    """Where the other process finds this very package, installed or not, and then what this one was told."""
+    root = str(Path(xlarank.__file__).resolve().parents[1])
+    return [root, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -1,0 +1,170 @@
+"""JAX and XLA, as little of them as possible; used in the process of `xlarank.data.hlo.compiler.service` alone.
+
+What jax offers in public is used where it suffices. A module that no JAX function made goes through jaxlib: HLO to
+StableHLO, parsed, and given to the client of a topology, which compiles without a chip.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.repair import repaired
+from xlarank.data.hlo.compiler.targets import Target
+from xlarank.data.hlo.messages import HloModuleProto, HloProto
+
+INSTALL: Final = 'run: pip install "xlarank[collect]"'
+#: The dump of the module that layout assignment is about to work on, and the one that says it is complete.
+BEFORE_LAYOUT: Final = "before_layout-assignment"
+AFTER_LAYOUT: Final = "after_layout-assignment"
+#: The dump of the optimised module: all but code generation is done.
+OPTIMISED: Final = "after_optimizations_before_buffer_assignment.txt"
+_ENVIRONMENT: Final = {
+    "JAX_PLATFORMS": "cpu",  # never ask for a chip
+    "TPU_SKIP_MDS_QUERY": "1",  # nor for a cloud's description of one
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # or a lock file refuses the second process
+    "TPU_LOG_DIR": "disabled",
+    "TPU_STDERR_LOG_LEVEL": "3",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+}
+
+
+class Xla:
+    """XLA for one target.
+
+    Raises `CompilerError` where jax or libtpu is missing or refuses to start.
+    """
+
+    def __init__(self, target: Target, effort: float | None = None) -> None:
+        os.environ.update(_ENVIRONMENT)
+        try:
+            import jax
+            import jaxlib
+            from jax._src.interpreters import mlir
+            from jax._src.lib import xla_client
+            from jaxlib import _jax
+            from jaxlib.mlir import ir
+        except ImportError as error:
+            raise CompilerError(
+                f"jax cannot be imported ({error})", expected="jax 0.10.2 or later", do=INSTALL
+            ) from error
+        self.target, self.effort = target, effort
+        self.versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+        self._jax, self._ir, self._mlir, self._xla_client = _jax, ir, mlir, xla_client
+        self.device = self._tpu(target) if target.platform == "tpu" else jax.devices("cpu")[0]
+
+    def _tpu(self, target: Target) -> Any:
+        try:
+            import libtpu
+        except ImportError as error:
+            raise CompilerError(
+                f"libtpu, the TPU's compiler, cannot be imported ({error})",
+                expected="Google's libtpu, which exists for x86-64 Linux and has its own terms",
+                do=INSTALL,
+            ) from error
+        from jax.experimental import topologies
+
+        self.versions["libtpu"] = libtpu.__version__
+        try:
+            return topologies.get_topology_desc(platform="tpu", topology_name=target.topology).devices[0]
+        except Exception as error:  # what libtpu raises is not documented
+            raise CompilerError(
+                f"libtpu does not start for {target.topology} ({first_line(error)})",
+                do="update jax and libtpu together",
+            ) from error
+
+    def compile(self, module: bytes, dump: Path | None = None, passes: str | None = None) -> Any:
+        """The executable of a serialized HLO module; with ``dump``, modules on the way are written there as text,
+        or those around the named passes as protobuf."""
+        stablehlo = self._jax.mlir.hlo_to_stablehlo(repaired(HloModuleProto.FromString(module)).SerializeToString())
+        with self._mlir.make_ir_context():
+            parsed = self._ir.Module.parse(stablehlo)
+        options = self._options(dump_options(dump, passes) if dump is not None else {})
+        devices = self._jax.DeviceList((self.device,))
+        if self.target.platform == "tpu":
+            return self.device.client.compile(parsed, devices, options)
+        return self.device.client.compile_and_load(parsed, devices, options)
+
+    def _options(self, overrides: dict[str, Any]) -> Any:
+        import numpy as np
+
+        options = self._jax.CompileOptions()
+        options.num_replicas = 1
+        options.device_assignment = self._xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
+        options.env_option_overrides = list(overrides.items())
+        if self.effort is not None:
+            options.executable_build_options.exec_time_optimization_effort = self.effort
+        return options
+
+    def lower_function(self, name: str, dump: Path) -> None:
+        """Compile what ``module:function`` returns, dumping around layout assignment.
+
+        The function takes no arguments and returns ``(callable, arguments)``; arguments are arrays or
+        `jax.ShapeDtypeStruct`.
+        """
+        import jax
+        from jax.sharding import SingleDeviceSharding
+
+        function, arguments = self._made(name)
+        sharding = SingleDeviceSharding(self.device)
+
+        def placed(leaf: Any) -> Any:
+            return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
+
+        shapes = jax.tree.map(placed, arguments)
+        lowered = jax.jit(function, keep_unused=True, in_shardings=sharding, out_shardings=sharding).lower(*shapes)
+        lowered.compile(compiler_options=dump_options(dump, "layout-assignment"))
+
+    @staticmethod
+    def _made(name: str) -> tuple[Any, Any]:
+        module, _, function = name.partition(":")
+        sys.path.insert(0, os.getcwd())
+        try:
+            made = getattr(importlib.import_module(module), function)
+        except (ImportError, AttributeError) as error:
+            raise CompilerError(
+                f"{name} cannot be imported ({error})",
+                expected="module:function, importable from the current folder",
+                do="check both names",
+            ) from error
+        program = made()
+        if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
+            raise CompilerError(
+                f"{name} returned {type(program).__name__}",
+                expected="(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct",
+                do="wrap the function: def program(): return step, (weights, batch)",
+            )
+        return program[0], tuple(program[1])
+
+
+def compiled_text(executable: Any) -> str:
+    """The compiled program as HLO text, with each operation's backend configuration."""
+    return str(executable.hlo_modules()[0].to_string())
+
+
+def dump_options(folder: Path, passes: str | None = None) -> dict[str, Any]:
+    """XLA's debug options that write modules into a folder."""
+    options: dict[str, Any] = {"xla_dump_to": str(folder)}
+    if passes is None:
+        return {**options, "xla_dump_hlo_as_text": True}
+    return {**options, "xla_dump_hlo_pass_re": passes, "xla_dump_hlo_as_proto": True}
+
+
+def dumped_before_layout(folder: Path) -> bytes | None:
+    """The serialized module before layout assignment, once it is whole; the first run of the pass counts."""
+    before = sorted(folder.glob(f"*{BEFORE_LAYOUT}*.pb"))
+    if not before or not any(folder.glob(f"*{AFTER_LAYOUT}*.pb")):
+        return None
+    module: bytes = HloProto.FromString(before[0].read_bytes()).hlo_module.SerializeToString()
+    return module
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the pages that XLA adds."""
+    return (str(error).strip() or repr(error)).splitlines()[0][:300]

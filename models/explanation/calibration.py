@@ -1,0 +1,252 @@
+"""How far a ranking can be trusted, measured on graphs whose family the rankers never saw.
+
+Boosters of several seeds disagree where the data left them free. The unit is that disagreement: two configurations
+whose mean scores lie ``t`` standard deviations of the seeds apart. Out of fold it is counted how often pairs of at
+least that ``t`` are in the right order, and how far down the true best stands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import ModelError
+from xlarank.data.files import write_json
+from xlarank.models.validation.bootstrap import bootstrap_interval
+
+Floats = NDArray[np.float64]
+
+#: File beside the model's card.
+CALIBRATION: Final = "calibration.json"
+#: Share of pairs called certain that shall be in the right order.
+CERTAIN: Final = 0.95
+#: Probability that the best stands among the first k.
+AMONG_FIRST: Final = 0.9
+#: A configuration counts as good as the best up to this share of slowdown.
+NEARLY: Final = 0.01
+#: Pairs of a graph that are looked at; more would say the same.
+_PAIRS: Final = 20_000
+_BINS: Final = 8
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """One graph scored by rankers that never saw its family.
+
+    Attributes:
+        family: of programs.
+        scores: ``(seeds, rows)`` of each seed, lower is faster.
+        cost: ``(rows,)``.
+    """
+
+    family: str
+    scores: Floats
+    cost: Floats
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Pairs of similar ``t``: what was claimed of them by other families' graphs, and what is true."""
+
+    low: float
+    pairs: int
+    claimed: float
+    right: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What out-of-fold scores say of the trust a ranking deserves.
+
+    Attributes:
+        threshold: pairs of at least this ``t`` are called certain; infinite where no threshold holds its promise.
+        certain: share of pairs that are.
+        right: share of those in the right order, each graph by a threshold from the other families.
+        right_low, right_high: its 95 % bootstrap interval over graphs.
+        first: share of the distinct configurations, from the top, that holds the best with probability
+            `AMONG_FIRST`; 1 where there are too few graphs to say so.
+        first_nearly: the same for one at most `NEARLY` slower than the best.
+        graphs, families, seeds: what it rests on.
+        bins: the reliability table, of rising ``t``.
+    """
+
+    threshold: float
+    certain: float
+    right: float
+    right_low: float
+    right_high: float
+    first: float
+    first_nearly: float
+    graphs: int
+    families: int
+    seeds: int
+    bins: tuple[Bin, ...]
+
+    @classmethod
+    def of(cls, judged: Sequence[Judged], seed: int = 0) -> Calibration:
+        """Count; raises `ModelError` without two families, or without two seeds to disagree."""
+        families = sorted({one.family for one in judged})
+        if len(families) < 2 or min(len(one.scores) for one in judged) < 2:
+            raise ModelError(
+                f"{len(families)} families and {min((len(one.scores) for one in judged), default=0)} seeds",
+                expected="two or more families of graphs, and of seeds",
+                do="train with --seeds 2 or more on more than one family",
+            )
+        rng = np.random.default_rng(seed)
+        pairs = [_pairs(one, rng) for one in judged]
+        of_family = {
+            name: [p for p, one in zip(pairs, judged, strict=True) if one.family != name] for name in families
+        }
+        others = {name: _threshold(rest) for name, rest in of_family.items()}
+        right: list[float] = []
+        for (t, correct), one in zip(pairs, judged, strict=True):
+            called = t >= others[one.family]
+            if called.any():
+                right.append(float(correct[called].mean()))
+        threshold = _threshold(pairs)
+        low, high = bootstrap_interval(np.array(right)) if right else (float("nan"), float("nan"))
+        places = np.array([_place_of_best(one, 0.0) for one in judged])
+        nearly = np.array([_place_of_best(one, NEARLY) for one in judged])
+        return cls(
+            threshold=threshold,
+            certain=float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)])),
+            right=float(np.mean(right)) if right else float("nan"),
+            right_low=low,
+            right_high=high,
+            first=_quantile(places),
+            first_nearly=_quantile(nearly),
+            graphs=len(judged),
+            families=len(families),
+            seeds=len(judged[0].scores),
+            bins=_bins(pairs, judged, of_family),
+        )
+
+    def first_of(self, distinct: int) -> int:
+        """The smallest k so that the best of ``distinct`` configurations is among the first k (`AMONG_FIRST`)."""
+        return _first(self.first, distinct)
+
+    def first_nearly_of(self, distinct: int) -> int:
+        """The same for one that is at most `NEARLY` slower than the best."""
+        return _first(self.first_nearly, distinct)
+
+    def certainly_slower(self, scores: Floats) -> NDArray[np.int64]:
+        """``(rows,)`` how many other rows each one is certainly faster than, from ``(seeds, rows)`` scores."""
+        mean = scores.mean(axis=0)
+        least = max(self.threshold * np.sqrt(2.0) * seed_noise(scores), 1e-12)
+        slower: NDArray[np.int64] = len(mean) - np.searchsorted(np.sort(mean), mean + least)
+        return slower
+
+    def save(self, folder: Path, model: str) -> None:
+        """Write beside the card of the model that ``model`` (the checksum of its boosters) is of."""
+        write_json(folder / CALIBRATION, {"model": model, **self.as_json()})
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values; None for what is not finite."""
+        return {name: _plain(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def load(cls, folder: Path, model: str) -> Calibration | None:
+        """What `save` wrote for this very model; None where there is none, or only another model's."""
+        try:
+            value = json.loads(folder.joinpath(CALIBRATION).read_text(encoding="utf-8"))
+            if value.pop("model") != model:
+                return None
+            bins = tuple(Bin(**one) for one in value.pop("bins"))
+            numbers: dict[str, Any] = {name: float("inf") if n is None else n for name, n in value.items()}
+            return cls(**numbers, bins=bins)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+
+
+def _first(share: float, distinct: int) -> int:
+    return min(distinct, max(1, int(np.ceil(share * distinct - 1e-9))))
+
+
+def seed_noise(scores: Floats) -> float:
+    """Standard deviation of a configuration's score over the seeds, the root of its mean square over rows.
+
+    Scores of each seed are centred first: they have no zero.
+    """
+    centred = scores - scores.mean(axis=1, keepdims=True)
+    return float(np.sqrt(np.mean(np.var(centred, axis=0, ddof=1))))
+
+
+def _pairs(one: Judged, rng: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
+    """``t`` of pairs that differ in cost, and whether the mean scores order them rightly."""
+    rows = len(one.cost)
+    left, right = np.triu_indices(rows, 1)
+    if len(left) > _PAIRS:
+        chosen = rng.choice(len(left), _PAIRS, replace=False)
+        left, right = left[chosen], right[chosen]
+    apart = one.cost[left] != one.cost[right]
+    left, right = left[apart], right[apart]
+    mean = one.scores.mean(axis=0)
+    gap = mean[left] - mean[right]
+    noise = np.sqrt(2.0) * seed_noise(one.scores)
+    t = np.abs(gap) / max(noise, 1e-12)
+    return t, (np.sign(gap) == np.sign(one.cost[left] - one.cost[right]))
+
+
+def _threshold(pairs: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> float:
+    """The lowest ``t`` above which `CERTAIN` of the pairs are right, every graph counting the same."""
+    used = [(t, correct) for t, correct in pairs if len(t)]
+    if not used:
+        return float("inf")
+    t = np.concatenate([t for t, _ in used])
+    weight = np.concatenate([np.full(len(t), 1 / len(t)) for t, _ in used])
+    correct = np.concatenate([correct for _, correct in used])
+    order = np.argsort(-t, kind="stable")
+    total, good = np.cumsum(weight[order]), np.cumsum((weight * correct)[order])
+    # fewer than a hundredth of all pairs say little about a share of 95 %
+    enough = (good >= CERTAIN * total) & (total >= 0.01 * total[-1])
+    return float(t[order][np.flatnonzero(enough)[-1]]) if enough.any() else float("inf")
+
+
+def _place_of_best(one: Judged, slowdown: float) -> float:
+    """Share of the rows, from the top, needed to reach a row at most ``slowdown`` slower than the best."""
+    order = np.argsort(one.scores.mean(axis=0), kind="stable")
+    good = one.cost[order] <= one.cost.min() * (1 + slowdown)
+    return float(np.flatnonzero(good)[0] + 1) / len(order)
+
+
+def _quantile(places: Floats) -> float:
+    """The conformal quantile: the next graph's place is at most this with probability `AMONG_FIRST`."""
+    needed = int(np.ceil((len(places) + 1) * AMONG_FIRST))
+    return float(np.sort(places)[needed - 1]) if needed <= len(places) else 1.0
+
+
+def _bins(
+    pairs: Sequence[tuple[Floats, NDArray[np.bool_]]],
+    judged: Sequence[Judged],
+    of_family: dict[str, list[tuple[Floats, NDArray[np.bool_]]]],
+) -> tuple[Bin, ...]:
+    """Pairs in bins of ``t``: what the other families' pairs of the bin would claim, and what is true."""
+    every = np.concatenate([t for t, _ in pairs])
+    edges = np.unique(np.quantile(every, np.linspace(0, 1, _BINS + 1)[:-1]))
+    found = []
+    for number, low in enumerate(edges):
+        high = edges[number + 1] if number + 1 < len(edges) else np.inf
+        claimed: list[float] = []
+        right: list[float] = []
+        count = 0
+        for (t, correct), one in zip(pairs, judged, strict=True):
+            mine = (t >= low) & (t < high)
+            rest = [c[(u >= low) & (u < high)] for u, c in of_family[one.family]]
+            rest = [c.mean() for c in rest if len(c)]
+            if mine.any() and rest:
+                claimed.append(float(np.mean(rest)))
+                right.append(float(correct[mine].mean()))
+                count += int(mine.sum())
+        if right:
+            found.append(Bin(float(low), count, float(np.mean(claimed)), float(np.mean(right))))
+    return tuple(found)
+
+
+def _plain(value: object) -> object:
+    return None if isinstance(value, float) and not np.isfinite(value) else value

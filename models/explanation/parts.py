@@ -1,0 +1,238 @@
+"""What the difference between two scores is made of.
+
+Every part is the model's own: the exact contributions of a tree ensemble to its columns (Lundberg et al. 2018,
+*Consistent Individualized Feature Attribution for Tree Ensembles*, as LightGBM and XGBoost compute them), and the
+scores of instances where a score is their sum. Parts always add up to the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import ModelError
+from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.rows import GraphRows
+from xlarank.models.base import Ranker
+from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.rankers.ensemble import Ensemble
+from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.rankers.stacked import COLUMN as POOLED
+from xlarank.models.rankers.stacked import Stacked
+from xlarank.models.rankers.sum_pooled import SumPooled
+from xlarank.models.rankers.xgb_pairwise import XGBPairwise
+from xlarank.models.trained import TrainedModel
+
+Floats = NDArray[np.float64]
+
+#: Scores nearer to each other than this share of their size are one score.
+_SAME: Final = 1e-12
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node, or a pair of nodes that meet over a tensor, and what its instance adds to the difference.
+
+    Attributes:
+        nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
+        now, then: what stands there in either configuration, for people.
+        value: score of the instance now minus its score then.
+    """
+
+    nodes: tuple[int, ...]
+    now: str
+    then: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A difference between two scores of one graph, taken apart; below 0 where the first is the faster.
+
+    ``difference == sum(columns) + sum(places)`` and, where there are places,
+    ``sum(places) == sum(instance_columns)``, up to the rounding of floating point numbers (XGBoost's contributions
+    are float32).
+
+    Attributes:
+        difference: score of the first configuration minus that of the second.
+        columns: wide-row column -> its contribution; columns without any are left out.
+        places: nodes and pairs whose instance differs.
+        instance_columns: the same as ``places``, by column of the instances.
+        members: name of a ranker -> its share of the difference; one entry unless rankers are combined.
+    """
+
+    difference: float
+    columns: dict[str, float] = field(default_factory=dict)
+    places: tuple[Place, ...] = ()
+    instance_columns: dict[str, float] = field(default_factory=dict)
+    members: dict[str, float] = field(default_factory=dict)
+
+    def scaled(self, factor: float) -> Parts:
+        """All parts times a factor."""
+        return Parts(
+            self.difference * factor,
+            {name: value * factor for name, value in self.columns.items()},
+            tuple(replace(place, value=place.value * factor) for place in self.places),
+            {name: value * factor for name, value in self.instance_columns.items()},
+            {name: value * factor for name, value in self.members.items()},
+        )
+
+    @classmethod
+    def total(cls, parts: Iterable[Parts]) -> Parts:
+        """The sum of differences; the same place of several is one."""
+        difference = 0.0
+        columns: dict[str, float] = {}
+        instance_columns: dict[str, float] = {}
+        members: dict[str, float] = {}
+        places: dict[tuple[tuple[int, ...], str, str], float] = {}
+        for part in parts:
+            difference += part.difference
+            for found, more in (
+                (columns, part.columns), (instance_columns, part.instance_columns), (members, part.members),
+            ):  # fmt: skip
+                for name, value in more.items():
+                    found[name] = found.get(name, 0.0) + value
+            for place in part.places:
+                key = place.nodes, place.now, place.then
+                places[key] = places.get(key, 0.0) + place.value
+        return cls(
+            difference,
+            columns,
+            tuple(Place(*key, value) for key, value in places.items()),
+            instance_columns,
+            members,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The distinct configurations of one graph, as rankers are given them.
+
+    Attributes:
+        matrix: ``(rows, columns)`` float32.
+        columns: their names.
+        instances: what they are made of, where they have any.
+    """
+
+    matrix: NDArray[np.float32]
+    columns: list[str]
+    instances: LazyInstances | None = None
+
+    @classmethod
+    def of(cls, graph: GraphRows) -> Rows:
+        return cls(graph.matrix(), graph.columns, graph.instances)
+
+
+def model_parts(model: TrainedModel, rows: Rows, now: int, then: int) -> Parts:
+    """Why a model scores row ``now`` as it does and not as row ``then``: the mean over its seeds."""
+    each = [difference_parts(ranker, rows, now, then) for ranker in model.rankers]
+    return Parts.total(part.scaled(1 / len(each)) for part in each)
+
+
+def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Parts:
+    """The same for one ranker; raises `ModelError` for a kind of ranker that cannot be taken apart."""
+    if isinstance(ranker, Ensemble):
+        return _ensemble(ranker, rows, now, then)
+    if isinstance(ranker, Stacked):
+        return _stacked(ranker, rows, now, then)
+    scores = ranker.predict(rows.matrix, rows.columns, rows.instances)[[now, then]]
+    difference = float(scores[0] - scores[1])
+    members = {ranker.name: difference}
+    if isinstance(ranker, SumPooled) and rows.instances is not None and ranker._instance_columns:
+        places, columns = _instances(ranker, rows.instances.value, now, then)
+        return Parts(difference, {}, places, columns, members)
+    return Parts(difference, _columns(ranker, rows.matrix[[now, then]], rows.columns), members=members)
+
+
+def _ensemble(ranker: Ensemble, rows: Rows, now: int, then: int) -> Parts:
+    """Members' parts, each scaled to the difference of the ranks that it gives.
+
+    An ensemble's score is the weighted mean of its members' ranks within the graph, and a rank has no parts of its
+    own. A member's contributions add up to its own difference of scores; times (difference of ranks) /
+    (difference of scores) they add up to what it brings to the ensemble's.
+    """
+    total = sum(ranker._weights.values())
+    found = []
+    for name, member in ranker._members.items():
+        rank = mean_rank(member.predict(rows.matrix, rows.columns, rows.instances))
+        step = float(rank[now] - rank[then]) * ranker._weights[name] / total
+        part = difference_parts(member, rows, now, then)
+        found.append(part.scaled(step / part.difference if step else 0.0))
+    return Parts.total(found)
+
+
+def _stacked(ranker: Stacked, rows: Rows, now: int, then: int) -> Parts:
+    """The wide row's parts; that of the added column is handed on to the instances that it comes from."""
+    widened = ranker._widened(rows.matrix, rows.instances)
+    wide = difference_parts(ranker._wide, Rows(widened, ranker._wide.columns, None), now, then)
+    columns = dict(wide.columns)
+    added = columns.pop(POOLED, 0.0)
+    pooled = difference_parts(ranker._pooled, rows, now, then)
+    size = abs(pooled.difference)
+    if not added or size <= _SAME:
+        return replace(wide, members={ranker.name: wide.difference})
+    handed_on = pooled.scaled(added / pooled.difference)
+    found = Parts.total([replace(wide, columns=columns, difference=wide.difference - added), handed_on])
+    return replace(found, members={ranker.name: wide.difference})
+
+
+def _columns(ranker: Ranker[Any], values: NDArray[np.float32], names: list[str]) -> dict[str, float]:
+    """Contributions of columns to the difference of two rows ``(2, columns)``, first minus second."""
+    matrix = score_contributions(ranker, values)
+    change = matrix[0] - matrix[1]
+    return {names[i]: float(change[i]) for i in np.flatnonzero(change)}
+
+
+def score_contributions(ranker: Ranker[Any], values: NDArray[np.float32]) -> Floats:
+    """``(rows, columns + 1)`` what each column adds to each score, and last what all rows share.
+
+    ``values`` ``(rows, columns)`` are what the trees choose their columns from: wide rows, or instances for a
+    ranker on sums. Rows add up to the score of the row (or instance). Raises `ModelError` for a ranker without
+    trees of its own.
+    """
+    if isinstance(ranker, LightGBMRanker):
+        own = np.asarray(
+            ranker._trees().predict(values[:, ranker._used], pred_contrib=True, num_threads=ranker._threads),
+            np.float64,
+        )
+    elif isinstance(ranker, XGBPairwise):
+        import xgboost
+
+        data = xgboost.DMatrix(values[:, ranker._used])
+        own = np.asarray(ranker._trees().predict(data, pred_contribs=True), np.float64)
+    else:
+        raise ModelError(
+            f"the model {ranker.name} cannot be taken apart",
+            expected="a ranker on trees",
+            do="train another --model",
+        )
+    found = np.zeros((len(values), values.shape[1] + 1))
+    found[:, ranker._used] = -own[:, :-1]  # trees sum to a relevance, higher is faster
+    found[:, -1] = -own[:, -1]
+    if ranker._init_score is not None:
+        found[:, ranker._init_score.column] -= ranker._init_score.relevance(values)
+    return found
+
+
+def _instances(
+    ranker: SumPooled, table: Instances, now: int, then: int
+) -> tuple[tuple[Place, ...], dict[str, float]]:
+    """Scores of the instances at every place of two configurations, first minus second."""
+    ours, theirs = table.parts(now), table.parts(then)
+    different = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.instance != b.instance]
+    if not different:
+        return (), {}
+    held = np.array([[a.instance, b.instance] for a, b in different])
+    used, place = np.unique(held, return_inverse=True)
+    values = score_contributions(ranker, table.values[used])
+    change = values[place.reshape(held.shape)[:, 0]] - values[place.reshape(held.shape)[:, 1]]
+    places = tuple(
+        Place(a.nodes, a.text, b.text, float(value))
+        for (a, b), value in zip(different, change[:, :-1].sum(axis=1), strict=True)
+    )
+    by_column = change[:, :-1].sum(axis=0)
+    return places, {table.columns[i]: float(by_column[i]) for i in np.flatnonzero(by_column)}

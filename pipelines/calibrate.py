@@ -1,0 +1,93 @@
+"""Measure how far trained models can be trusted, on families that their like never saw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.workspace import Workspace
+from xlarank.models.explanation.calibration import Calibration, Judged
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.trained import fingerprint, load_model
+from xlarank.models.training_set import read_training_set
+from xlarank.models.validation.out_of_fold import out_of_fold_scores
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.workspace_collections import trained_collections
+
+#: Leave-family-out up to this many families; more are dealt into as many folds.
+_FOLDS: Final = 10
+#: One seed cannot disagree with itself.
+_SEEDS: Final = 2
+
+
+def calibrate(
+    workspace: Workspace,
+    *,
+    collections: Sequence[str] = (),
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Calibration], dict[str, str]]:
+    """Fit the rankers of the trained models anew without each family in turn, and count how often they are right.
+
+    As many seeds as a model has (at least 2) are fitted on each fold, with its parameters and rounds: the work of
+    `train` without choosing rounds, once a seed. What is found stands beside the model and is what `rank`, `report`
+    and the like tell of certainty.
+
+    Returns what was measured by collection, and why others were left out. Raises `CollectionError` when nothing
+    was, and what stops a collection that was asked for by name.
+    """
+    progress = progress or Silent()
+    workspace.require_writable()
+    trained = trained_collections(workspace)
+    if not trained:
+        raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
+    chosen = [c for c in trained if not collections or str(c) in collections]
+    for name in collections:
+        if name not in {str(c) for c in trained}:
+            raise CollectionError(f"{name} has no trained model", do="run train first")
+    found: dict[str, Calibration] = {}
+    left_out: dict[str, str] = {}
+    progress.begin("calibrating", sum(_seeds(workspace, collection) for collection in chosen))
+    for collection in chosen:
+        try:
+            found[str(collection)] = _calibrate_one(workspace, collection, threads, progress)
+        except (CollectionError, ModelError) as error:
+            if collections:
+                progress.end()
+                raise
+            left_out[str(collection)] = str(error)
+    progress.end()
+    if not found:
+        raise CollectionError("; ".join(f"{name}: {why}" for name, why in left_out.items()))
+    return found, left_out
+
+
+def _seeds(workspace: Workspace, collection: Collection) -> int:
+    return max(_SEEDS, len(load_model(workspace.model(collection)).rankers))
+
+
+def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
+    model = load_model(workspace.model(collection))
+    splits = [split for names in model.card.trained_on for split in names.split("+")]
+    data = read_training_set(workspace, collection, splits)
+    model.require_rows_of(data.manifest)
+    if data.data.names != [name for names in model.card.trained_on.values() for name in names]:
+        raise ModelError(
+            f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
+        )
+    if len(set(data.data.families)) < 2:
+        raise CollectionError(f"{collection} has one program family, so none can be held out")
+    each = []
+    for seed in range(_seeds(workspace, collection)):
+        settings = FitSettings(model.card.rounds, seed, threads)
+        each.append(out_of_fold_scores(model.rankers[0].clone(), data.data, _FOLDS, settings))
+        progress.step(f"{collection}, seed {seed}")
+    scores = np.stack(each)
+    bounds = zip(data.data.indptr[:-1], data.data.indptr[1:], data.data.families, strict=True)
+    calibration = Calibration.of([Judged(family, scores[:, a:b], data.data.cost[a:b]) for a, b, family in bounds])
+    calibration.save(workspace.model(collection), fingerprint(model.card))
+    return calibration

@@ -1,0 +1,272 @@
+"""Label layout configurations of a program: by the TPU's compiler without a TPU, or measured on this CPU."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.collection import SPLITS
+from xlarank.data.errors import CompilerError
+from xlarank.data.files import whole_file, write_json
+from xlarank.data.graph import LayoutGraph
+from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
+from xlarank.data.hlo.compiler.cycle_table import cycle_arrays
+from xlarank.data.hlo.compiler.journal import Journal
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.compiler.targets import Target, target_of
+from xlarank.data.writing import write_graph
+from xlarank.pipelines.support.cpu_labels import measured_labels
+from xlarank.pipelines.support.programs import Program, compiled, configuration_key, load_program
+from xlarank.pipelines.support.progress import Progress, Silent
+
+Search = Literal["random", "evolve"]
+#: Configurations that are bred at a time, and from how many of the best.
+_BATCH: Final = 8
+_PARENTS: Final = 8
+
+
+@dataclass(frozen=True)
+class CollectSettings:
+    """What labels depend on, beside the program and the compiler's version.
+
+    Attributes:
+        target: a name of `xlarank.data.hlo.compiler.targets.TARGETS`.
+        search: ``random``, or ``evolve`` for a genetic search by the label from the compiler's choice.
+        configs: how many configurations, the compiler's own among them.
+        seed: of candidate rows and search.
+        per_node: candidate rows of a node, the compiler's choice among them.
+        operands: also constrain operands of convolutions and dots; estimates then mislead.
+        limit: seconds for compiling one configuration.
+        effort: XLA's ``exec_time_optimization_effort``; changes labels.
+    """
+
+    target: str
+    search: Search = "random"
+    configs: int = 64
+    seed: int = 0
+    per_node: int = 8
+    operands: bool = False
+    limit: float = 120.0
+    effort: float | None = None
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What was written.
+
+    Attributes:
+        path: the npz file; the module and the manifest lie beside it.
+        manifest: the manifest's content.
+        fresh: False when the file was there already and nothing was done.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    fresh: bool
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """How many configurations ended how."""
+        return dict(Counter(entry["status"] for entry in self.manifest["configurations"]))
+
+
+def collect(
+    program: str,
+    out: Path,
+    settings: CollectSettings,
+    *,
+    split: str = "train",
+    name: str | None = None,
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Collected:
+    """Write ``npz/layout/<source>/<search>/<split>/NAME.npz`` below ``out``, its module and a manifest.
+
+    ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
+    and its arguments. Labels are named by their source: ``tpu-estimate`` (the compiler's estimate, ns) or ``cpu``
+    (measured here, ns). Run again after a kill, it goes on where it was and gives the same file.
+    Raises `CompilerError` where the compiler is missing, or not even its own choice compiles.
+    """
+    if settings.search not in get_args(Search) or split not in SPLITS:
+        raise CompilerError(f"there is no search {settings.search} or split {split}")
+    target = target_of(settings.target)
+    with Compiler(target, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
+        loaded = load_program(program, compiler, name)
+        folder = out / "npz" / "layout" / target.source / settings.search / split
+        place = folder / f"{loaded.name}.npz"
+        about = _about(loaded, compiler, settings)
+        done = _done(place, about)
+        if done is not None:
+            return Collected(place, done, fresh=False)
+        rng = np.random.default_rng(settings.seed)
+        candidates = candidate_rows(loaded.graph, rng, per_node=settings.per_node)
+        with Journal(folder / f".{loaded.name}.journal", about) as journal:
+            run = _Run(compiler, loaded, candidates, settings, journal, progress or Silent())
+            codes, outcomes = run.all(rng)
+        good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
+        if not good or good[0] != 0:
+            raise CompilerError(
+                f"the compiler's own choice did not compile ({outcomes[0].message or outcomes[0].status})",
+                do="give it more seconds with --limit, or a smaller program",
+            )
+        # What a genetic search finds late is good: the order must not tell.
+        order = [0, *rng.permutation(good[1:]).tolist()]
+        rows = candidates.expand(codes[order])
+        extra: dict[str, NDArray[Any]] = {}
+        if target.estimated:
+            labels, extra, facts = _estimated(target, [outcomes[at] for at in order])
+        else:
+            programs = [outcomes[at].fingerprint for at in order]
+            labels, facts = measured_labels(compiler, loaded, rows, programs, settings.seed)
+            for at in np.array(order)[labels == 0].tolist():
+                outcomes[at] = replace(outcomes[at], status=Status.FAILED, message="wrong outputs")
+            order = np.array(order)[labels > 0].tolist()
+        _write(place, loaded, rows[labels > 0], labels[labels > 0], extra)
+        manifest = about | facts | {"source": _source(target), "configurations": _records(order, codes, outcomes)}
+        write_json(place.with_suffix(".json"), manifest)
+        journal.path.unlink(missing_ok=True)
+    return Collected(place, manifest, fresh=True)
+
+
+@dataclass
+class _Run:
+    compiler: Compiler
+    program: Program
+    candidates: Candidates
+    settings: CollectSettings
+    journal: Journal
+    progress: Progress
+
+    def all(self, rng: np.random.Generator) -> tuple[Codes, list[Outcome]]:
+        """Every configuration of the search with its outcome, the compiler's choice first."""
+        self.compiler.know(self.journal.estimates)
+        count = min(self.settings.configs, self.candidates.space)
+        self.progress.begin(f"compiling {self.program.name} for {self.compiler.target.name}", count)
+        try:
+            if self.settings.search == "random":
+                codes = random_configurations(self.candidates, count, rng)
+                return codes, self.outcomes(codes)
+            return self._evolved(count, rng)
+        finally:
+            self.progress.end()
+
+    def _evolved(self, count: int, rng: np.random.Generator) -> tuple[Codes, list[Outcome]]:
+        codes: Codes = np.zeros((1, self.candidates.nodes), np.int32)
+        outcomes = self.outcomes(codes)
+        while len(codes) < count and outcomes[0].status is Status.OK:
+            label = [one.estimate.cycles if one.status is Status.OK else np.inf for one in outcomes]
+            best = np.argsort(label, kind="stable")[:_PARENTS]
+            fresh = breed(self.candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes)
+            if not len(fresh):
+                break
+            codes = np.concatenate([codes, fresh])
+            outcomes += self.outcomes(fresh)
+        return codes, outcomes
+
+    def outcomes(self, codes: Codes) -> list[Outcome]:
+        """Outcomes of some configurations in their order, from the journal or the compiler."""
+        known = dict(self.journal.outcomes)
+        found: dict[int, Outcome] = {}
+        for at, outcome in self._each(codes, known):
+            key = configuration_key(self.candidates, codes[at])
+            if key not in known:
+                self.journal.add(key, outcome)
+            found[at] = outcome
+            self.progress.step(outcome.message[:60])
+        return [found[at] for at in range(len(codes))]
+
+    def _each(self, codes: Codes, known: dict[str, Outcome]) -> Iterator[tuple[int, Outcome]]:
+        return compiled(
+            self.compiler, self.program, self.candidates, codes, known=known, operands=self.settings.operands
+        )
+
+
+def _about(program: Program, compiler: Compiler, settings: CollectSettings) -> dict[str, Any]:
+    module = program.module.SerializeToString(deterministic=True)
+    return {
+        "program": program.name,
+        "module": hashlib.sha256(module).hexdigest(),
+        **asdict(settings),
+        "versions": compiler.versions,
+    }
+
+
+def _done(place: Path, about: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of a file that was collected with the same settings; raises `CompilerError` for others."""
+    manifest = place.with_suffix(".json")
+    if not (place.exists() and manifest.exists()):
+        return None
+    found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+    other = [key for key in about if found.get(key) != about[key]]
+    if other:
+        raise CompilerError(
+            f"{place} was collected with another {' and '.join(other)}",
+            expected="the same settings and compiler, or no such file",
+            do="remove it, or pass another --out or --name",
+        )
+    return found
+
+
+def _source(target: Target) -> str:
+    if target.estimated:
+        return f"estimated by the TPU's compiler for {target.name}, not measured"
+    return "measured on this machine's CPU"
+
+
+def _estimated(
+    target: Target, outcomes: list[Outcome]
+) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, Any]]:
+    labels = np.array([target.nanoseconds(outcome.estimate.cycles) for outcome in outcomes], np.int64)
+    if not labels.all():
+        raise CompilerError(
+            "the compiler estimates nothing of this program",
+            expected="operations whose cycles it knows",
+            do="collect a larger program",
+        )
+    extra = cycle_arrays([outcome.fingerprint for outcome in outcomes], [outcome.estimate for outcome in outcomes])
+    unknown = outcomes[0].estimate.unknown_loops
+    return labels, extra, {"loops_counted_once": unknown, "distinct_programs": int(len(extra["cycles_start"]) - 1)}
+
+
+def _records(order: list[int], codes: Codes, outcomes: list[Outcome]) -> list[dict[str, Any]]:
+    """What came of each configuration, by its row in the file; those that failed have none."""
+    failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
+    return [
+        {
+            "row": row if row < len(order) else None,
+            "status": str(outcomes[at].status),
+            "program": outcomes[at].fingerprint,
+            "code_generated": outcomes[at].status is Status.OK and not outcomes[at].shared,
+            "seconds": round(outcomes[at].seconds, 2),
+            "message": outcomes[at].message,
+        }
+        for row, at in enumerate([*order, *failed])
+    ]
+
+
+def _write(
+    place: Path, program: Program, rows: NDArray[np.int8], labels: NDArray[np.int64], extra: dict[str, NDArray[Any]]
+) -> None:
+    graph: LayoutGraph = program.graph
+    with whole_file(place.with_suffix(".pb")) as partial:
+        partial.write_bytes(program.module.SerializeToString())
+    write_graph(
+        place,
+        node_feat=graph.node_feat,
+        node_opcode=graph.opcode.astype(np.uint8),
+        edge_index=graph.edges,
+        node_splits=graph.splits[None],
+        node_config_ids=graph.configurable,
+        node_config_feat=rows.astype(np.float32),
+        config_runtime=labels,
+        **extra,
+    )

@@ -1,0 +1,188 @@
+"""Out-of-fold scores: every graph is judged by a ranker that learned without it and without what is like it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.ranges import require_ranges, thread_count
+from xlarank.data.workspace import Workspace
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.registry import ranker_class
+from xlarank.models.trained import TrainedModel
+from xlarank.models.training_set import StoredTrainingSet, read_training_set
+from xlarank.models.validation.best_params import params_for
+from xlarank.models.validation.curves import Curves, join_curves, validate_folds
+from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
+from xlarank.models.validation.metrics import summarise
+from xlarank.pipelines.support.evaluation import Evaluation, own_model
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.workspace_collections import chosen_collections
+
+#: What is held out together with the graph that is judged, and in words what the scores are then of.
+HELD_OUT: Final = {
+    "family": "out of fold, families never seen",
+    "graph": "out of fold, families seen (same-family)",
+    "kind": "out of fold, kinds of kernels never seen",
+}
+#: Leave-one-out up to this many families or graphs; more are dealt into as many folds.
+_FOLDS: Final = 10
+
+Scores = dict[str, dict[str, float]]
+
+
+def cross_validate(
+    workspace: Workspace,
+    *,
+    by: str = "family",
+    collections: Sequence[str] = (),
+    model: str | None = None,
+    rounds: int = 300,
+    seed: int = 0,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Scores of the graphs that models learn from, each by a ranker that never saw it; nothing is written.
+
+    ``by`` says what else that ranker never saw. "family": its program family, as for a program that resembles
+    nothing learned from. "graph": nothing else, as for another variant of a known program; graphs that are alone in
+    their family are left out. "kind": every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`),
+    for tiles; layouts have no kinds, so it is their family.
+
+    Without ``model`` each collection's trained model is judged, with its parameters and rounds: by family
+    the scores that `train` kept, otherwise rankers are fitted anew. With the name of a ranker that one is fitted,
+    with tuned parameters where there are some, on the train split, at the number of rounds (at most ``rounds``)
+    that these very folds find best; no trained model is needed.
+
+    Raises `CollectionError` when nothing could be judged, or for a collection asked for by name; `ModelError` for
+    an unknown ranker and where a model is missing; `XlarankError` for another ``by``.
+    """
+    if by not in HELD_OUT:
+        raise XlarankError(f"--by is {by!r}", expected=" or ".join(HELD_OUT))
+    if model is not None:
+        ranker_class(model)
+    require_ranges(rounds=rounds, seed=seed)
+    settings = FitSettings(rounds, seed, thread_count(threads))
+    progress = progress or Silent()
+    found = Evaluation(HELD_OUT[by])
+    for collection in chosen_collections(workspace, collections):
+        try:
+            job = _Job(workspace, collection, by, settings, progress, found)
+            scores = job.of_model(own_model(workspace, collection)) if model is None else job.of_ranker(model)
+            found.report[str(collection)] = summarise(scores)
+        except (CollectionError, ModelError) as error:
+            if collections:
+                raise
+            found.left_out[str(collection)] = str(error)
+    if not found.report:
+        raise CollectionError(
+            "nothing could be cross-validated: "
+            + "; ".join(f"{name}: {why}" for name, why in found.left_out.items())
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The folds of one collection."""
+
+    workspace: Workspace
+    collection: Collection
+    by: str
+    settings: FitSettings
+    progress: Progress
+    found: Evaluation
+
+    def of_model(self, model: TrainedModel) -> Scores:
+        """At the parameters and rounds of a trained model, on the graphs that it learned from."""
+        card = model.card
+        if self.by == "family" or (self.by == "kind" and card.kind == "layout"):
+            if not card.folds:
+                raise CollectionError(f"{self.collection} was trained without folds (one program family)")
+            return card.folds
+        training = read_training_set(self.workspace, self.collection, list(card.trained_on))
+        model.require_rows_of(training.manifest)
+        if training.splits != card.trained_on:
+            raise ModelError(
+                f"the rows of {self.collection} are of other graphs than its model was trained on", do="train again"
+            )
+        settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
+        scores = self._curves(training, model.rankers[0], settings).at(-1)
+        if card.folds:
+            apart = np.mean([card.folds[name]["score"] for name in scores])
+            self._note(f"these {len(scores)} graphs by folds of families: score {apart:.3f}")
+        return scores
+
+    def of_ranker(self, name: str) -> Scores:
+        """At the best number of rounds, on the train split."""
+        training = read_training_set(self.workspace, self.collection)
+        params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
+        curves = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
+        stage = curves.best_stage()
+        self._note(
+            f"{name} with {'tuned' if tuned else 'default'} parameters, {curves.rounds[stage]} rounds, the best on "
+            "these folds"
+        )
+        return curves.at(stage)
+
+    def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> Curves:
+        folds = self._folds(training)
+        self.progress.begin(f"cross-validating {self.collection}", len(folds))
+        parts: list[Curves] = []
+        names = training.data.names
+        try:
+            held = [fold.held for fold in folds]
+            for fold, part in zip(folds, validate_folds(training, held, ranker, settings), strict=True):
+                judged = {name: part.metrics[name] for name in (names[g] for g in fold.judged)}
+                parts.append(Curves(part.rounds, judged))
+                self.progress.step(f"held out {len(fold.held)} of {len(names)} graphs")
+        finally:
+            self.progress.end()
+        joined = join_curves(parts)
+        for name in names:
+            if name not in joined.metrics:
+                self.found.left_out[f"{self.collection} {name}"] = (
+                    "no other graph is of its family" if self.by == "graph" else "all graphs may be of its kind"
+                )
+        return Curves(joined.rounds, {name: joined.metrics[name] for name in names if name in joined.metrics})
+
+    def _folds(self, training: StoredTrainingSet) -> list[Fold]:
+        data = training.data
+        if self.by == "kind" and training.kind == "tile":
+            kinds = [graph.kinds for graph in data.parts]
+            folds = kind_folds(kinds)
+            if not folds:
+                raise CollectionError(
+                    f"the {data.groups} graphs of {self.collection} are of one kind: {' or '.join(kinds[0])}",
+                    expected="kernels of another kind to learn from",
+                    do="pass another --by",
+                )
+            self._note(f"{len({kind for of in kinds for kind in of})} kinds of kernels in {len(folds)} folds")
+            return folds
+        if self.by == "graph":
+            held = graph_folds(data.families, _FOLDS)
+            if not held:
+                raise CollectionError(
+                    f"no two of the {data.groups} graphs of {self.collection} are of one family",
+                    expected="a graph to hold out whose family stays",
+                    do="pass another --by",
+                )
+            self._note("other graphs of each one's family were learned from, so this is no score for new programs")
+        else:
+            held = family_folds(data.families, _FOLDS)
+            if not held:
+                raise CollectionError(
+                    f"the {data.groups} graphs of {self.collection} are of one program family",
+                    expected="two or more families",
+                    do="pass --by graph",
+                )
+        return [Fold(fold, fold) for fold in held]
+
+    def _note(self, text: str) -> None:
+        self.found.notes.append(f"{self.collection}: {text}")

@@ -1,0 +1,41 @@
+"""Why one configuration of a graph is ranked ahead of another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xlarank.data.files import whole_file
+from xlarank.data.graph import read_graph
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import TrainedModel
+from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
+from xlarank.pipelines.support.one_graph import graph_kind, model_of_file
+
+
+def explain(
+    workspace: Workspace,
+    path: Path,
+    *,
+    config: int | None = None,
+    against: str | int | None = None,
+    collection: str | None = None,
+    model: TrainedModel | None = None,
+    svg: Path | None = None,
+) -> Explanation:
+    """Why configuration ``config`` of an npz file (by default the first of the ranking) is ahead of another.
+
+    ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
+    middle of the ranking where no candidate, or ``config`` itself, is it. The model is chosen as by
+    `xlarank.pipelines.rank.rank`. The most telling segment is drawn into ``svg``.
+
+    Raises `GraphFileError` for the file, `ModelError` for the model and `XlarankError` for a configuration that the
+    file does not have, or where there is no segment to draw.
+    """
+    graph = read_graph(path)
+    model = model_of_file(workspace, path, graph_kind(graph), collection=collection, model=model)
+    found = explain_graph(graph, model, config=config, against=against)
+    if svg is not None:
+        picture = segment_picture(graph, found)
+        with whole_file(svg) as partial:
+            partial.write_text(picture, encoding="utf-8")
+    return found

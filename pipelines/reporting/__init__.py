@@ -1,0 +1,1 @@
+"""Pictures and pages that people look at."""

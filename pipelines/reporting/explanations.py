@@ -1,0 +1,270 @@
+"""Explanations of one graph's ranking: nodes, pairs, causes and segments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import XlarankError
+from xlarank.data.graph import Graph, LayoutGraph
+from xlarank.features.attribution import node_changes
+from xlarank.features.causes import cause_of
+from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
+from xlarank.features.rows import GraphRows
+from xlarank.models.explanation.parts import Parts, Place, Rows, model_parts
+from xlarank.models.trained import TrainedModel
+from xlarank.models.validation.metrics import order_of
+from xlarank.pipelines.reporting.graph_picture import Drawn
+from xlarank.pipelines.support.one_graph import rows_for_model
+from xlarank.pipelines.support.segments import Segment, segments_of
+
+#: The configuration that sets no layout.
+DEFAULT: Final = "default"
+
+
+@dataclass(frozen=True)
+class NodePart:
+    """What the choice at one node adds to the difference, pairs shared by both ends.
+
+    Attributes:
+        node: as numbered in the graph.
+        text: opcode and shape.
+        now, then: the layouts that both configurations give it, for people.
+        value: below 0 where the first configuration gains by it.
+    """
+
+    node: int
+    text: NodeText
+    now: str
+    then: str
+    value: float
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "node": self.node, "opcode": self.text.opcode, "shape": self.text.shape, "now": self.now,
+            "then": self.then, "value": self.value,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why configuration ``now`` has the score that it has and not that of ``then``.
+
+    ``difference == sum(nodes) + rest == sum(causes) == sum(columns)``, up to the rounding of floats.
+    Below 0 is for ``now``: what makes it the faster of the two.
+
+    Attributes:
+        graph, collection, model: what was explained, by the model of which collection, which ranker.
+        now, then: ids of the configurations; ``against`` says in words what ``then`` is.
+        ranks: of both among all configurations, 1 is the fastest.
+        difference: score of ``now`` minus score of ``then``.
+        runtime: measured nanoseconds of both; None where withheld.
+        nodes: every node whose layouts differ, the most telling first; empty for tiles.
+        rest: what no single node answers for: columns of the whole graph, and changes that cancel.
+        pairs: pairs of nodes, where the model scores pairs.
+        causes: physical cause -> contribution, the most telling first.
+        columns: column -> contribution, the most telling first.
+        members: ranker -> contribution.
+        segments: connected nodes that answer for most of the difference, the most telling first.
+        notes: what a reader must know to trust it.
+    """
+
+    graph: str
+    collection: str
+    model: str
+    now: int
+    then: int
+    against: str
+    ranks: tuple[int, int]
+    configurations: int
+    difference: float
+    runtime: tuple[int, int] | None
+    nodes: tuple[NodePart, ...]
+    rest: float
+    pairs: tuple[Place, ...]
+    causes: dict[str, float]
+    columns: dict[str, float]
+    members: dict[str, float]
+    segments: tuple[Segment, ...]
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything as plain values."""
+        return {
+            "graph": self.graph,
+            "collection": self.collection,
+            "model": self.model,
+            "configuration": self.now,
+            "against": self.then,
+            "against_is": self.against,
+            "ranks": list(self.ranks),
+            "configurations": self.configurations,
+            "difference": self.difference,
+            "runtime_ns": list(self.runtime) if self.runtime else None,
+            "nodes": [node.as_json() for node in self.nodes],
+            "rest": self.rest,
+            "pairs": [
+                {"nodes": list(pair.nodes), "now": pair.now, "then": pair.then, "value": pair.value}
+                for pair in self.pairs
+            ],
+            "causes": self.causes,
+            "columns": self.columns,
+            "members": self.members,
+            "segments": [{"nodes": list(s.nodes), "value": s.value} for s in self.segments],
+            "notes": list(self.notes),
+        }
+
+
+def explain_graph(
+    graph: Graph, model: TrainedModel, *, config: int | None = None, against: str | int | None = None
+) -> Explanation:
+    """Why configuration ``config`` of a graph (by default the first of the ranking) is ahead of another.
+
+    ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
+    middle of the ranking where no candidate, or ``config`` itself, is it. Raises `ModelError` where the model
+    cannot rank the graph, and `XlarankError` for a configuration that it does not have.
+    """
+    rows = rows_for_model(graph, model)
+    score = model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
+    order = order_of(score)
+    now = _configuration(graph, int(order[0]) if config is None else config)
+    then, described = _other(graph, now, order.tolist(), against)
+    parts = model_parts(model, Rows.of(rows), int(rows.group[now]), int(rows.group[then]))
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(1, len(order) + 1)
+    nodes: tuple[NodePart, ...] = ()
+    if isinstance(graph, LayoutGraph):
+        nodes = _node_parts(graph, model, parts, now, then)
+    by_column = {**parts.columns}
+    for name, value in parts.instance_columns.items():
+        by_column[name] = by_column.get(name, 0.0) + value
+    causes: dict[str, float] = {}
+    for name, value in by_column.items():
+        causes[cause_of(name)] = causes.get(cause_of(name), 0.0) + value
+    values = {part.node: part.value for part in nodes}
+    return Explanation(
+        graph=graph.name,
+        collection=model.card.collection,
+        model=model.card.model,
+        now=now,
+        then=then,
+        against=described,
+        ranks=(int(rank[now]), int(rank[then])),
+        configurations=graph.configs,
+        difference=parts.difference,
+        runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
+        nodes=nodes,
+        rest=parts.difference - sum(values.values()),
+        pairs=_largest_first([place for place in parts.places if len(place.nodes) == 2]),
+        causes=_sorted(causes),
+        columns=_sorted(by_column),
+        members=parts.members,
+        segments=segments_of(graph, values),
+        notes=_notes(graph, rows, parts, now, then),
+    )
+
+
+def _configuration(graph: Graph, asked: int) -> int:
+    if not 0 <= asked < graph.configs:
+        raise XlarankError(
+            f"{graph.name} has no configuration {asked}", expected=f"a number from 0 to {graph.configs - 1}"
+        )
+    return asked
+
+
+def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | None) -> tuple[int, str]:
+    """The configuration to compare with, and what it is."""
+    default = default_configuration(graph)
+    if against is None:
+        group = graph.duplicates.group
+        if default is not None and group[default] != group[now]:
+            return default, "the compiler's default"
+        return int(order[len(order) // 2]), "the middle of the ranking"
+    if against == DEFAULT:
+        if default is None:
+            raise XlarankError(
+                f"no candidate of {graph.name} is the compiler's default",
+                expected="a configuration that sets no layout",
+                do="pass the number of another configuration to --against",
+            )
+        return default, "the compiler's default"
+    try:
+        number = int(against)
+    except ValueError as error:
+        raise XlarankError(f"--against is {against!r}", expected=f"a configuration or {DEFAULT}") from error
+    return _configuration(graph, number), f"configuration {number}"
+
+
+def default_configuration(graph: Graph) -> int | None:
+    """The first candidate that leaves every layout to the compiler, if there is one."""
+    if not isinstance(graph, LayoutGraph):
+        return None
+    unset: NDArray[np.bool_] = np.all(graph.table.rows < 0, axis=1)
+    all_unset = np.flatnonzero(np.all(unset[graph.table.codes], axis=1))
+    return int(all_unset[0]) if len(all_unset) else None
+
+
+def _node_parts(graph: LayoutGraph, model: TrainedModel, parts: Parts, now: int, then: int) -> tuple[NodePart, ...]:
+    """Contributions of columns dealt to the nodes that change them, and those of instances."""
+    changes = node_changes(graph, model.card.recipe.settings(), now, then)
+    ids = graph.configurable[changes.nodes]
+    dealt = np.zeros(len(ids))
+    for name, shares in changes.shares().items():
+        dealt += parts.columns.get(name, 0.0) * shares
+    values = {int(node): float(value) for node, value in zip(ids, dealt, strict=True)}
+    for place in parts.places:
+        for node in place.nodes:
+            values[node] = values.get(node, 0.0) + place.value / len(place.nodes)
+    position = {int(node): k for k, node in enumerate(graph.configurable)}
+    found = [
+        NodePart(
+            node,
+            describe_node(graph, node),
+            layout_text(graph.table.rows[graph.table.codes[now, position[node]]]),
+            layout_text(graph.table.rows[graph.table.codes[then, position[node]]]),
+            value,
+        )
+        for node, value in values.items()
+    ]
+    return tuple(sorted(found, key=lambda part: (-abs(part.value), part.node)))
+
+
+def _notes(graph: Graph, rows: GraphRows, parts: Parts, now: int, then: int) -> tuple[str, ...]:
+    notes = []
+    if rows.group[now] == rows.group[then]:
+        notes.append("both configurations are identical: there is nothing to explain")
+    if len(parts.members) > 1:
+        notes.append(
+            "an ensemble averages the ranks that its members give, and ranks have no parts: each member's own "
+            "exact contributions are scaled to the difference of its ranks"
+        )
+    if isinstance(graph, LayoutGraph) and parts.columns:
+        notes.append(
+            "the model's contributions of columns are exact; a column's is dealt to nodes by what each changes of "
+            "it, and what cannot be traced stands under 'the whole graph'"
+        )
+    return tuple(notes)
+
+
+def _sorted(values: dict[str, float]) -> dict[str, float]:
+    return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
+
+
+def _largest_first(places: list[Place]) -> tuple[Place, ...]:
+    return tuple(sorted(places, key=lambda place: (-abs(place.value), place.nodes)))
+
+
+def segment_picture(graph: Graph, found: Explanation, number: int = 0, *, alone: bool = True) -> str:
+    """One of the segments of an explanation of this graph drawn, as SVG; raises `XlarankError` without any."""
+    if not isinstance(graph, LayoutGraph) or number >= len(found.segments):
+        raise XlarankError(
+            f"{found.graph} has no segment to draw", expected="a layout graph with two configurations that differ"
+        )
+    segment = found.segments[number]
+    title = f"{found.graph}: configuration {found.now} against {found.then}, segment {number + 1}"
+    values = {part.node: part.value for part in found.nodes}
+    return Drawn(graph, values, found.now, found.then, segment.nodes, title).svg(alone=alone)

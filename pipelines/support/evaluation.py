@@ -1,0 +1,36 @@
+"""Scores of models by collection, whichever way they were found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import ModelError
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import CARD, TrainedModel, load_model
+
+
+@dataclass
+class Evaluation:
+    """Scores by collection.
+
+    Attributes:
+        judged: what the scores are of, in words: a split, or what was held out.
+        report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
+            `xlarank.models.validation.metrics.summarise`.
+        left_out: collection (or ``collection graph``) -> why it has no score.
+        notes: what a reader must know to trust a number.
+    """
+
+    judged: str
+    report: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def own_model(workspace: Workspace, collection: Collection) -> TrainedModel:
+    """The collection's trained model; raises `ModelError` where there is none, or a damaged one."""
+    if not (workspace.model(collection) / CARD).exists():
+        raise ModelError(f"{collection} has no trained model", do="run train first")
+    return load_model(workspace.model(collection))

@@ -1,0 +1,107 @@
+"""A program of the user's own, ready to have its layouts set and compiled."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import CompilerError
+from xlarank.data.graph import LayoutGraph
+from xlarank.data.hlo.candidates import Candidates, Codes
+from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.outcome import Outcome
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.messages import Message, ModuleTuningData
+from xlarank.data.hlo.parsing import module_of, read_program
+from xlarank.data.hlo.reading import graph_name, read_hlo
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A program before layout assignment.
+
+    Attributes:
+        name: of files made from it.
+        module: ``HloModuleProto``.
+        graph: its TpuGraphs graph, node ``i`` being the i-th instruction of the module.
+    """
+
+    name: str
+    module: Message
+    graph: LayoutGraph
+
+
+def load_program(program: str, compiler: Compiler, name: str | None = None) -> Program:
+    """A file of HLO, or ``module:function``, brought to where the compiler assigns layouts.
+
+    TpuGraphs' own ``ModuleTuningData`` is there already and taken as it is.
+    Raises `xlarank.data.errors.HloError` for a file that is no program, `CompilerError` where the compiler refuses
+    it or nothing in it can be configured.
+    """
+    path = Path(program)
+    if ":" in program and not path.exists():
+        name = name or program.replace(":", ".").rpartition(".")[2]
+        module = compiler.lower(function=program)
+    else:
+        message = read_program(path)
+        name = name or graph_name(path)
+        module = module_of(message)
+        if not isinstance(message, ModuleTuningData):
+            module = compiler.lower(module=module)
+    if not re.fullmatch(r"[\w][\w.\-]*", name):
+        raise CompilerError(f"{name!r} cannot be the name of a file", do="pass --name")
+    found = Program(name, module, graph_of(module, name))
+    if not len(found.graph.configurable):
+        raise CompilerError(
+            f"nothing in {program} can be given a layout", expected="a convolution, dot or reshape outside fusions"
+        )
+    return found
+
+
+def graph_of(module: Message, name: str) -> LayoutGraph:
+    """The graph of a module with the compiler's default as its only configuration."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{name}.pb"
+        path.write_bytes(module.SerializeToString())
+        return read_hlo(path)
+
+
+def compiled(
+    compiler: Compiler,
+    program: Program,
+    candidates: Candidates,
+    codes: Codes,
+    *,
+    known: Mapping[str, Outcome] | None = None,
+    operands: bool = False,
+) -> Iterator[tuple[int, Outcome]]:
+    """Position and outcome of each of ``codes (configs, nodes)`` as it is done; known ones first."""
+    known = known or {}
+    keys = [configuration_key(candidates, code) for code in codes]
+    todo = [at for at, key in enumerate(keys) if key not in known]
+    for at, key in enumerate(keys):
+        if key in known:
+            yield at, known[key]
+    rows = (candidates.expand(codes[at][None])[0] for at in todo)
+    modules = (constrained(program, one, operands=operands) for one in rows)
+    for at, outcome in compiler.compile(modules):
+        yield todo[at], outcome
+
+
+def constrained(program: Program, rows: NDArray[np.int8], *, operands: bool = False) -> Message:
+    """The module with one configuration ``rows (nodes, 18)`` set."""
+    layouts = layouts_of(program.module, program.graph.configurable, rows, operands=operands)
+    return constrain(program.module, layouts)
+
+
+def configuration_key(candidates: Candidates, code: Codes) -> str:
+    """A configuration as a short text that stands for its layouts, not for a numbering of candidates."""
+    rows = candidates.expand(np.asarray(code, np.int32)[None])[0]
+    set_ = np.flatnonzero((rows >= 0).any(axis=1))
+    return " ".join(f"{node}:{''.join('-' if entry < 0 else str(entry) for entry in rows[node])}" for node in set_)

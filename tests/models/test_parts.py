@@ -1,0 +1,109 @@
+"""Parts of a difference between two scores: they add up to it, for every ranker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graphs import Arrays, layout_graphs, save_npz
+from tests.models.contract import fitted
+from tests.models.rows import easy_data, easy_graph
+from tests.models.test_sum_pooled import pooled_data, pooled_graph
+from xlarank.data.errors import ModelError
+from xlarank.data.graph import read_graph
+from xlarank.features.assemble import assemble
+from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
+from xlarank.features.rows import GraphRows
+from xlarank.models.base import Ranker
+from xlarank.models.explanation.parts import Parts, Place, Rows, difference_parts, score_contributions
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import RANKERS
+
+#: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
+ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4}
+
+
+def rows_of(graph: GraphRows) -> Rows:
+    return Rows.of(graph)
+
+
+def adds_up(parts: Parts, model: str) -> bool:
+    columns, places = sum(parts.columns.values()), sum(place.value for place in parts.places)
+    near = ROUNDING.get(model, 1e-9)
+    whole = abs(columns + places - parts.difference) <= near * max(1.0, abs(parts.difference))
+    inside = abs(sum(parts.instance_columns.values()) - places) <= near * max(1.0, abs(places))
+    return whole and inside
+
+
+@pytest.mark.parametrize("model", RANKERS)
+def test_parts_add_up_to_the_difference_of_the_scores(model: str) -> None:
+    ranker, graph = fitted(model, easy_data()), easy_graph("unseen__a", 40, seed=5)
+    scores = ranker.predict(graph.matrix(), graph.columns)
+    for now, then in ((0, 1), (3, 39), (7, 7)):
+        parts = difference_parts(ranker, rows_of(graph), now, then)
+        assert parts.difference == pytest.approx(scores[now] - scores[then], abs=1e-9)
+        assert adds_up(parts, model)
+        assert sum(parts.members.values()) == pytest.approx(parts.difference, abs=1e-9)
+
+
+def test_the_cause_is_named() -> None:
+    # the runtime is 1 + 3 waste + clash and nothing else: between the cheapest and the dearest waste counts most
+    ranker, graph = fitted("rankreg", easy_data(), rounds=100), easy_graph("unseen__a", 40, seed=5)
+    parts = difference_parts(ranker, rows_of(graph), int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
+    assert parts.difference < 0
+    assert min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
+    assert abs(parts.columns.get("noise", 0.0)) < 0.1 * abs(parts.difference)
+
+
+@pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "stacked"])
+def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
+    ranker, graph = fitted(model, pooled_data()), pooled_graph("unseen__a", 30, seed=77)
+    assert graph.instances is not None
+    codes = graph.instances.value.codes
+    parts = difference_parts(ranker, rows_of(graph), 4, 9)
+    assert adds_up(parts, model)
+    if parts.places:
+        assert {place.nodes for place in parts.places} == {(int(k),) for k in np.flatnonzero(codes[4] != codes[9])}
+    assert parts.places or model == "stacked"
+
+
+_SETTINGS = FeatureSettings(Tier.FAST)
+
+
+@settings(max_examples=8)
+@given(layout_graphs(min_nodes=3, min_configurable=2, max_configs=8), st.sampled_from(["sum-pooled", "ranknet"]))
+def test_parts_add_up_on_random_graphs(next_path: Callable[[], Path], arrays: Arrays, model: str) -> None:
+    graph = read_graph(save_npz(next_path(), arrays))
+    rows = assemble(graph, _SETTINGS)
+    if not rows.rankable:
+        return
+    ranker = fitted(model, RankingData.from_graphs([rows]), rounds=5, min_data_in_leaf=1)
+    scores = ranker.predict(rows.matrix(), rows.columns, rows.instances)
+    for then in range(1, len(rows)):
+        parts = difference_parts(ranker, rows_of(rows), 0, then)
+        assert parts.difference == pytest.approx(scores[0] - scores[then], abs=1e-9)
+        assert adds_up(parts, model)
+
+
+def test_contributions_of_rows_add_up_to_their_scores() -> None:
+    ranker, graph = fitted("lambdarank", easy_data()), easy_graph("unseen__a", 40, seed=5)
+    found = score_contributions(ranker, graph.matrix())
+    np.testing.assert_allclose(found.sum(axis=1), ranker.predict(graph.matrix(), graph.columns), atol=1e-9)
+
+
+def test_a_ranker_of_rankers_has_no_contributions_of_its_own() -> None:
+    ranker: Ranker = fitted("ensemble", easy_data(), rounds=2)
+    with pytest.raises(ModelError, match="cannot be taken apart"):
+        score_contributions(ranker, easy_graph("unseen__a", 4, seed=5).matrix())
+
+
+def test_parts_of_two_are_joined_place_by_place() -> None:
+    one = Parts(-2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0})
+    two = Parts.total([one, one.scaled(0.5)])
+    assert two == Parts(-3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0})

@@ -1,0 +1,106 @@
+"""Why a ranking is what it is: explanations, calibration and the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from xlarank.cli.console import (
+    list_lines,
+    new_table,
+    progress_bars,
+    say,
+    show,
+    write_json,
+)
+from xlarank.cli.inputs import workspace_at
+from xlarank.cli.options import WORK, Collections, Json, Threads, Work
+
+app = typer.Typer()
+
+
+@app.command()
+def explain(
+    graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
+    config: Annotated[int | None, typer.Option(help="The configuration to explain; by default the best.")] = None,
+    against: Annotated[
+        str | None, typer.Option(help="A configuration, or 'default', the one that sets no layout.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Lines in each table.")] = 10,
+    workspace: Work = WORK,
+    collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Draw the most telling segment into this file.")] = None,
+    json_file: Json = None,
+) -> None:
+    """Why one configuration of a graph is ranked ahead of another: nodes, pairs and physical causes."""
+    from xlarank.features.meanings import column_meanings
+    from xlarank.pipelines.explain import explain as run
+
+    found = run(workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg)
+    ahead = "ahead of" if found.difference < 0 else "behind" if found.difference > 0 else "level with"
+    say(
+        f"{found.graph}: configuration {found.now} (rank {found.ranks[0]} of {found.configurations:,}) is ranked "
+        f"{ahead} {found.then} (rank {found.ranks[1]}, {found.against}), by the {found.model} of {found.collection}"
+    )
+    say(f"difference of the scores {found.difference:+.4f}; below 0 speaks for configuration {found.now}")
+    if found.runtime:
+        say(f"runtimes {found.runtime[0] / 1e6:.4f} against {found.runtime[1] / 1e6:.4f} ms")
+    table = new_table(">contribution", "cause")
+    for name, value in found.causes.items():
+        table.add_row(f"{value:+.4f}", name)
+    show(table)
+    table = new_table(">contribution", ">node", "operation", "now", "then")
+    for node in found.nodes[:top]:
+        table.add_row(f"{node.value:+.4f}", str(node.node), str(node.text), node.now, node.then)
+    if found.nodes:
+        left = sum(node.value for node in found.nodes[top:])
+        if len(found.nodes) > top:
+            table.add_row(f"{left:+.4f}", "", f"{len(found.nodes) - top} other nodes", "", "")
+        table.add_row(f"{found.rest:+.4f}", "", "the whole graph: what no node answers for alone", "", "")
+    show(table)
+    table = new_table(">contribution", "pair now", "pair then")
+    for pair in found.pairs[:top]:
+        table.add_row(f"{pair.value:+.4f}", pair.now, pair.then)
+    show(table)
+    table = new_table(">contribution", "column", "meaning")
+    for name in list(found.columns)[:top]:
+        table.add_row(f"{found.columns[name]:+.4f}", name, column_meanings().get(name, ""))
+    show(table)
+    for number, segment in enumerate(found.segments, 1):
+        nodes = ", ".join(map(str, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
+        say(f"segment {number}: {segment.value:+.4f}, nodes {nodes}")
+    list_lines("note", list(found.notes))
+    if svg is not None:
+        say(f"wrote {svg}")
+    write_json(json_file, found.as_json())
+
+
+@app.command()
+def calibrate(
+    workspace: Work = WORK,
+    collection: Collections = None,
+    threads: Threads = 0,
+    json_file: Json = None,
+) -> None:
+    """Measure out of fold how far the trained models can be trusted; rank and report then tell."""
+    from xlarank.pipelines.calibrate import calibrate as run
+
+    with progress_bars() as progress:
+        found, left_out = run(
+            workspace_at(workspace), collections=collection or (), threads=threads, progress=progress
+        )
+    table = new_table(
+        "collection", ">graphs", ">families", ">seeds", ">pairs certain", ">of these right", ">best in first",
+        ">nearly best in first",
+    )  # fmt: skip
+    for name, one in found.items():
+        table.add_row(
+            name, str(one.graphs), str(one.families), str(one.seeds), f"{one.certain:.1%}",
+            f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})", f"{one.first:.0%}",
+            f"{one.first_nearly:.0%}",
+        )  # fmt: skip
+    show(table)
+    list_lines("left out", [f"{name}: {why}" for name, why in left_out.items()])
+    write_json(json_file, {name: one.as_json() for name, one in found.items()})

@@ -1,0 +1,119 @@
+"""How good rankings are: of trained models on a split, and of graphs that a ranker never saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from xlarank.cli.console import list_lines, new_table, progress_bars, show, write_json
+from xlarank.cli.inputs import built_workspace
+from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Threads, Work
+from xlarank.cli.tables import Sheet
+
+if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
+    from xlarank.pipelines.support.evaluation import Evaluation
+
+app = typer.Typer()
+
+#: What `evaluate --split` took before there was `cross-validate`.
+_FOLDS: Final = "folds"
+_OLD: Final = f"evaluate --split {_FOLDS} is the old word for cross-validate and goes with version 0.3"
+
+Listed = Annotated[bool, typer.Option(help="List every graph.")]
+
+
+@app.command()
+def evaluate(
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    official_indices: Annotated[
+        Path | None, typer.Option(help="Folder of <source>_<search>.json: judge only the official configurations.")
+    ] = None,
+    model_from: Annotated[
+        str | None, typer.Option(help="Score with the model of this collection instead of each one's own.")
+    ] = None,
+    folds: Annotated[str | None, typer.Option(hidden=True, help=_OLD)] = None,
+    json_file: Json = None,
+    graphs: Listed = True,
+) -> None:
+    """Score trained models on labelled graphs: per graph, mean, spread and a bootstrap interval over graphs."""
+    from xlarank.data.errors import XlarankError
+    from xlarank.pipelines.cross_validate import cross_validate as out_of_fold
+    from xlarank.pipelines.evaluate import evaluate as run
+
+    if folds is not None and split != _FOLDS:
+        raise XlarankError("--folds without --split folds", do="run cross-validate --by instead")
+    place = built_workspace(data_root, workspace)
+    with progress_bars() as progress:
+        if split == _FOLDS:
+            found = out_of_fold(place, by=folds or "family", collections=collection or (), progress=progress)
+            found.notes.append(_OLD)
+        else:
+            found = run(place, split=split, collections=collection or (), official_indices=official_indices,
+                        model_from=model_from, progress=progress)  # fmt: skip
+    _show(found, graphs, json_file)
+
+
+@app.command()
+def cross_validate(
+    by: Annotated[
+        str,
+        typer.Option(
+            help="What is held out with a graph: family (how new programs rank); graph (nothing else: how variants "
+            "of known programs rank, higher); kind (of kernel, told from the graph; layouts: family)."
+        ),
+    ] = "family",
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"Fit this ranker, in place of the trained model's, on the train split: {RANKERS}."),
+    ] = None,
+    data_root: Root = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    rounds: Rounds = 300,
+    seed: Seed = 0,
+    threads: Threads = 0,
+    json_file: Json = None,
+    graphs: Listed = True,
+) -> None:
+    """Score graphs out of fold, each by a ranker that never saw it nor what is held out with it; writes nothing."""
+    from xlarank.pipelines.cross_validate import cross_validate as run
+
+    place = built_workspace(data_root, workspace)
+    with progress_bars() as progress:
+        found = run(
+            place, by=by, collections=collection or (), model=model, rounds=rounds, seed=seed, threads=threads,
+            progress=progress,
+        )  # fmt: skip
+    _show(found, graphs, json_file)
+
+
+def _show(found: Evaluation, graphs: bool, json_file: Path | None) -> None:
+    for name, metrics in found.report.items():
+        show(score_table(name, found.judged, metrics, graphs))
+    list_lines("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
+    list_lines("note", found.notes)
+    write_json(json_file, found.report)
+
+
+def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Sheet:
+    """One collection's scores: a row for each graph on request, then mean, spread and interval."""
+    first = next(iter(metrics.values()))
+    table = new_table(
+        "graph",
+        *(f">{metric}" for metric in metrics),
+        title=f"{collection}, {judged}: {len(first['graphs'])} graphs",
+    )
+    if graphs:
+        for name in first["graphs"]:
+            table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()))
+        table.add_section()
+    table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), style="bold")
+    table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
+    for end in ("low", "high"):
+        table.add_row(f"95 % {end}", *(f"{metric[end]:.3f}" for metric in metrics.values()))
+    return table
