@@ -127,7 +127,7 @@ def source_hash(root: Path = _ROOT) -> str:
     """Hash of the code below ``root`` that turns a file into numbers, the same in every version of Python.
 
     That is all of ``features/`` but what only shows columns, and what of ``data/`` their computation imports,
-    directly or not. Syntax trees are hashed without docstrings: those, comments and line breaks can be edited freely.
+    directly or not. Syntax trees are hashed without docstrings: those, comments and line breaks are free to change.
     """
     texts: dict[str, str] = {}
     reached = [_START]
