@@ -198,14 +198,6 @@ def test_other_settings_mean_build_again(tree: Path, tmp_path: Path, settings: F
     assert rows.columns != FAST.graph_columns("layout") + FAST.config_columns("layout")
 
 
-def test_the_source_hash_covers_features_and_data() -> None:
-    """A stand-in for editing a file: the hash is made of the source of both rooms."""
-    from xlarank.features.assemble import _source_hash
-
-    assert len(_source_hash()) == 64
-    assert FeatureSettings().code_hash("layout") != FeatureSettings().code_hash("tile")
-
-
 # Fewer configurations ------------------------------------------------------------------------------------
 
 
