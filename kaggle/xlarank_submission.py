@@ -64,6 +64,7 @@ sys.path.insert(0, str(code[0]))
 
 import pandas as pd
 
+from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, plan_rows
 from xlarank.data.collection import Collection
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
@@ -115,7 +116,7 @@ class Lines:
 
 def show_plan(plan) -> None:
     if not models:
-        table = pd.DataFrame(plan.rows(), columns=[head.lstrip(">") for head in plan.COLUMNS])
+        table = pd.DataFrame(plan_rows(plan), columns=[head.lstrip(">") for head in PLAN_HEADS])
         print(table.to_string(index=False))
         print(*plan.notes, "", sep="\n")
 
@@ -142,8 +143,8 @@ summary = run_all(
 # slowdown of the best of the top 5.
 
 # %%
-heads = ["collection", "ranked by", "valid, first model", "trials", "out of fold", "seconds"]
-print(pd.DataFrame([outcome.cells() for outcome in summary.outcomes], columns=heads).to_string(index=False))
+heads = [head.lstrip(">") for head in OUTCOME_HEADS]
+print(pd.DataFrame(map(outcome_row, summary.outcomes), columns=heads).to_string(index=False))
 for outcome in summary.outcomes:
     for note in outcome.notes:
         print(f"{outcome.collection}: {note}")
