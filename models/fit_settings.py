@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
 from xlarank.models.param_checks import Whole
 
 
@@ -22,5 +23,9 @@ class FitSettings:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        for name, low in (("rounds", 1), ("seed", 0), ("threads", 0)):
-            object.__setattr__(self, name, Whole(low)(name, getattr(self, name)))
+        for name, check in (
+            ("rounds", Whole(1, MAX_ROUNDS)),
+            ("seed", Whole(0, MAX_SEED)),
+            ("threads", Whole(0, MAX_THREADS)),
+        ):
+            object.__setattr__(self, name, check(name, getattr(self, name)))

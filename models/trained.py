@@ -144,7 +144,7 @@ def _not_writable(folder: Path, error: OSError) -> WorkspaceError:
     return WorkspaceError(
         f"cannot write {folder} ({error.strerror or error})",
         expected="a folder that can be written to",
-        do="pass another --workspace, or change the permissions",
+        do="choose another workspace, or change the permissions",
     )
 
 
