@@ -63,7 +63,9 @@ if not code:
 sys.path.insert(0, str(code[0]))
 
 import pandas as pd
+import polars as pl
 
+import xlarank
 from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, plan_rows
 from xlarank.data.collection import Collection
 from xlarank.data.root import find_data_root
@@ -156,6 +158,25 @@ print(f"\n{summary.out}: {summary.rows} rows, {len(checked.problems)} problems; 
 print(f"checked against {checked.against}", *checked.problems[:5], sep="\n")
 
 # %% [markdown]
+# ## The fastest of one graph
+#
+# `xlarank.rank` reads a file, computes its columns and orders its configurations: here the smallest test graph of
+# each collection. A lower score is a faster configuration; scores of different graphs cannot be compared.
+
+# %%
+chosen = {outcome.collection for outcome in summary.outcomes}
+ranked = [name for name in map(str, trained_collections(workspace)) if name in chosen]
+for name in ranked:
+    files = (data_root.npz / Path(*name.split(":")) / "test").glob("*.npz")
+    files = [file for file in files if f"{name} {file.stem}" not in summary.broken]
+    files.sort(key=lambda file: file.stat().st_size)
+    if files:
+        ranking = xlarank.rank(files[0], workspace.root, collection=name)
+        print(f"{name}: {ranking.graph}, {len(ranking.order):,} configurations")
+        with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+            print(ranking.to_polars()["rank", "configuration", "score"].head(5))
+
+# %% [markdown]
 # ## Pictures
 
 # %%
@@ -163,8 +184,6 @@ import matplotlib.pyplot as plt
 
 plt.rcParams.update({"figure.dpi": 90, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9})
 BAR, LINE, FAINT = "#4c78a8", "#d1495b", "#9aa5b1"
-chosen = {outcome.collection for outcome in summary.outcomes}
-ranked = [name for name in map(str, trained_collections(workspace)) if name in chosen]
 
 
 def panels(names: list, width: float, height: float) -> list:

@@ -84,8 +84,7 @@ def test_same_boosters_same_bytes(folder: Path, tmp_path: Path) -> None:
         name = next(own.glob("boosters-*")).name
         files = [path for path in own.rglob("*") if path.is_file()]
         return {
-            str(path.relative_to(own)).replace(name, "*"): path.read_text().replace(name, "*")
-            for path in files
+            str(path.relative_to(own)).replace(name, "*"): path.read_text().replace(name, "*") for path in files
         }
 
     save_model(tmp_path / "again", card(), boosters(0, 1))

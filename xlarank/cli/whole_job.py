@@ -75,9 +75,7 @@ def run_all(
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {summary.rows} rows, checked; {summary.seconds / 60:.1f} min")
-    planned = [
-        {**plain_values(part), "collection": str(part.collection)} for part in summary.plan.collections
-    ]
+    planned = [{**plain_values(part), "collection": str(part.collection)} for part in summary.plan.collections]
     plan = {**plain_values(summary.plan), "collections": planned}
     write_json(json_file, {**plain_values(summary), "plan": plan})
     finish(summary.broken)
