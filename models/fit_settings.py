@@ -15,7 +15,7 @@ class FitSettings:
     Attributes:
         rounds: trees to learn.
         seed: of every random draw. The same data, parameters and seed give the same scores.
-        threads: 0 takes all cores.
+        threads: 0 takes all cores, and -1, which becomes 0.
     """
 
     rounds: int
@@ -23,9 +23,6 @@ class FitSettings:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        for name, check in (
-            ("rounds", Whole(1, MAX_ROUNDS)),
-            ("seed", Whole(0, MAX_SEED)),
-            ("threads", Whole(0, MAX_THREADS)),
-        ):
-            object.__setattr__(self, name, check(name, getattr(self, name)))
+        for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):
+            object.__setattr__(self, name, Whole(low, high)(name, getattr(self, name)))
+        object.__setattr__(self, "threads", max(0, self.threads))
