@@ -19,6 +19,7 @@ from xlarank.features.layout.dimension_roles import (
     SecondReshapeRoles,
 )
 from xlarank.features.layout.neighbourhood import Boundary, ChangedSurroundings, ConfigurableNodes
+from xlarank.features.layout.outputs import Outputs
 from xlarank.features.layout.padding import PackedPadding, PackedPaddingByKind, Padding, PaddingByKind
 from xlarank.features.layout.propagation import Propagation
 from xlarank.features.layout.types import MinorSizes, TypeHistogram
@@ -76,6 +77,7 @@ BLOCKS: Final = checked(
         PaddingByKind(),
         PackedPadding(),
         PackedPaddingByKind(),
+        Outputs(),
         Propagation(),
         ConvolutionRoles(),
         SecondConvolutionRoles(),

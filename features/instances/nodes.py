@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
+from xlarank.features.instances import outputs
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_groups import OPCODE_GROUPS, opcode_group
 from xlarank.features.program.tensors import Floats, Ints, log2p
@@ -60,12 +61,14 @@ COLUMNS: Final[dict[str, str]] = {
     "row__input_is_kernel__agrees": "whether input and kernel have one full layout",
     **{f"near__{name}__up": f"whether an operand is of group {name}" for name in _NEAR},
     **{f"near__{name}__down": f"whether a consumer is of group {name}" for name in _NEAR},
+    **outputs.COLUMNS,
 }
 
 
 def node_values(context: LayoutContext) -> NDArray[np.float32]:
     """``(R, columns)`` float32 of `COLUMNS` for every distinct row of the table."""
     values = {**_node(context), **_row(context), **_operands(context), **_near(context)}
+    values |= outputs.output_values(context)
     return np.stack([np.asarray(values[name], np.float32) for name in COLUMNS], axis=1)
 
 
