@@ -28,6 +28,7 @@ from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.instances.store import read_instances
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
+from xlarank.features.seal import require_seal, seal, sealable
 
 _METADATA: Final = b"xlarank"
 _BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
@@ -82,15 +83,19 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         "graph_columns": rows.constants,
         "kinds": rows.kinds,
     }
-    table = pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(metadata)})
+    table = pa.table(columns).replace_schema_metadata({_METADATA: sealable(metadata)})
     with whole_file(path) as partial:
         pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
+        seal(partial)
 
 
 def read_rows(path: Path) -> GraphRows:
     """Read one graph's parquet file; raises `FeatureStoreError`."""
     try:
-        with pq.ParquetFile(path) as file:  # half the time of pq.read_table, which counts with thousands of files
+        content = path.read_bytes()
+        require_seal(content)
+        # half the time of pq.read_table, which counts with thousands of files
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
             return _parse(file.read())
     except (OSError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
         raise FeatureStoreError(
@@ -127,7 +132,9 @@ def current_summary(path: Path, recipe: Recipe, source: Source) -> dict[str, Any
     if not path.exists():
         return None
     try:
-        metadata = json.loads((pq.read_metadata(path).metadata or {})[_METADATA])
+        content = path.read_bytes()
+        require_seal(content)
+        metadata = json.loads((pq.read_metadata(pa.BufferReader(content)).metadata or {})[_METADATA])
         same = metadata["recipe"] == asdict(recipe) and metadata["source"] == asdict(source)
         return dict(metadata["summary"]) if same else None
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):

@@ -25,6 +25,9 @@
 # %% tags=["parameters"]
 import os
 
+# Steps run in processes of their own, which run the file of their parent again: as a script, too, there is none.
+globals().pop("__file__", None)
+
 # Each of these can also be set from outside, as an environment variable of the same name with XLARANK_ before it.
 INPUT = "/kaggle/input"  # where datasets are attached
 WORKING = "/kaggle/working"  # where results go

@@ -276,7 +276,11 @@ class _Job:
         self.rank(part, FINAL if self.card(part, final=True) else FIRST)
 
     def rank(self, part: CollectionPlan, by: str) -> None:
-        """Put the collection's rows into the submission."""
+        """Put the collection's rows into the submission, unless the model is known to be worse than no model."""
+        judged = load_model(self.workspace.model(part.collection)).card.folds
+        if part.collection.kind == "layout" and judged and summarise(judged)["score"]["mean"] <= 0:  # type: ignore[operator]
+            self.note(part, f"the {by} is no better than chance out of fold, so the rows stay as they were")
+            return
         report = submit(
             self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, progress=self.progress
         )

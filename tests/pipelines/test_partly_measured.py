@@ -11,11 +11,11 @@ from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, build, data_root, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
+from xlarank.models.training_set import read_training_set
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.training_sets import training_set
 from xlarank.pipelines.train import train
 
 FAILED = (3, 5, 8)
@@ -39,9 +39,9 @@ def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path
     work = Workspace(tmp_path / "work")
     assert not build(partly, work.root).broken
     assert all(part.labelled == part.graphs for part in info(data_root(partly)) if part.split != "test")
-    data = training_set(work, Collection.parse(LAYOUT))
+    data = read_training_set(work, Collection.parse(LAYOUT))
     assert np.isfinite(data.data.cost).all()
-    (graph,) = (graph for graph in data.graphs if graph.name == "alpha__a")
+    (graph,) = (graph for graph in data.data.parts if graph.name == "alpha__a")
     assert not set(FAILED) & set(graph.ids.tolist())
     train(work, seeds=1, rounds=10, threads=1)
     report = evaluate(work).report
