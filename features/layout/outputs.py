@@ -11,8 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.layout.aggregation import Piece, Sums
-from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch
+from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.layout.regions import KIND_ROLES, ROLE_NAMES
 from xlarank.features.program.tensors import Floats
@@ -62,7 +62,7 @@ class Outputs(LayoutBlock):
 
     columns = _columns()
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         rows, regions = context.output_rows, context.regions
         padded = rows.given * rows.padded * rows.region_bytes
         excess = rows.given * (rows.padded - rows.least) * rows.region_bytes
@@ -75,12 +75,12 @@ class Outputs(LayoutBlock):
             for role in range(len(ROLE_NAMES)):
                 tables += [padded * (has & roles[rows.region, role, at]) for roles in (regions.made, regions.read)]
             tables.append(padded * (has & regions.reduced[rows.region, at]))
-        added = sums.rows(tables, each_node=True)
-        largest = sums.highest([excess, padded, rows.given * (rows.padded - 1)], each_node=True)
+        added = aggregation.sum(tables, each_node=True)
+        largest = aggregation.maximum([excess, padded, rows.given * (rows.padded - 1)], each_node=True)
         first = len(summed) * len(mine)
 
-        def finish(piece: Piece) -> Floats:
-            values = piece[added]
-            return np.concatenate([values[:, :first], piece[largest], values[:, first:]], axis=1)
+        def finalize(batch: Batch) -> Floats:
+            values = batch[added]
+            return np.concatenate([values[:, :first], batch[largest], values[:, first:]], axis=1)
 
-        return finish
+        return finalize
