@@ -20,6 +20,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
+from xlarank.data.workspace import Workspace
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.recipe import Recipe
 from xlarank.features.store import Manifest
@@ -173,6 +174,22 @@ def load_model(folder: Path) -> TrainedModel:
 def fingerprint(card: ModelCard) -> str:
     """Tells a model from any other: of the checksums of its boosters."""
     return hashlib.sha256("".join(sorted(card.seeds.values())).encode()).hexdigest()[:16]
+
+
+def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
+    """The collection's own model; raises `ModelError` where there is none, and for one that is of another."""
+    folder = workspace.model(collection)
+    if not (folder / CARD).exists():
+        raise ModelError(f"{collection} has no trained model in {workspace.root}", do="run train first")
+    model = load_model(folder)
+    if model.card.collection != str(collection):
+        raise ModelError(
+            f"the model at {folder} is of {model.card.collection}",
+            expected=f"a model of {collection}",
+            do=f"run train for {collection}, or pass --model-from {model.card.collection} with that model in its "
+            "own folder",
+        )
+    return model
 
 
 def _checksum(folder: Path) -> str:

@@ -12,7 +12,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
-from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 
@@ -34,7 +34,7 @@ def model_of_file(
     kind. Raises `ModelError` where the model is missing, not clear or for graphs of another kind.
     """
     if model is None:
-        model = load_model(workspace.model(_choose_model(workspace, path, kind, collection)))
+        model = model_of(workspace, _choose_model(workspace, path, kind, collection))
     if model.card.kind != kind:
         raise ModelError(
             f"{path.name} is a {kind} graph", expected=f"a {model.card.kind} graph for {model.card.collection}"
