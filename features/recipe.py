@@ -50,9 +50,13 @@ class FeatureSettings:
         """Names of the columns that differ between configurations."""
         return [name for b in self.blocks(kind) if b.scope is Scope.CONFIG for name in b.columns]
 
+    def columns(self, kind: Kind) -> list[str]:
+        """Names of all columns, in order."""
+        return self.graph_columns(kind) + self.config_columns(kind)
+
     def code_hash(self, kind: Kind) -> str:
         """Changes whenever the same file could give other numbers: code, settings or columns."""
-        names = ",".join(self.graph_columns(kind) + self.config_columns(kind))
+        names = ",".join(self.columns(kind))
         text = f"{source_hash()}|{kind}|{self.tiling}|{names}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -101,10 +101,14 @@ class TrainedModel:
 
     def require_rows_of(self, manifest: Manifest) -> None:
         """Raise `ModelError` unless rows of this manifest are what the model was trained on."""
-        require_columns(manifest.columns, self.card.columns)
-        if manifest.recipe.code_hash != self.card.recipe.code_hash:
+        self.require_rows(manifest.columns, manifest.recipe.code_hash)
+
+    def require_rows(self, columns: list[str], code_hash: str) -> None:
+        """Raise `ModelError` unless rows of these columns, made by this code, are what it was trained on."""
+        require_columns(columns, self.card.columns)
+        if code_hash != self.card.recipe.code_hash:
             raise ModelError(
-                f"the rows were made by feature code {manifest.recipe.code_hash}",
+                f"the rows were made by feature code {code_hash}",
                 expected=f"{self.card.recipe.code_hash}, which the model of {self.card.collection} was trained on",
                 do="train again",
             )
@@ -141,7 +145,7 @@ def _not_writable(folder: Path, error: OSError) -> WorkspaceError:
     return WorkspaceError(
         f"cannot write {folder} ({error.strerror or error})",
         expected="a folder that can be written to",
-        do="pass another --workspace, or change the permissions",
+        do="choose another workspace, or change the permissions",
     )
 
 

@@ -23,6 +23,7 @@ from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
+from xlarank.data.hlo.messages import HloComputationProto, Message
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.cpu_labels import measured_labels
 from xlarank.pipelines.support.programs import Program, compiled, configuration_key, load_program
@@ -191,13 +192,23 @@ class _Run:
 
 
 def _about(program: Program, compiler: Compiler, settings: CollectSettings) -> dict[str, Any]:
-    module = program.module.SerializeToString(deterministic=True)
     return {
         "program": program.name,
-        "module": hashlib.sha256(module).hexdigest(),
+        "module": _hash(program.module),
         **asdict(settings),
         "versions": compiler.versions,
     }
+
+
+def _hash(module: Message) -> str:
+    """Of a program, not of the source lines that it came from."""
+    digest = hashlib.sha256()
+    for computation in module.computations:
+        copy = HloComputationProto.FromString(computation.SerializeToString())
+        for instruction in copy.instructions:
+            instruction.ClearField("metadata")
+        digest.update(copy.SerializeToString(deterministic=True))
+    return digest.hexdigest()
 
 
 def _done(place: Path, about: dict[str, Any]) -> dict[str, Any] | None:

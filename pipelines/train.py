@@ -198,7 +198,7 @@ class _Training:
 
     def _best(self, models: list[str], folds: list[list[int]], progress: Progress) -> tuple[_Candidate, str]:
         """The ranker of the best out-of-fold score, and in words why; the only one there is without any."""
-        study, kind = self.workspace.study(self.training.collection), self.training.collection.kind
+        study, kind = self.workspace.study(self.training.collection), self.training.kind
         found: list[_Candidate] = []
         passed: list[str] = []
         for model in models:

@@ -299,7 +299,7 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
     """
     from optuna.trial import TrialState
 
-    study, known = search.study, _known(search.model, search.training.collection.kind)
+    study, known = search.study, _known(search.model, search.training.kind)
     with one_at_a_time(workspace.study(search.training.collection)):
         there = study.get_trials(deepcopy=False)
         finished = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in there)
@@ -380,7 +380,7 @@ def _defaults(search: _Search) -> optuna.trial.FrozenTrial | None:
     """The complete trial of the default parameters."""
     from optuna.trial import TrialState
 
-    known = _known(search.model, search.training.collection.kind)
+    known = _known(search.model, search.training.kind)
     complete = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return next((trial for trial in complete if trial.params == known), None)
 

@@ -12,7 +12,7 @@ from xlarank.features.instances import nodes as instance_nodes
 from xlarank.features.instances import pairs as instance_pairs
 from xlarank.features.instances.instances import Instances
 from xlarank.features.instances.nodes import ABSENT
-from xlarank.features.instances.pairs import PairCombinations, row_wishes
+from xlarank.features.instances.pairs import PairCombinations
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.tensors import Floats, log2p
 
@@ -73,7 +73,7 @@ def instance_table(context: LayoutContext, *, candidates: bool = True) -> Instan
         first=table.start[:-1],
         rows=table.rows,
         row_instance=row_instance.astype(np.int32),
-        wish=row_wishes(context).astype(np.int32),
+        request=context.requested.by_row(context).astype(np.int32),
         pairs=combinations.pairs.astype(np.int32),
         pair_first=combinations.first.astype(np.int32),
         pair_width=combinations.width.astype(np.int32),
@@ -107,7 +107,7 @@ def _row_rarity(context: LayoutContext) -> Floats:
 
 
 def _pair_rarity(combinations: PairCombinations) -> Floats:
-    """``(combinations, 2)`` the same for combinations, over like pairs."""
+    """``(combinations, 2)`` of `CANDIDATE_COLUMNS` for combinations, over equal pairs between equal nodes."""
     frequency = np.maximum(combinations.frequency, 1)
     starts = np.unique(combinations.first)
     group = np.searchsorted(starts, np.arange(combinations.total), side="right") - 1

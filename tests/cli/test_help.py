@@ -26,7 +26,18 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
     assert "typer" in imported, "the list of imports was understood"
     assert not {name for name in imported if name.split(".")[0] in HEAVY}
     assert not {name for name in imported if name.startswith(tuple(f"xlarank.{room}." for room in ROOMS))}
-    for verb in ("info", "build-features", "tune", "train", "evaluate", "submit", "rank", "demo"):
+    for verb in (
+        "info",
+        "build-features",
+        "tune",
+        "train",
+        "evaluate",
+        "submit",
+        "rank",
+        "import-hlo",
+        "propose",
+        "demo",
+    ):
         assert verb in done.stdout
 
 

@@ -152,7 +152,7 @@ def test_sums_are_the_counts_times_the_scores(instances: Instances) -> None:
 def test_pieces_change_nothing(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, scores = instances.counts().toarray(), np.arange(len(instances), dtype=float)
     sums = instances.sums(scores)
-    monkeypatch.setattr("xlarank.features.instances.instances._PIECE", 1)
+    monkeypatch.setattr("xlarank.features.instances.instances._BATCH", 1)
     assert np.array_equal(instances.counts().toarray(), whole)
     assert np.array_equal(instances.sums(scores), sums)
 

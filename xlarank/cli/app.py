@@ -15,6 +15,7 @@ from xlarank.cli import (
     explaining,
     interruption,
     learning,
+    programs,
     ranking,
     record,
     scoring,
@@ -36,6 +37,7 @@ for group in (
     scoring,
     ranking,
     explaining,
+    programs,
     whole_job,
 ):
     app.add_typer(group.app)

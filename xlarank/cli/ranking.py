@@ -38,9 +38,9 @@ def rank(
     ranking = run(workspace_at(workspace), graph, collection=collection)
     table = new_table(">rank", ">configuration", ">score", ">measured ms", "~identical configurations")
     for entry in ranking.best(top):
-        runtime, twins = entry["runtime_ns"], entry["identical"]
+        runtime, twins = entry.runtime_ns, entry.identical
         table.add_row(
-            str(entry["rank"]), str(entry["configuration"]), f"{entry['score']:.4f}",
+            str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
             f"{runtime / 1e6:.4f}" if runtime else "-",
             ", ".join(map(str, twins[:8])) + (f" and {len(twins) - 8} more" if len(twins) > 8 else ""),
         )  # fmt: skip

@@ -153,7 +153,7 @@ class Service:
     def _compiled(self, job: _Job) -> bool:
         """Whether the job was answered, or waits for another one's answer."""
         if not job.fingerprint:
-            text = _whole_text(job.folder)
+            text = _whole_text(job.folder, OPTIMISED[self.xla.target.platform])
             if text is None:
                 return False
             job.fingerprint = fingerprint(text)
@@ -231,9 +231,9 @@ def _write(path: Path, text: str) -> None:
     partial.replace(path)
 
 
-def _whole_text(folder: Path) -> str | None:
+def _whole_text(folder: Path, pattern: str) -> str | None:
     """The optimised module's text once it is written to its end."""
-    for path in folder.glob(f"*{OPTIMISED}"):
+    for path in folder.glob(pattern):
         text = path.read_text(encoding="utf-8")
         if text.rstrip().endswith("}"):
             return text

@@ -22,7 +22,10 @@ INSTALL: Final = 'run: pip install "xlarank[collect]"'
 BEFORE_LAYOUT: Final = "before_layout-assignment"
 AFTER_LAYOUT: Final = "after_layout-assignment"
 #: The dump of the optimised module: all but code generation is done.
-OPTIMISED: Final = "after_optimizations_before_buffer_assignment.txt"
+OPTIMISED: Final = {
+    "tpu": "*after_optimizations_before_buffer_assignment.txt",
+    "cpu": "*cpu_after_optimizations.txt",
+}
 _ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",  # never ask for a chip
     "TPU_SKIP_MDS_QUERY": "1",  # nor for a cloud's description of one
@@ -57,7 +60,7 @@ class Xla:
         self.target, self.effort = target, effort
         self.versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
         self._jax, self._ir, self._mlir, self._xla_client = _jax, ir, mlir, xla_client
-        self.device = self._tpu(target) if target.platform == "tpu" else jax.devices("cpu")[0]
+        self._device = self._tpu(target) if target.platform == "tpu" else None
 
     def _tpu(self, target: Target) -> Any:
         try:
@@ -78,6 +81,15 @@ class Xla:
                 f"libtpu does not start for {target.topology} ({first_line(error)})",
                 do="update jax and libtpu together",
             ) from error
+
+    @property
+    def device(self) -> Any:
+        """What is compiled for. The CPU's client has threads, which a fork would lose: it starts when asked for."""
+        if self._device is None:
+            import jax
+
+            self._device = jax.devices("cpu")[0]
+        return self._device
 
     def compile(self, module: bytes, dump: Path | None = None, passes: str | None = None) -> Any:
         """The executable of a serialized HLO module; with ``dump``, modules on the way are written there as text,

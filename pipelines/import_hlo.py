@@ -1,0 +1,176 @@
+"""Bring programs in: HLO files, or TpuGraphs' protobufs, as graph files of a data root."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from xlarank.data.collection import Collection, choose_splits
+from xlarank.data.errors import CollectionError, HloError, XlarankError
+from xlarank.data.graph import Graph, Kind
+from xlarank.data.hlo.encoding import encode_module
+from xlarank.data.hlo.messages import Message, ModuleTuningData, TuningData
+from xlarank.data.hlo.parsing import naming, read_program
+from xlarank.data.hlo.reading import graph_name, unlabelled_arrays
+from xlarank.data.hlo.tuning import Tuned, kernel_name, layout_arrays, tile_arrays
+from xlarank.data.writing import write_graph
+from xlarank.pipelines.support.progress import Progress, Silent
+
+#: Where graphs go that nobody named a collection for.
+OWN: Final[dict[Kind, Collection]] = {
+    "layout": Collection.parse("layout:own:default"),
+    "tile": Collection.parse("tile:own"),
+}
+
+
+@dataclass(frozen=True)
+class Imported:
+    """One graph file that was written.
+
+    Attributes:
+        source: the file it came from.
+        graph, collection, path: its name, where it belongs and where it is.
+        nodes, edges, configurable, configs: counts; ``configurable`` is 0 for a kernel.
+        labelled: whether it came with runtimes.
+        seconds: to read, encode, write and read back.
+        notes: what the format could not hold.
+    """
+
+    source: str
+    graph: str
+    collection: str
+    path: str
+    nodes: int
+    edges: int
+    configurable: int
+    configs: int
+    labelled: bool
+    seconds: float
+    notes: tuple[str, ...]
+
+
+@dataclass
+class ImportReport:
+    """What was written, what was left out as in the dataset, and which files are broken and why."""
+
+    graphs: list[Imported] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "graphs": [asdict(graph) for graph in self.graphs],
+            "left_out": self.left_out,
+            "broken": self.broken,
+        }
+
+
+def import_hlo(
+    files: Sequence[Path],
+    out: Path,
+    *,
+    collection: str | None = None,
+    split: str = "test",
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> ImportReport:
+    """Write a graph file below ``out`` for every program in ``files``.
+
+    An HLO program gets one configuration, the compiler's default, without a runtime; a ``ModuleTuningData`` its own
+    configurations and runtimes; a ``TuningData`` becomes one tile graph a kernel. ``collection`` is
+    ``layout:own:default``, or ``tile:own`` for kernels, unless given. ``name`` takes the place of the file's
+    name; it needs a single file. A graph file that is there already is written anew, and each is read back before
+    it counts. A broken file is named in the report and does not stop the others.
+
+    Raises `xlarank.data.errors.CollectionError` for a collection or split that cannot be.
+    """
+    wanted = Collection.parse(collection) if collection is not None else None
+    if wanted is not None and any(not _is_plain(part) for part in wanted.parts):
+        raise CollectionError(f"{collection!r} would leave {out}", expected="plain names between the colons")
+    choose_splits([split])
+    if name is not None and (len(files) != 1 or not _is_plain(name)):
+        raise HloError(f"the name {name!r} for {len(files)} files", expected="a plain name for a single file")
+    progress = progress or Silent()
+    report = ImportReport()
+    written: dict[Path, Path] = {}
+    progress.begin("importing programs", len(files))
+    for file in files:
+        start = time.perf_counter()
+        try:
+            for graph, kind, tuned in _graphs(file, name, report):
+                place = wanted or OWN[kind]
+                if place.kind != kind:
+                    raise HloError(f"{file.name} is a {kind} graph", expected=f"a {place.kind} graph for {place}")
+                path = _npz(out) / Path(*place.parts) / split / f"{graph}.npz"
+                if path in written:
+                    raise HloError(
+                        f"{file.name}: {graph} was written from {written[path]} already", expected="other names"
+                    )
+                made = write_graph(path, **tuned.arrays)
+                written[path] = file
+                seconds, start = time.perf_counter() - start, time.perf_counter()
+                report.graphs.append(_imported(file, made, place, path, tuned, seconds))
+        except (XlarankError, MemoryError) as error:
+            why = str(error).removeprefix(f"{file.name}: ")
+            report.broken[str(file)] = why or "it does not fit into memory"
+        progress.step(file.name)
+    progress.end()
+    return report
+
+
+def _imported(
+    file: Path, graph: Graph, collection: Collection, path: Path, tuned: Tuned, seconds: float
+) -> Imported:
+    return Imported(
+        source=str(file),
+        graph=graph.name,
+        collection=str(collection),
+        path=str(path),
+        nodes=graph.nodes,
+        edges=len(graph.edges),
+        configurable=len(tuned.arrays.get("node_config_ids", ())),
+        configs=graph.configs,
+        labelled=graph.labelled,
+        seconds=seconds,
+        notes=tuned.notes,
+    )
+
+
+def _graphs(file: Path, name: str | None, report: ImportReport) -> Iterator[tuple[str, Kind, Tuned]]:
+    """(name, kind, arrays) of every graph in a file; a broken kernel goes into the report."""
+    stem = name or graph_name(file)
+    message = read_program(file)
+    if not isinstance(message, TuningData):
+        with naming(file):
+            tuned = _layout(message)
+        yield stem, "layout", tuned
+        return
+    for number, kernel in enumerate(message.modules):
+        called = f"{file} kernel {number}"
+        if len(kernel.runs) < 2:
+            report.left_out.append(f"{called}: nothing to choose between ({len(kernel.runs)} runs)")
+            continue
+        try:
+            tuned = tile_arrays(kernel)
+        except HloError as error:
+            report.broken[called] = str(error)
+            continue
+        yield kernel_name(stem, kernel.fingerprint), "tile", tuned
+
+
+def _layout(message: Message) -> Tuned:
+    if isinstance(message, ModuleTuningData):
+        return layout_arrays(message)
+    program = encode_module(message)
+    return Tuned(unlabelled_arrays(program), program.notes)
+
+
+def _is_plain(name: str) -> bool:
+    return bool(name) and Path(name).name == name and not name.startswith(".")
+
+
+def _npz(out: Path) -> Path:
+    return out if out.name == "npz" else out / "npz"

@@ -1,0 +1,171 @@
+"""Programs become files of a data root: what is written, what is left out, what is refused."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.hlo.programs import matmul_module
+from tests.data.hlo.test_parsing import TEXT, kernels
+from tests.data.hlo.test_tuning import layouts
+from tests.graphs import LAYOUT_KEYS
+from xlarank.data.collection import discover
+from xlarank.data.errors import CollectionError, HloError
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.data.hlo.messages import HloProto, Message, TuningData
+from xlarank.data.root import find_data_root
+from xlarank.pipelines.import_hlo import import_hlo
+from xlarank.pipelines.info import info
+
+
+def saved(path: Path, message: Message) -> Path:
+    path.write_bytes(message.SerializeToString())
+    return path
+
+
+def measured_kernels() -> TuningData:
+    """One kernel with two runs, one with a single run, one without a measured default."""
+    data = kernels()
+    first = data.modules[0]
+    first.runs[0].profile.compute_time_ns = 100
+    first.runs.add(op_config=first.runs[0].op_config).profile.compute_time_ns = 200
+    data.modules.add(module=matmul_module(), fingerprint=8).runs.add()
+    third = data.modules.add()
+    third.CopyFrom(first)
+    third.fingerprint = 2**64 - 1
+    third.runs[0].is_default = False
+    return data
+
+
+def test_a_program_becomes_a_graph_of_the_data_root(tmp_path: Path) -> None:
+    file = saved(tmp_path / "f.hlo.pb", HloProto(hlo_module=matmul_module()))
+    report = import_hlo([file], tmp_path / "root")
+    assert not report.broken and not report.left_out
+    (graph,) = report.graphs
+    assert (graph.graph, graph.collection, graph.nodes, graph.configurable) == ("f", "layout:own:default", 9, 2)
+    assert (graph.configs, graph.labelled, graph.edges) == (1, False, 9)
+    path = tmp_path / "root" / "npz" / "layout" / "own" / "default" / "test" / "f.npz"
+    assert graph.path == str(path)
+    with np.load(path) as arrays:
+        assert set(arrays.files) == set(LAYOUT_KEYS)
+        assert arrays["node_config_feat"].dtype == np.float32
+        assert (arrays["node_config_feat"] == -1).all() and arrays["config_runtime"].tolist() == [0]
+    read = read_graph(path)
+    assert isinstance(read, LayoutGraph) and read.splits.tolist() == [0, 6, 9]
+    assert [part.graphs for part in info(find_data_root(tmp_path / "root"))] == [1]
+
+
+def test_the_same_file_gives_the_same_bytes_again(tmp_path: Path) -> None:
+    file = saved(tmp_path / "f.pb", matmul_module())
+    path = Path(import_hlo([file], tmp_path / "npz").graphs[0].path)
+    assert path.parent.parent.parent.parent.parent == tmp_path / "npz"  # a folder called npz is the tree itself
+    before = read_graph(path)
+    after = read_graph(Path(import_hlo([file], tmp_path / "npz").graphs[0].path))
+    assert np.array_equal(before.node_feat, after.node_feat)
+
+
+def test_collection_split_and_name_are_the_caller_s(tmp_path: Path) -> None:
+    file = saved(tmp_path / "f.pb", layouts())
+    report = import_hlo([file], tmp_path, collection="layout:lab:random", split="train", name="g")
+    (found,) = discover(tmp_path / "npz")
+    assert (str(found.collection), found.split, found.name) == ("layout:lab:random", "train", "g")
+    assert report.graphs[0].labelled and report.graphs[0].configs == 2
+    assert read_graph(found.path).runtime.tolist() == [50, 60]
+    with pytest.raises(CollectionError, match="is not a collection name"):
+        import_hlo([file], tmp_path, collection="layout:lab")
+    with pytest.raises(CollectionError, match="would leave"):
+        import_hlo([file], tmp_path, collection="layout:../../lab:random")
+    with pytest.raises(CollectionError, match="is not a split"):
+        import_hlo([file], tmp_path, split="eval")
+    for name in ("../g", "a/b", ".hidden", ""):
+        with pytest.raises(HloError, match="plain name"):
+            import_hlo([file], tmp_path, name=name)
+    with pytest.raises(HloError, match="for 2 files"):
+        import_hlo([file, file], tmp_path, name="g")
+
+
+def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path: Path) -> None:
+    report = import_hlo([saved(tmp_path / "ops.pb", measured_kernels())], tmp_path)
+    assert [graph.graph for graph in report.graphs] == ["ops_7"]
+    assert report.left_out == [f"{tmp_path / 'ops.pb'} kernel 1: nothing to choose between (1 runs)"]
+    assert list(report.broken) == [f"{tmp_path / 'ops.pb'} kernel 2"]
+    assert "no measured default" in report.broken[f"{tmp_path / 'ops.pb'} kernel 2"]
+    graph = read_graph(tmp_path / "npz" / "tile" / "own" / "test" / "ops_7.npz")
+    assert isinstance(graph, TileGraph)
+    assert graph.cost.tolist() == [1, 2]
+
+
+def test_a_broken_file_does_not_stop_the_others(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.pb"
+    cut.write_bytes(matmul_module().SerializeToString()[:-5])
+    cyclic = matmul_module()
+    cyclic.computations[2].instructions[0].operand_ids.append(32)
+    unbounded = matmul_module()
+    unbounded.computations[2].instructions[0].shape.dimensions[0] = -(2**63)
+    files = [
+        cut,
+        saved(tmp_path / "cyclic.pb", cyclic),
+        tmp_path / "absent.pb",
+        saved(tmp_path / "unbounded.pb", unbounded),
+        saved(tmp_path / "good.pb", matmul_module()),
+    ]
+    report = import_hlo(files, tmp_path)
+    assert [graph.graph for graph in report.graphs] == ["good"]
+    assert list(report.broken) == [str(file) for file in files[:4]]
+    said = list(report.broken.values())
+    assert "cut off" in said[0] and "cycle" in said[1] and "cannot be read" in said[2]
+    assert "has size -9223372036854775808" in said[3]
+    assert [path.name for path in (tmp_path / "npz").rglob("*.npz")] == ["good.npz"]
+
+
+def test_a_name_taken_in_the_same_call_or_the_wrong_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    files = [saved(tmp_path / "f.pb", matmul_module()), saved(tmp_path / "other" / "f.hlo", matmul_module())]
+    report = import_hlo(files, tmp_path)
+    assert len(report.graphs) == 1
+    assert "f was written from" in report.broken[str(files[1])]
+    report = import_hlo(files[:1], tmp_path, collection="tile:own")
+    assert "is a layout graph; expected a tile graph for tile:own" in report.broken[str(files[0])]
+
+
+def test_what_the_format_cannot_hold_is_noted(tmp_path: Path) -> None:
+    module = matmul_module()
+    module.computations[2].instructions[2].opcode = "ragged-dot"
+    (graph,) = import_hlo([saved(tmp_path / "new.pb", module)], tmp_path).graphs
+    assert graph.notes == ("opcodes that the format does not know, written as unknown: ragged-dot (1)",)
+
+
+def test_real_tuning_data_gives_google_s_files(real_data: Path, tmp_path: Path) -> None:
+    pb = real_data / "pb"
+    report = import_hlo(
+        [pb / "op_tuning_data.pb"], tmp_path, collection="tile:xla", split="train", name="alexnet_train_batch_32"
+    )
+    assert not report.broken and not report.left_out and len(report.graphs) == 15
+    for graph in report.graphs:
+        place = Path(graph.path).relative_to(tmp_path)
+        with np.load(graph.path) as ours, np.load(real_data / place) as theirs:
+            assert sorted(ours.files) == sorted(theirs.files)
+            for name in theirs.files:
+                assert ours[name].dtype == theirs[name].dtype, (place, name)
+                assert ours[name].tobytes() == theirs[name].tobytes(), (place, name)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed")
+def test_text_goes_in(tmp_path: Path) -> None:
+    (tmp_path / "f.hlo").write_text(TEXT)
+    (graph,) = import_hlo([tmp_path / "f.hlo"], tmp_path).graphs
+    assert (graph.graph, graph.nodes) == ("f", 1)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed")
+@pytest.mark.skipif("XLARANK_TEST_HLO" not in os.environ, reason="XLARANK_TEST_HLO is not set: no programs to read")
+def test_real_programs_go_in(tmp_path: Path) -> None:
+    files = sorted(Path(os.environ["XLARANK_TEST_HLO"]).glob("*.hlo"))
+    report = import_hlo(files, tmp_path)
+    assert not report.broken
+    assert len(report.graphs) == len(files) > 0
+    assert all(graph.configurable > 0 for graph in report.graphs)
