@@ -265,8 +265,7 @@ def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
     rng = draw_of_graph(recipe.seed, graph.name)
     if not graph.labelled:
         return sample_configs(np.zeros(distinct), recipe.max_configs, rng, "random").astype(np.int64)
-    cost = np.full(distinct, np.inf)
-    np.minimum.at(cost, graph.duplicates.group, graph.cost)
+    cost = graph.duplicates.minimum(graph.cost)
     measured = np.flatnonzero(np.isfinite(cost))  # nothing can be learned from the others
     if len(measured) <= recipe.max_configs:
         return measured.astype(np.int64)

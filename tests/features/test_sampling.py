@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlarank.data.errors import ModelError
+from xlarank.data.errors import XlarankError
 from xlarank.features.sampling import SAMPLES, sample_configs
 
 _COSTS = st.lists(st.sampled_from([10.0, 11.0, 12.0, 20.0, 35.0, 50.0, 2.0**40]), min_size=1, max_size=60).map(
@@ -80,7 +80,7 @@ def test_one_alone_is_the_best(how: str) -> None:
 
 def test_bad_requests_are_refused() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(ModelError, match=r"'halves' is not a way to sample; expected random, thirds, uniform"):
+    with pytest.raises(XlarankError, match=r"'halves' is not a way to sample; expected random, thirds, uniform"):
         sample_configs(np.ones(3), 2, rng, "halves")
-    with pytest.raises(ModelError, match="a sample of 0"):
+    with pytest.raises(XlarankError, match="a sample of 0"):
         sample_configs(np.ones(3), 0, rng, "thirds")
