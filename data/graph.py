@@ -121,6 +121,11 @@ class TileGraph(Graph):
         return np.where(self.measured, self.runtime / self.normalizers, np.inf)
 
 
+def graph_kind(graph: Graph) -> Kind:
+    """What its configurations choose: layouts or tiles."""
+    return "layout" if isinstance(graph, LayoutGraph) else "tile"
+
+
 def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check one npz file.
 

@@ -19,7 +19,14 @@ _ROOT: Final = Path(__file__).parent.parent
 #: Where the computation of columns starts.
 _START: Final = "features/assemble.py"
 #: Documents and messages: nothing here can change a number.
-_PRESENTATION: Final = ("features/reference.py", "data/errors.py")
+_PRESENTATION: Final = (
+    "data/errors.py",
+    "features/attribution.py",
+    "features/causes.py",
+    "features/meanings.py",
+    "features/program/descriptions.py",
+    "features/reference.py",
+)
 #: Fields of syntax trees that say nothing, or not the same in every version of Python.
 _SILENT: Final = ("kind", "type_comment", "ctx")
 
@@ -50,9 +57,13 @@ class FeatureSettings:
         """Names of the columns that differ between configurations."""
         return [name for b in self.blocks(kind) if b.scope is Scope.CONFIG for name in b.columns]
 
+    def columns(self, kind: Kind) -> list[str]:
+        """Names of all columns, in order."""
+        return self.graph_columns(kind) + self.config_columns(kind)
+
     def code_hash(self, kind: Kind) -> str:
         """Changes whenever the same file could give other numbers: code, settings or columns."""
-        names = ",".join(self.graph_columns(kind) + self.config_columns(kind))
+        names = ",".join(self.columns(kind))
         text = f"{source_hash()}|{kind}|{self.tiling}|{names}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -119,8 +130,8 @@ class Source:
 def source_hash(root: Path = _ROOT) -> str:
     """Hash of the code below ``root`` that turns a file into numbers, the same in every version of Python.
 
-    That is all of ``features/``, and what of ``data/`` the computation of columns imports, directly or not. Syntax
-    trees are hashed without docstrings: those, comments and line breaks can be edited freely.
+    That is all of ``features/`` but what only shows columns, and what of ``data/`` their computation imports,
+    directly or not. Syntax trees are hashed without docstrings: those, comments and line breaks are free to change.
     """
     texts: dict[str, str] = {}
     reached = [_START]

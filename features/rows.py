@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.duplicates import group_minimum
 from xlarank.data.graph import Graph, TileGraph
 from xlarank.features.instances.instances import LazyInstances
+
+if TYPE_CHECKING:  # imported where a table is asked for
+    import polars as pl
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +101,7 @@ class GraphRows:
     @property
     def row_cost(self) -> NDArray[np.float64]:
         """``(distinct,)`` the smallest cost of the configurations behind each row."""
-        cost = np.full(len(self), np.inf)
-        np.minimum.at(cost, self.group, self.cost)
-        return cost
+        return group_minimum(self.cost, self.group, len(self))
 
     @property
     def rankable(self) -> bool:
@@ -136,6 +138,24 @@ class GraphRows:
         wide[:, : len(graph)] = graph
         wide[:, len(graph) :] = config
         return wide
+
+    def to_polars(self) -> pl.DataFrame:
+        """A row for each configuration, in the order of the file.
+
+        Columns: ``configuration`` (its id), ``row`` (equal for identical ones), ``runtime_ns`` and, for tiles,
+        ``normalizer_ns``, null where not measured; then all features, float32.
+        """
+        import polars as pl
+
+        measured = self.runtime > 0
+        about = {"configuration": self.ids, "row": self.group, "runtime_ns": self.runtime}
+        if (self.normalizer != 1).any():
+            about["normalizer_ns"] = self.normalizer
+        values = pl.DataFrame(self.matrix(), schema=dict.fromkeys(self.columns, pl.Float32))
+        labels = pl.DataFrame(about).with_columns(
+            pl.when(pl.Series(measured)).then(pl.col("runtime_ns")).alias("runtime_ns")
+        )
+        return pl.concat([labels, values[self.group]], how="horizontal")
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
         """Some of the rows, in the order of ``keep``, with all configurations that are identical to them."""

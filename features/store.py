@@ -23,11 +23,13 @@ from numpy.typing import NDArray
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.files import whole_file, write_json
+from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.instances.store import read_instances
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
+from xlarank.features.seal import require_seal, seal, sealable
 
 _METADATA: Final = b"xlarank"
 _BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
@@ -58,6 +60,17 @@ class Manifest:
         return self.graph_columns + self.config_columns
 
 
+@dataclass(frozen=True)
+class _About:
+    """What may stand in a manifest of a graph: `GraphRows.summary` and the source."""
+
+    configs: int = 0
+    rows: int = 0
+    labelled: bool = False
+    rankable: bool = False
+    source: Source | None = None
+
+
 def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> None:
     """Write one graph's parquet file, whole or not at all."""
     order = np.argsort(rows.group, kind="stable")
@@ -82,15 +95,19 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         "graph_columns": rows.constants,
         "kinds": rows.kinds,
     }
-    table = pa.table(columns).replace_schema_metadata({_METADATA: json.dumps(metadata)})
+    table = pa.table(columns).replace_schema_metadata({_METADATA: sealable(metadata)})
     with whole_file(path) as partial:
         pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
+        seal(partial)
 
 
 def read_rows(path: Path) -> GraphRows:
     """Read one graph's parquet file; raises `FeatureStoreError`."""
     try:
-        with pq.ParquetFile(path) as file:  # half the time of pq.read_table, which counts with thousands of files
+        content = path.read_bytes()
+        require_seal(content)
+        # half the time of pq.read_table, which counts with thousands of files
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
             return _parse(file.read())
     except (OSError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
         raise FeatureStoreError(
@@ -127,7 +144,9 @@ def current_summary(path: Path, recipe: Recipe, source: Source) -> dict[str, Any
     if not path.exists():
         return None
     try:
-        metadata = json.loads((pq.read_metadata(path).metadata or {})[_METADATA])
+        content = path.read_bytes()
+        require_seal(content)
+        metadata = json.loads((pq.read_metadata(pa.BufferReader(content)).metadata or {})[_METADATA])
         same = metadata["recipe"] == asdict(recipe) and metadata["source"] == asdict(source)
         return dict(metadata["summary"]) if same else None
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
@@ -144,9 +163,11 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
     if not path.exists():
         return None
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return Manifest(**{**value, "recipe": Recipe.parse(value["recipe"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        manifest = from_json(Manifest, json.loads(path.read_text(encoding="utf-8")))
+        for name, about in manifest.graphs.items():
+            from_json(_About, about, name)
+        return manifest
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise FeatureStoreError(
             f"{path} cannot be read ({error})", expected="a manifest", do="run build-features again"
         ) from error

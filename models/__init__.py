@@ -1,4 +1,4 @@
-"""Rankers behind one contract, and how they are judged.
+"""Rankers behind one interface (`base.Ranker`), and how they are judged.
 
 This room sees rows, costs and groups; it knows nothing of npz files or the command line.
 """

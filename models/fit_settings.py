@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
 from xlarank.models.param_checks import Whole
 
 
@@ -14,7 +15,7 @@ class FitSettings:
     Attributes:
         rounds: trees to learn.
         seed: of every random draw. The same data, parameters and seed give the same scores.
-        threads: 0 takes all cores.
+        threads: 0 takes all cores, and -1, which becomes 0.
     """
 
     rounds: int
@@ -22,5 +23,6 @@ class FitSettings:
     threads: int = 0
 
     def __post_init__(self) -> None:
-        for name, low in (("rounds", 1), ("seed", 0), ("threads", 0)):
-            object.__setattr__(self, name, Whole(low)(name, getattr(self, name)))
+        for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):
+            object.__setattr__(self, name, Whole(low, high)(name, getattr(self, name)))
+        object.__setattr__(self, "threads", max(0, self.threads))

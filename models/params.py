@@ -92,7 +92,7 @@ class RankerParams:
         >>> from xlarank.models.rankers.ranknet import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
         (7, 5)
-        >>> RankNetParams.of("tile", {"num_leafs": 5})
+        >>> RankNetParams.of("tile", {"num_leafs": 5})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         xlarank.data.errors.ModelError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
         """

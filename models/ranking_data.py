@@ -53,10 +53,10 @@ class RankingData:
     ) -> NDArray[np.float32]:
         """``(rows, columns)`` float32, a copy of all groups; on request rows within each group in another order.
 
-        ``orders`` has for each group the places of its rows, ``used`` are some columns, ascending.
+        ``orders`` has for each group the indices of its rows, ``used`` are some columns, ascending.
         """
-        places = orders if orders is not None else [None] * self.groups
-        return np.concatenate([part.matrix(at, used) for part, at in zip(self.parts, places, strict=True)])
+        each = orders if orders is not None else [None] * self.groups
+        return np.concatenate([part.matrix(order, used) for part, order in zip(self.parts, each, strict=True)])
 
     def in_order(self, values: NDArray[np.float64], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.float64]:
         """``(rows,)`` values as `matrix` orders the rows."""

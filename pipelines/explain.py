@@ -9,7 +9,7 @@ from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
-from xlarank.pipelines.support.one_graph import graph_kind, model_of_file
+from xlarank.pipelines.support.one_graph import model_for_graph
 
 
 def explain(
@@ -32,7 +32,7 @@ def explain(
     file does not have, or where there is no segment to draw.
     """
     graph = read_graph(path)
-    model = model_of_file(workspace, path, graph_kind(graph), collection=collection, model=model)
+    model = model or model_for_graph(workspace, graph, path, collection=collection)
     found = explain_graph(graph, model, config=config, against=against)
     if svg is not None:
         picture = segment_picture(graph, found)

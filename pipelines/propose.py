@@ -24,7 +24,7 @@ from xlarank.data.hlo.reading import read_hlo
 from xlarank.data.workspace import Workspace
 from xlarank.data.writing import write_graph
 from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.support.scoring import model_for, require_columns, score_graph
+from xlarank.pipelines.support.one_graph import model_for_graph, rows_for_model
 
 Search = Literal["random", "evolve"]
 
@@ -107,9 +107,8 @@ def propose(
     if search == "random":
         codes = random_configurations(candidates, configs, rng)
     else:
-        if model is None:
-            model = model_for(workspace or Workspace(Path("work")), path, "layout", collection)
-        require_columns(model, "layout")
+        workspace = workspace or Workspace(Path("work"))
+        model = model or model_for_graph(workspace, graph, path, collection=collection)
         score = _Scores(graph, candidates, model)
         codes = evolve(candidates, score, configs, rng, population=population, generations=generations)
         liked = score(codes)
@@ -140,7 +139,8 @@ class _Scores:
     model: TrainedModel
 
     def __call__(self, codes: Codes) -> NDArray[np.float64]:
-        return score_graph(self.candidates.graph(self.graph, codes), self.model)[0]
+        rows = rows_for_model(self.candidates.graph(self.graph, codes), self.model)
+        return self.model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
 
 
 def _write(out: Path, graph: LayoutGraph, rows: NDArray[np.int8]) -> None:

@@ -21,7 +21,6 @@ from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
-from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
@@ -30,6 +29,7 @@ from xlarank.pipelines.study.plot import StudyPicture
 from xlarank.pipelines.study.sharing import at_work, myself, one_at_a_time
 from xlarank.pipelines.study.storage import open_study
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
     """
     from optuna.trial import TrialState
 
-    study, known = search.study, _known(search.model, search.training.collection.kind)
+    study, known = search.study, _known(search.model, search.training.kind)
     with one_at_a_time(workspace.study(search.training.collection)):
         there = study.get_trials(deepcopy=False)
         finished = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in there)
@@ -380,7 +380,7 @@ def _defaults(search: _Search) -> optuna.trial.FrozenTrial | None:
     """The complete trial of the default parameters."""
     from optuna.trial import TrialState
 
-    known = _known(search.model, search.training.collection.kind)
+    known = _known(search.model, search.training.kind)
     complete = search.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     return next((trial for trial in complete if trial.params == known), None)
 

@@ -12,12 +12,15 @@ import pkgutil
 
 import pytest
 
+#: Modules beside the rooms.
+API = ("xlarank.api", "xlarank.graph_ranker")
+OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 ROOMS = ("data", "features", "models", "pipelines", "cli")
 
 
 def modules() -> list[str]:
     """Every module of the package, in order."""
-    found = ["xlarank"]
+    found = ["xlarank", *API]
     for room in ROOMS:
         package = importlib.import_module(f"xlarank.{room}")
         found += [package.__name__]
@@ -27,7 +30,7 @@ def modules() -> list[str]:
 
 @pytest.mark.parametrize("name", modules())
 def test_examples_of_docstrings(name: str) -> None:
-    result = doctest.testmod(importlib.import_module(name))
+    result = doctest.testmod(importlib.import_module(name), optionflags=OPTIONS)
     assert result.failed == 0
 
 

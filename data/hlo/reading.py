@@ -22,7 +22,7 @@ class HloWarning(UserWarning):
     """Part of a program has no place in the dataset's format; the rest was read."""
 
 
-def read_hlo(path: Path) -> LayoutGraph:
+def read_hlo(path: Path | str) -> LayoutGraph:
     """Read a program: an HLO binary or text, or the program of TpuGraphs' tuning data.
 
     The graph has the dataset's columns and one configuration: the compiler's default for every configurable node

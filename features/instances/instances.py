@@ -1,7 +1,7 @@
 """Instances: what the configurations of a layout graph are made of.
 
 A configuration is the rows that its nodes take, and the pairs of rows that meet over a tensor. Each distinct
-(node, row) and (pair, combination of rows) is one *instance*; equal ones, of like nodes, are one. A score that is
+(node, row) and (pair, combination of rows) is one *instance*; equal ones, of equal nodes, are one. A score that is
 a sum over instances is learned on thousands of them, whatever the number of configurations, and says which
 node is slow.
 
@@ -25,10 +25,10 @@ from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODES
 Ints = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
 
-#: Configurations are looked up in pieces of about this many (configuration, place).
-_PIECE: Final = 1 << 20
-#: Kinds of pairs, in the order of their number.
-PAIR_KINDS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
+#: Configurations are looked up in batches of about this many (configuration, node or pair).
+_BATCH: Final = 1 << 20
+#: How the two slots of a pair stand to each other, in the order of its number.
+PAIR_RELATIONS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,12 @@ class Instances:
         first: ``(nodes,)`` where a node's rows start among all rows.
         rows: ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`.
         row_instance: ``(R,)`` instance of each row; -1 for none.
-        wish: ``(R, 3)`` which of the different layouts of a slot a row asks for.
-        pairs: ``(pairs, 5)`` left node and slot, right node and slot (places in ``node`` and
-            `xlarank.data.schema.LAYOUT_SLOTS`), kind (index into `PAIR_KINDS`).
+        request: ``(R, 3)`` which of the different layouts of a slot a row requests.
+        pairs: ``(pairs, 5)`` left node and slot, right node and slot (index into ``node`` and
+            `xlarank.data.schema.LAYOUT_SLOTS`), relation (index into `PAIR_RELATIONS`).
         pair_first: ``(pairs,)`` where a pair's combinations start in ``pair_instance``.
-        pair_width: ``(pairs,)`` wishes of its right side: combination = left wish * width + right wish.
+        pair_width: ``(pairs,)`` requested layouts of its right side;
+            combination = left request * width + right request.
         pair_instance: ``(combinations,)`` instance of each; -1 for none.
     """
 
@@ -77,7 +78,7 @@ class Instances:
     first: Ints
     rows: NDArray[np.int8]
     row_instance: Ints
-    wish: Ints
+    request: Ints
     pairs: Ints
     pair_first: Ints
     pair_width: Ints
@@ -97,7 +98,7 @@ class Instances:
     def counts(self, configs: NDArray[np.integer[Any]] | None = None) -> sparse.csr_array:
         """Sparse ``(configs, instances)`` float64: how often each configuration (default: all) holds each."""
         chosen = np.arange(self.configs) if configs is None else configs
-        parts = [self._count(part) for part in self._pieces(chosen)]
+        parts = [self._count(batch) for batch in self._batches(chosen)]
         if not parts:
             return sparse.csr_array((0, len(self)))
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
@@ -107,10 +108,10 @@ class Instances:
         padded = np.concatenate([scores, np.zeros((1, *scores.shape[1:]))])  # -1 is the last one
         total = np.zeros((self.configs, *scores.shape[1:]))
         done = 0
-        for part in self._pieces(np.arange(self.configs)):
+        for batch in self._batches(np.arange(self.configs)):
             # summed in the order of the counts, so that both ways give the same bits
-            total[done : done + len(part)] = padded[self._held(part)].sum(axis=1)
-            done += len(part)
+            total[done : done + len(batch)] = padded[self._held(batch)].sum(axis=1)
+            done += len(batch)
         return total
 
     def parts(self, config: int) -> list[Part]:
@@ -133,16 +134,18 @@ class Instances:
         """Nodes with more than one row."""
         return np.flatnonzero(np.diff(self.first, append=len(self.rows)) > 1)
 
-    def _pieces(self, configs: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.integer[Any]]]:
-        step = max(1, _PIECE // max(1, len(self._nodes) + len(self.pairs)))
+    def _batches(self, configs: NDArray[np.integer[Any]]) -> Iterator[NDArray[np.integer[Any]]]:
+        step = max(1, _BATCH // max(1, len(self._nodes) + len(self.pairs)))
         for at in range(0, len(configs), step):
             yield configs[at : at + step]
 
     def _held(self, configs: NDArray[np.integer[Any]]) -> Ints:
-        """``(configs, places)`` instance at each node and pair; -1 for none."""
+        """``(configs, nodes + pairs)`` instance at each node and pair; -1 for none."""
         row = self.first + self.codes[configs]
         left, left_slot, right, right_slot, _ = self.pairs.T
-        combination = self.wish[row[:, left], left_slot] * self.pair_width + self.wish[row[:, right], right_slot]
+        combination = (
+            self.request[row[:, left], left_slot] * self.pair_width + self.request[row[:, right], right_slot]
+        )
         combination += self.pair_first
         return np.concatenate(
             [self.row_instance[row[:, self._nodes]], self.pair_instance[combination]], axis=1, dtype=np.int32
@@ -165,12 +168,12 @@ class Instances:
         return f"{self._name(k)}: {', '.join(slots) or 'nothing set'}"
 
     def _say_pair(self, config: int, pair: Ints) -> str:
-        left, left_slot, right, right_slot, kind = map(int, pair)
+        left, left_slot, right, right_slot, relation = map(int, pair)
         sides = []
         for k, slot in ((left, left_slot), (right, right_slot)):
             row = int(self.first[k] + self.codes[config, k])
             sides.append(f"{self._name(k)} {LAYOUT_SLOTS[slot]} {self._layout(row, slot) or 'default'}")
-        return f"{sides[0]} against {sides[1]} ({PAIR_KINDS[kind]})"
+        return f"{sides[0]} against {sides[1]} ({PAIR_RELATIONS[relation]})"
 
     def _layout(self, row: int, slot: int) -> str:
         entries = [str(d) for d in self.rows[row, MAX_RANK * slot : MAX_RANK * (slot + 1)] if d >= 0]

@@ -6,6 +6,7 @@ the program.
 
 from __future__ import annotations
 
+import io
 import json
 import zipfile
 import zlib
@@ -19,6 +20,7 @@ from xlarank.data.errors import FeatureStoreError
 from xlarank.data.files import whole_file
 from xlarank.features.instances.instances import ARRAYS, Instances
 from xlarank.features.recipe import Recipe, Source
+from xlarank.features.seal import require_seal, seal_zip
 
 _ABOUT: Final = "about"
 #: What numpy and zipfile raise for files that are cut short or something else.
@@ -32,14 +34,23 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
     # node by node: neighbouring entries are mostly equal, and half the size when compressed
     arrays["codes"] = np.ascontiguousarray(instances.codes.T)
     arrays[_ABOUT] = np.array(json.dumps(about))
-    with whole_file(path) as partial, partial.open("wb") as stream:
-        np.savez_compressed(stream, **arrays)
+    with whole_file(path) as partial:
+        with partial.open("wb") as stream:
+            np.savez_compressed(stream, **arrays)
+        seal_zip(partial)
+
+
+def _whole(path: Path) -> io.BytesIO:
+    """The content of a file that is as it was written; raises `ValueError` for another."""
+    content = path.read_bytes()
+    require_seal(content)
+    return io.BytesIO(content)
 
 
 def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
-    """Whether the file in place was made from this source by this recipe."""
+    """Whether the file in place is whole and was made from this source by this recipe."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        with np.load(_whole(path), allow_pickle=False) as archive:
             about = json.loads(str(archive[_ABOUT]))
             return bool(about["recipe"] == asdict(recipe) and about["source"] == asdict(source))
     except _BROKEN:
@@ -49,7 +60,7 @@ def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
 def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
     """Read one graph's instances; raises `FeatureStoreError` unless they are whole and of this making."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
+        with np.load(_whole(path), allow_pickle=False) as archive:
             about = json.loads(str(archive[_ABOUT]))
             if about["recipe"] != asdict(recipe) or about["source"] != asdict(source):
                 raise ValueError("it was made from another file or by other code than the rows")

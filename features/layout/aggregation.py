@@ -1,8 +1,8 @@
 """One pass over the configurations for all blocks.
 
-Blocks say beforehand what they want added up (or the largest of) over the nodes and pairs of every
-configuration; it is then computed together, piece by piece: one product
-``counts (configs, T) @ quantities (T, n)`` a piece instead of one a column, and no intermediate result
+Blocks request beforehand what they want added up (or the largest of) over the nodes and pairs of every
+configuration; it is then computed together, batch by batch: one product
+``counts (configs, T) @ quantities (T, n)`` a batch instead of one a column, and no intermediate result
 as long as the graph has configurations.
 """
 
@@ -17,15 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import code_counts
-from xlarank.data.duplicates import group_codes
+from xlarank.features.layout.combinations import Combinations
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.layout.pairs import Pairs
 from xlarank.features.program.opcode_classes import NODE_KINDS
 from xlarank.features.program.tensors import Floats, Ints
 
-#: Judges combinations of pairs' types of rows: (pair, left type, right type) -> ``(combinations, quantities)``.
-Judge = Callable[[Ints, Ints, Ints], Floats]
-#: Above this many combinations of pairs' rows, only those that a piece really takes are judged.
+#: Quantities of combinations of pairs' types of rows: (pair, left type, right type) -> ``(combinations, n)``.
+PairQuantities = Callable[[Ints, Ints, Ints], Floats]
+#: Above this many combinations of pairs' rows, quantities are computed of those alone that a batch takes.
 _COMBINATIONS: Final = 1 << 22
 #: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one code, and
 #: setting up one entry of the dense matrix.
@@ -33,57 +33,75 @@ _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A place among the results: quantities ``first`` to ``first + count`` of one kind of request."""
+class _OverNodes:
+    """Aggregates over nodes: sums or maxima, of quantities of the types of rows or of the rows of each node."""
 
-    kind: str
+    maximum: bool
+    each_node: bool
+
+
+@dataclass(frozen=True)
+class _OverPairs:
+    """Sums over one set of pairs, by its number."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class Request:
+    """Quantities ``first`` to ``first + count`` of those that are aggregated in one way."""
+
+    way: _OverNodes | _OverPairs
     first: int
     count: int
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Quantities that are computed together: those numbered ``which`` (ascending) of one kind of request."""
+    """Quantities that are computed together: those numbered ``which`` (ascending) of one way to aggregate."""
 
     which: Ints
     values: Floats
 
-    def part(self, asked: Asked) -> tuple[slice, Ints]:
-        """The columns of ``values`` that were asked for, and their places in the answer."""
-        low, high = np.searchsorted(self.which, (asked.first, asked.first + asked.count))
-        return slice(int(low), int(high)), self.which[low:high] - asked.first
+    def part(self, request: Request) -> tuple[slice, Ints]:
+        """The columns of ``values`` that were requested, and which columns of the result they are."""
+        low, high = np.searchsorted(self.which, (request.first, request.first + request.count))
+        return slice(int(low), int(high)), self.which[low:high] - request.first
 
 
-class Piece:
-    """Results for some configurations; index it with what was `Asked` to get ``(configs, count)``.
+_Results = dict[_OverNodes | _OverPairs, list[_Group]]
+
+
+class Batch:
+    """Aggregates of some configurations; index it with a `Request` to get ``(configs, count)``.
 
     Attributes:
         codes: ``(configs, nodes)`` the type of row that each node takes.
     """
 
-    def __init__(self, codes: NDArray[np.integer], results: dict[str, list[_Group]]) -> None:
+    def __init__(self, codes: NDArray[np.integer], results: _Results) -> None:
         self.codes = codes
         self._results = results
 
-    def __getitem__(self, asked: Asked) -> Floats:
-        found = np.zeros((len(self), asked.count))
-        for group in self._results[asked.kind]:
-            own, place = group.part(asked)
-            found[:, place] = group.values[:, own]
+    def __getitem__(self, request: Request) -> Floats:
+        found = np.zeros((len(self), request.count))
+        for group in self._results[request.way]:
+            own, columns = group.part(request)
+            found[:, columns] = group.values[:, own]
         return found
 
-    def write(self, asked: Sequence[tuple[Asked, int]], target: NDArray[np.float32]) -> None:
+    def write(self, requests: Sequence[tuple[Request, int]], target: NDArray[np.float32]) -> None:
         """Several requests, each with the column it goes to, into an array ``(configs, columns)`` of zeros.
 
         Quantities that are 0 for all configurations are not touched.
         """
-        for kind in {request.kind for request, _ in asked}:
-            of_kind = [(request, at) for request, at in asked if request.kind == kind]
-            for group in self._results[kind]:
-                parts = [(*group.part(request), at) for request, at in of_kind]
+        for way in {request.way for request, _ in requests}:
+            mine = [(request, at) for request, at in requests if request.way == way]
+            for group in self._results[way]:
+                parts = [(*group.part(request), at) for request, at in mine]
                 own = np.concatenate([np.arange(part.start, part.stop) for part, _, _ in parts])
-                place = np.concatenate([place + at for _, place, at in parts])
-                target.T[place] = group.values.T[own]
+                columns = np.concatenate([columns + at for _, columns, at in parts])
+                target.T[columns] = group.values.T[own]
 
     @cached_property
     def by_node(self) -> NDArray[np.integer]:
@@ -96,93 +114,95 @@ class Piece:
 
 @dataclass
 class _PairRequests:
-    """What is asked of one set of pairs."""
+    """What is requested of one set of pairs."""
 
     pairs: Pairs
-    judges: list[Judge] = field(default_factory=list)
+    quantities: list[PairQuantities] = field(default_factory=list)
     over: list[float] = field(default_factory=list)
 
 
-class Sums:
-    """Collects requests, then answers them for pieces of the configurations."""
+class Aggregation:
+    """Collects requests, then computes them for batches of the configurations."""
 
     def __init__(self, context: LayoutContext) -> None:
         self._context = context
-        self._tables: dict[str, list[Floats]] = {kind: [] for kind in ("types", "rows", "highest", "highest rows")}
-        self._pairs: dict[int, _PairRequests] = {}
-        self._counts = dict.fromkeys(self._tables, 0)
+        self._tables: dict[_OverNodes, list[Floats]] = {}
+        self._pairs: list[_PairRequests] = []
 
-    def rows(
+    def sum(
         self, values: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0, *, each_node: bool = False
-    ) -> Asked:
+    ) -> Request:
         """Sums over nodes of quantities ``(T,)`` of the types of rows, divided by ``over``.
 
-        With ``each_node``, of quantities ``(R,)`` of the distinct rows, where like nodes may differ.
+        With ``each_node``, of quantities ``(R,)`` of the distinct rows, where nodes of one signature may differ.
         """
         table = np.stack(values, axis=1).astype(np.float64)
         table /= np.asarray(over, np.float64)
-        return self._ask("rows" if each_node else "types", table)
+        return self._request(_OverNodes(maximum=False, each_node=each_node), table)
 
-    def highest(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Asked:
-        """Largest over nodes of such quantities, at least 0."""
-        return self._ask("highest rows" if each_node else "highest", np.stack(values, axis=1).astype(np.float64))
+    def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
+        """Largest over nodes of quantities as `sum` takes them, at least 0."""
+        way = _OverNodes(maximum=True, each_node=each_node)
+        return self._request(way, np.stack(values, axis=1).astype(np.float64))
 
-    def pairs(self, pairs: Pairs, judge: Judge, over: Sequence[float]) -> Asked:
-        """Sums over pairs of what ``judge`` says of their rows, divided by ``over``.
+    def sum_pairs(self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]) -> Request:
+        """Sums over pairs of quantities of their rows, divided by ``over``.
 
-        ``judge(pair, consumer's type of row, producer's)`` gives ``(combinations, len(over))``. Rows that wish the
-        same of the tensor handed on are judged once, so it must depend on the layouts handed on only.
+        ``quantities(pair, consumer's type of row, producer's)`` gives ``(combinations, len(over))``. Of rows that
+        request one layout of the tensor handed on, one is looked at, so they must depend on these layouts only.
         """
-        kind = f"pairs {id(pairs)}"
-        requests = self._pairs.setdefault(id(pairs), _PairRequests(pairs))
-        requests.judges.append(judge)
+        known = [number for number, one in enumerate(self._pairs) if one.pairs is pairs]
+        if not known:
+            self._pairs.append(_PairRequests(pairs))
+        number = known[0] if known else len(self._pairs) - 1
+        requests = self._pairs[number]
+        request = Request(_OverPairs(number), len(requests.over), len(over))
+        requests.quantities.append(quantities)
         requests.over += over
-        first = self._counts.get(kind, 0)
-        self._counts[kind] = first + len(over)
-        return Asked(kind, first, len(over))
+        return request
 
-    def _ask(self, kind: str, table: Floats) -> Asked:
-        asked = Asked(kind, self._counts[kind], table.shape[1])
-        self._tables[kind].append(table)
-        self._counts[kind] += table.shape[1]
-        return asked
+    def _request(self, way: _OverNodes, table: Floats) -> Request:
+        tables = self._tables.setdefault(way, [])
+        request = Request(way, sum(part.shape[1] for part in tables), table.shape[1])
+        tables.append(table)
+        return request
 
-    def answer(self) -> Callable[[NDArray[np.int32]], Piece]:
-        """What turns the codes of some configurations into their `Piece`."""
+    def plan(self) -> Callable[[NDArray[np.int32]], Batch]:
+        """What turns the codes of some configurations into their `Batch`."""
         context = self._context
-        joined = {kind: np.concatenate(tables, axis=1) for kind, tables in self._tables.items() if tables}
         row_type = context.row_type.astype(np.int32)
-        everywhere = np.ones(context.table.nodes, bool)
-        sums: list[tuple[str, list[_Table]]] = []
-        if "types" in joined:
-            sums.append(("types", _by_nodes(joined["types"], context)))
-        if "rows" in joined:
-            sums.append(("rows", [_Table(np.arange(joined["rows"].shape[1]), everywhere, joined["rows"])]))
-        highest = {
-            kind: [
-                _Highest(values, values if kind.endswith("rows") else values[row_type], context)
-                for values in table.T
-            ]
-            for kind, table in joined.items()
-            if kind.startswith("highest")
+        sums: dict[_OverNodes, list[_Table]] = {}
+        maxima: dict[_OverNodes, list[_Maximum]] = {}
+        for way, tables in self._tables.items():
+            joined = np.concatenate(tables, axis=1)
+            if way.maximum:
+                maxima[way] = [
+                    _Maximum(values, values if way.each_node else values[row_type], context) for values in joined.T
+                ]
+            elif way.each_node:
+                everywhere = np.ones(context.table.nodes, bool)
+                sums[way] = [_Table(np.arange(joined.shape[1]), everywhere, joined)]
+            else:
+                sums[way] = _by_nodes(joined, context)
+        pair_sums = {
+            _OverPairs(number): _PairSums(context, requests) for number, requests in enumerate(self._pairs)
         }
-        pair_sums = {f"pairs {key}": _PairSums(context, asked) for key, asked in self._pairs.items()}
 
-        def piece(codes: NDArray[np.int32]) -> Piece:
-            results: dict[str, list[_Group]] = {}
-            found = Piece(row_type[codes], results)
-            for kind, tables in sums:
-                own = codes if kind == "rows" else found.codes
-                results[kind] = [_Group(table.which, table.sum(own)) for table in tables]
-            for kind, quantities in highest.items():
-                own = np.ascontiguousarray(codes.T) if kind.endswith("rows") else found.by_node
+        def batch(codes: NDArray[np.int32]) -> Batch:
+            results: _Results = {}
+            found = Batch(row_type[codes], results)
+            for way, tables in sums.items():
+                own = codes if way.each_node else found.codes
+                results[way] = [_Group(table.which, table.sum(own)) for table in tables]
+            for way, quantities in maxima.items():
+                own = np.ascontiguousarray(codes.T) if way.each_node else found.by_node
                 values = np.stack([most(own) for most in quantities], axis=1)
-                results[kind] = [_Group(np.arange(len(quantities)), values)]
-            for kind, pairs in pair_sums.items():
-                results[kind] = [pairs(found.codes)]
+                results[way] = [_Group(np.arange(len(quantities)), values)]
+            for of_pairs, summed in pair_sums.items():
+                results[of_pairs] = [summed(found.codes)]
             return found
 
-        return piece
+        return batch
 
 
 @dataclass(frozen=True)
@@ -206,8 +226,8 @@ def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
     nodes, (entries, columns) = codes.shape[1], table.shape
     dense = nodes * _COUNT_NS + entries * (_ENTRY_NS + columns * _DENSE_NS)
     if dense < nodes * columns * _SPARSE_NS:
-        place = codes + np.arange(0, len(codes) * len(table), len(table))[:, None]
-        counts = np.bincount(place.reshape(-1), minlength=len(codes) * len(table)).reshape(len(codes), -1)
+        entry = codes + np.arange(0, len(codes) * len(table), len(table))[:, None]
+        counts = np.bincount(entry.reshape(-1), minlength=len(codes) * len(table)).reshape(len(codes), -1)
         total = counts.astype(np.float64) @ table
     else:
         total = code_counts(codes, len(table)) @ table
@@ -230,7 +250,7 @@ def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
     return found
 
 
-class _Highest:
+class _Maximum:
     """The largest of a quantity over nodes; compares ranks, which are small numbers.
 
     Every node has at least the smallest of its rows, so nodes that never exceed the largest of these, the
@@ -258,49 +278,33 @@ class _Highest:
 class _PairSums:
     """Sums over one set of pairs.
 
-    A pair takes few distinct combinations of wishes; every combination is judged once and looked up.
+    A pair takes few distinct combinations of requested layouts; the quantities of every combination are computed
+    once and looked up.
     """
 
-    def __init__(self, context: LayoutContext, asked: _PairRequests) -> None:
-        self._asked = asked
-        self._pairs = pairs = asked.pairs
-        self._over = np.array(asked.over)
-        self._wishes = wishes = context.wishes
-        left, right = (
-            slot * wishes.likes + context.likeness[node]
-            for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
-        )
-        # like pairs of like nodes take the same combinations
-        size = np.unique(pairs.bytes, return_inverse=True)[1]
-        about = np.column_stack([left, right, size, pairs.place])
-        alike = group_codes(about)
-        self._example = alike.first
-        self._left, self._right = left[alike.first], right[alike.first]
-        sizes = wishes.count[self._left] * wishes.count[self._right]
-        self._first = np.cumsum(sizes) - sizes
-        self._base = self._first[alike.group]
-        self._width = wishes.count[right]
+    def __init__(self, context: LayoutContext, requests: _PairRequests) -> None:
+        self._requests = requests
+        self._pairs = pairs = requests.pairs
+        self._over = np.array(requests.over)
+        self._combinations = combinations = Combinations.of(context, pairs)
+        self._base = combinations.first[combinations.group]
+        self._width = combinations.width[combinations.group]
         self._offsets = pairs.left_slot * len(context.type_node), pairs.right_slot * len(context.type_node)
-        self._number = wishes.number
-        total = int(sizes.sum())
+        self._number = context.requested.number
         self._table: Floats | None = None
         self._used = np.arange(len(self._over))
-        if 0 < total <= _COMBINATIONS:  # small numbers, so the lookups are half as wide
-            table = self._judge(np.arange(total))
+        if 0 < combinations.total <= _COMBINATIONS:  # small numbers, so the lookups are half as wide
+            table = self._quantities(np.arange(combinations.total))
             self._used = np.flatnonzero(table.any(axis=0))
             self._table = np.ascontiguousarray(table[:, self._used])
-            self._number = wishes.number.astype(np.int32)
+            self._number = self._number.astype(np.int32)
             self._width, self._base = self._width.astype(np.int32), self._base.astype(np.int32)
 
-    def _judge(self, combination: Ints) -> Floats:
-        which = np.searchsorted(self._first, combination, side="right") - 1
-        width = self._wishes.count[self._right[which]]
-        left, right = np.divmod(combination - self._first[which], width)
-        types, first = self._wishes.types, self._wishes.first
-        sides = types[first[self._left[which]] + left], types[first[self._right[which]] + right]
-        parts = [judge(self._example[which], *sides) for judge in self._asked.judges]
-        judged: Floats = np.concatenate(parts, axis=1) / self._over
-        return judged
+    def _quantities(self, combination: Ints) -> Floats:
+        sides = self._combinations.sides(combination)
+        parts = [quantities(*sides) for quantities in self._requests.quantities]
+        found: Floats = np.concatenate(parts, axis=1) / self._over
+        return found
 
     def __call__(self, codes: NDArray[np.integer]) -> _Group:
         pairs = self._pairs
@@ -311,6 +315,6 @@ class _PairSums:
         combination += self._base
         table, used = self._table, self._used
         if table is None:
-            taken, place = np.unique(combination, return_inverse=True)
-            table, combination = self._judge(taken), place.reshape(combination.shape)
+            taken, number = np.unique(combination, return_inverse=True)
+            table, combination = self._quantities(taken), number.reshape(combination.shape)
         return _Group(used, _looked_up(combination, table))

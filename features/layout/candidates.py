@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.features.block import Block
-from xlarank.features.layout.aggregation import Piece, Sums
-from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch
+from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.tensors import Floats
 
@@ -31,7 +31,7 @@ class Frequency(LayoutBlock):
         "whose row is less common than another row of the node",
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         table, nodes = context.table, context.configurable_nodes
         count = table.frequency
         log_frequency = np.log(np.maximum(count, 1) / table.configs)
@@ -39,14 +39,14 @@ class Frequency(LayoutBlock):
         most = np.zeros(table.nodes, np.int64)
         np.maximum.at(most, table.node, count)
         minority = count < most[table.node]
-        asked = sums.rows([log_frequency, differing, minority], over=nodes, each_node=True)
-        rarest = sums.highest([-log_frequency], each_node=True)
+        requested = aggregation.sum([log_frequency, differing, minority], over=nodes, each_node=True)
+        rarest = aggregation.maximum([-log_frequency], each_node=True)
 
-        def finish(piece: Piece) -> Floats:
-            mean, hamming, minor = piece[asked].T
-            return np.stack([mean, mean * nodes, -piece[rarest][:, 0], hamming, minor], axis=1)
+        def finalize(batch: Batch) -> Floats:
+            mean, hamming, minor = batch[requested].T
+            return np.stack([mean, mean * nodes, -batch[rarest][:, 0], hamming, minor], axis=1)
 
-        return finish
+        return finalize
 
 
 _PLACED: Final = (

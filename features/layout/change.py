@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.layout.aggregation import Asked, Piece, Sums
-from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, Request
+from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
@@ -39,7 +39,7 @@ class SlotChange(LayoutBlock):
 
     columns = _slot_columns()
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
         nodes = context.configurable_nodes
@@ -47,7 +47,7 @@ class SlotChange(LayoutBlock):
             tables += [rows.given, rows.changed, rows.changed * rows.bytes, rows.distance]
             tables += [rows.minor_changed, rows.minor_changed * rows.bytes, (1 - rows.contiguity) * rows.bytes]
             scales += [nodes, nodes, rows.total_bytes, nodes, nodes, rows.total_bytes, rows.total_bytes]
-        return sums.rows(tables, over=scales)
+        return aggregation.sum(tables, over=scales)
 
 
 class NodeChange(LayoutBlock):
@@ -62,20 +62,20 @@ class NodeChange(LayoutBlock):
         "change__all_bytes__ratio": "bytes laid out unlike the default, once a slot, over bytes of all outputs",
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         slots = context.slots.values()
         given = np.any([rows.given for rows in slots], axis=0)
         changed = np.sum([rows.changed for rows in slots], axis=0)
         changed_bytes = np.sum([rows.changed * rows.bytes for rows in slots], axis=0)
-        asked = sums.rows([given, context.type_changed, changed, changed_bytes])
+        requested = aggregation.sum([given, context.type_changed, changed, changed_bytes])
         nodes, total = context.configurable_nodes, max(1.0, float(context.bytes.sum()))
 
-        def finish(piece: Piece) -> Floats:
-            set_, some, all_, bytes_ = piece[asked].T
+        def finalize(batch: Batch) -> Floats:
+            set_, some, all_, bytes_ = batch[requested].T
             logs = (np.log2(1 + counted) for counted in (some, all_, bytes_))
             return np.stack([set_ / nodes, some / nodes, *logs, bytes_ / total], axis=1)
 
-        return finish
+        return finalize
 
 
 class ChangeByClass(LayoutBlock):
@@ -88,7 +88,7 @@ class ChangeByClass(LayoutBlock):
         for slot in LAYOUT_SLOTS
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
         for number in range(len(OPCODE_CLASSES)):
@@ -96,7 +96,7 @@ class ChangeByClass(LayoutBlock):
             for rows in context.slots.values():
                 tables.append(mine * rows.changed * rows.bytes)
                 scales.append(rows.total_bytes)
-        return sums.rows(tables, over=scales)
+        return aggregation.sum(tables, over=scales)
 
 
 class InnerChange(LayoutBlock):
@@ -117,7 +117,7 @@ class InnerChange(LayoutBlock):
         "set, and to the same layout",
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         output, input_, kernel = context.slots.values()
         dims = [context.dims[context.slot_tensor[context.type_node, number]] for number in range(3)]
         same = [(dims[a] == dims[b]).all(axis=1) for a, b in ((0, 1), (0, 2), (1, 2))]
@@ -128,4 +128,4 @@ class InnerChange(LayoutBlock):
         like_kernel = input_.given & kernel.given & (input_.key == kernel.key)
         tables = [with_input, with_input * output.bytes, with_kernel, operands, like_input, like_kernel]
         nodes = context.configurable_nodes
-        return sums.rows(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])
+        return aggregation.sum(tables, over=[nodes, output.total_bytes, nodes, nodes, nodes, nodes])

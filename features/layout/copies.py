@@ -1,4 +1,4 @@
-"""Copies: a consumer wants a tensor in another layout than its producer makes it in, or than its sibling."""
+"""Copies: a consumer requests a tensor in another layout than its producer makes it in, or than its sibling."""
 
 from __future__ import annotations
 
@@ -6,55 +6,13 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.schema import MAX_RANK
-from xlarank.features.layout.aggregation import Asked, Judge, Piece, Sums
-from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, PairQuantities, Request
+from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.pair_layouts import PairLayouts
 from xlarank.features.layout.pairs import FARTHEST, Pairs
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.tensors import Floats, Ints, layout_key
-
-
-class Meeting:
-    """What becomes of a tensor where two rows meet over it."""
-
-    def __init__(self, context: LayoutContext, pairs: Pairs) -> None:
-        slots = context.slots.values()
-        self.pairs = pairs
-        self._key = np.stack([rows.key for rows in slots])
-        self._given = np.stack([rows.given for rows in slots])
-        self._layout = np.stack([rows.layout for rows in slots])
-        self._turned = (pairs.place != np.arange(MAX_RANK)).any(axis=1)
-
-    def layouts(self, pair: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:
-        """Keys of both full layouts in the left tensor's dimensions, and how many of both are set, 0 to 2."""
-        left_slot, right_slot = self.pairs.left_slot[pair], self.pairs.right_slot[pair]
-        made = self._key[right_slot, right]
-        turned = np.flatnonzero(self._turned[pair])
-        if len(turned):
-            made[turned] = layout_key(self._turn(pair[turned], self._layout[right_slot[turned], right[turned]]))
-        given = self._given[left_slot, left].astype(np.int64) + self._given[right_slot, right]
-        return self._key[left_slot, left], made, given
-
-    def _turn(self, pair: Ints, layout: Ints) -> Ints:
-        """Layouts of the right tensor in the dimensions of the left one."""
-        back = np.argsort(self.pairs.place[pair], axis=1)  # dimension of the right tensor -> of the left one
-        turned = np.take_along_axis(back, np.maximum(layout, 0), axis=1)
-        return np.where(layout >= 0, turned, -1)
-
-    def judge(self, pair: Ints, left: Ints, right: Ints) -> Floats:
-        """Clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
-        wanted, made, given = self.layouts(pair, left, right)
-        unlike = wanted != made
-        bytes_ = self.pairs.bytes[pair]
-        clash, half = unlike & (given == 2), unlike & (given == 1)
-        columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (given == 2)]
-        return np.stack(columns, axis=1).astype(np.float64)
-
-    def over(self) -> list[float]:
-        """What the sums of `judge` are divided by: the number of pairs and their bytes, at least 1."""
-        count, bytes_ = float(max(1, len(self.pairs))), max(1.0, float(self.pairs.bytes.sum()))
-        return [count, bytes_, count, bytes_, count, bytes_, count]
+from xlarank.features.program.tensors import Floats, Ints
 
 
 def _columns(block: str, mark: str, far: str) -> dict[str, str]:
@@ -91,30 +49,30 @@ class Disagreement(LayoutBlock):
 
     columns = _by_hop()
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
-        asked = []
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
+        requests = []
         for pairs in context.pairs:
-            meeting = Meeting(context, pairs)
-            asked.append(sums.pairs(pairs, meeting.judge, meeting.over()))
+            layouts = PairLayouts(context, pairs)
+            requests.append(aggregation.sum_pairs(pairs, layouts.disagreement, layouts.over()))
 
-        def finish(piece: Piece) -> Floats:
-            return np.concatenate([piece[hop] for hop in asked], axis=1)
+        def finalize(batch: Batch) -> Floats:
+            return np.concatenate([batch[hop] for hop in requests], axis=1)
 
-        return finish
+        return finalize
 
 
 class SiblingDisagreement(LayoutBlock):
-    """Operand slots reading one tensor with different wishes: share of the pairs, and of the tensor's bytes.
+    """Operand slots that request different layouts of one tensor: share of the pairs, and of the tensor's bytes.
 
     The readers of a tensor stand in order of node and slot, and each is compared with the next: n different
-    wishes in a row of readers need at least n - 1 copies. Terms as in `Disagreement`.
+    requests in a row of readers need at least n - 1 copies. Terms as in `Disagreement`.
     """
 
     columns = _columns("siblings", "", "neighbouring readers of one tensor")
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
-        meeting = Meeting(context, context.siblings)
-        return sums.pairs(context.siblings, meeting.judge, meeting.over())
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
+        layouts = PairLayouts(context, context.siblings)
+        return aggregation.sum_pairs(context.siblings, layouts.disagreement, layouts.over())
 
 
 class DisagreementByClass(LayoutBlock):
@@ -126,29 +84,30 @@ class DisagreementByClass(LayoutBlock):
         for name in OPCODE_CLASSES
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         total = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
-        asked = [
-            sums.pairs(pairs, self._judge(context, pairs), [total] * len(self.columns)) for pairs in context.pairs
+        requests = [
+            aggregation.sum_pairs(pairs, self._quantities(context, pairs), [total] * len(self.columns))
+            for pairs in context.pairs
         ]
 
-        def finish(piece: Piece) -> Floats:
-            summed: Floats = np.sum([piece[hop] for hop in asked], axis=0)
+        def finalize(batch: Batch) -> Floats:
+            summed: Floats = np.sum([batch[hop] for hop in requests], axis=0)
             return summed
 
-        return finish
+        return finalize
 
     @staticmethod
-    def _judge(context: LayoutContext, pairs: Pairs) -> Judge:
-        meeting = Meeting(context, pairs)
+    def _quantities(context: LayoutContext, pairs: Pairs) -> PairQuantities:
+        layouts = PairLayouts(context, pairs)
         names = np.arange(len(OPCODE_CLASSES))
         is_consumer = context.node_class[pairs.left][:, None] == names
         is_producer = context.node_class[pairs.right][:, None] == names
         member = np.concatenate([is_consumer, is_producer], axis=1)
 
-        def judge(pair: Ints, consumer: Ints, producer: Ints) -> Floats:
-            wanted, made, _ = meeting.layouts(pair, consumer, producer)
+        def mismatched_bytes(pair: Ints, consumer: Ints, producer: Ints) -> Floats:
+            wanted, made, _ = layouts.layouts(pair, consumer, producer)
             by_class: Floats = ((wanted != made) * pairs.bytes[pair])[:, None] * member[pair]
             return by_class
 
-        return judge
+        return mismatched_bytes

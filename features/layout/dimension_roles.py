@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Tier
-from xlarank.features.layout.aggregation import Asked, Sums
+from xlarank.features.layout.aggregation import Aggregation, Request
 from xlarank.features.layout.block import LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_classes import NODE_KINDS
@@ -41,7 +41,7 @@ class _Roles(LayoutBlock, abstract=True):
     slots: Sequence[str]
     place: int
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
         kind = NODE_KINDS.index(self.kind)
@@ -54,7 +54,7 @@ class _Roles(LayoutBlock, abstract=True):
                 here = mine & (at >= 0) & (named == role)
                 tables += [here, here * rows.bytes]
                 scales += [context.kind_nodes[kind], rows.kind_bytes[kind]]
-        return sums.rows(tables, over=scales)
+        return aggregation.sum(tables, over=scales)
 
 
 class ConvolutionRoles(_Roles):

@@ -1,6 +1,6 @@
 """What follows from a layout graph row by row: the tensors behind slots, and physics per type of row.
 
-Nodes repeat (a transformer has its layers many times over), so distinct rows of like nodes are one *type*.
+Nodes repeat (a transformer has its layers many times over), so distinct rows of equal nodes are one *type*.
 Whatever depends on the operation, its tensors and the layouts only is computed once a type (T of them);
 a configuration's codes are looked up from rows to types.
 """
@@ -81,8 +81,11 @@ class LayoutFacts(ProgramContext):
         return np.maximum(np.bincount(self.node_kind, minlength=len(NODE_KINDS)), 1.0)
 
     @cached_property
-    def likeness(self) -> Ints:
-        """``(configurable nodes,)`` equal for nodes of one operation whose tensors are alike."""
+    def signature(self) -> Ints:
+        """``(configurable nodes,)`` node signature: equal for nodes of one operation whose tensors are equal.
+
+        Tensors are equal in shape, element type, default layout and in what their dimensions are to the operation.
+        """
         tensor = self.slot_tensor
         about = [self.dims[tensor], self.default_layout[tensor], self.roles, self.element_type[tensor][:, :, None]]
         slots = np.where((tensor >= 0)[:, :, None], np.concatenate(about, axis=2), -2)
@@ -96,8 +99,8 @@ class LayoutFacts(ProgramContext):
         slots = self.table.rows.reshape(len(self.table.rows), len(LAYOUT_SLOTS), MAX_RANK).astype(np.int64)
         key = layout_key(slots) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
         choice = np.unique(key, return_inverse=True)[1]
-        like = self.likeness[self.table.node] * max(1, len(key)) + choice
-        _, example, kind = np.unique(like, return_index=True, return_inverse=True)
+        signed = self.signature[self.table.node] * max(1, len(key)) + choice
+        _, example, kind = np.unique(signed, return_index=True, return_inverse=True)
         return example, kind
 
     @property
@@ -107,7 +110,7 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def type_node(self) -> Ints:
-        """``(T,)`` place among the configurable nodes of a node that takes each type."""
+        """``(T,)`` index of a configurable node that takes each type."""
         return self.table.node[self._types[0]].astype(np.int64)
 
     @cached_property
@@ -160,7 +163,7 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def position(self) -> Ints:
-        """``(nodes,)`` place of a node among the configurable ones, -1 for the others."""
+        """``(nodes,)`` index of a node among the configurable ones, -1 for the others."""
         position = np.full(self.graph.nodes, -1)
         position[self.graph.configurable] = np.arange(len(self.graph.configurable))
         return position

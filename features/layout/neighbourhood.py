@@ -9,8 +9,8 @@ from scipy import sparse
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.layout.aggregation import Asked, Piece, Sums
-from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch, Request
+from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
@@ -75,7 +75,7 @@ class ChangedSurroundings(LayoutBlock):
         }.items()
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
         quantities = np.stack([np.log2(1 + context.bytes), *heavy], axis=1).astype(np.float64)
         around = []
@@ -88,7 +88,7 @@ class ChangedSurroundings(LayoutBlock):
         table = np.concatenate(around, axis=1)
         total = table.sum(axis=0)
         per_row = context.type_changed[context.row_type, None] * table[context.table.node]
-        return sums.rows(list(per_row.T), over=list(np.where(total > 0, total, 1.0)), each_node=True)
+        return aggregation.sum(list(per_row.T), over=list(np.where(total > 0, total, 1.0)), each_node=True)
 
 
 def _row_normalised(matrix: sparse.csr_array) -> sparse.csr_array:
@@ -121,7 +121,7 @@ class Boundary(LayoutBlock):
         )
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         output = context.slots["output"]
         changed_type = context.type_changed.astype(np.float32)
         waste_type = ((output.now.waste - output.default.waste) * output.bytes / output.total_bytes).astype(
@@ -134,8 +134,8 @@ class Boundary(LayoutBlock):
         weight = (pairs.bytes / max(1.0, pairs.bytes.sum()))[:, None].astype(np.float32)
         near = [sparse.csr_array(matrix.astype(np.float32)) for matrix in context.near]
 
-        def finish(piece: Piece) -> Floats:
-            codes = piece.by_node
+        def finalize(batch: Batch) -> Floats:
+            codes = batch.by_node
             changed, waste = changed_type[codes], waste_type[codes]
             mismatch = (keys[codes[left] + offset] != keys[codes[right]]) * weight
             columns = []
@@ -149,4 +149,4 @@ class Boundary(LayoutBlock):
                 columns += [np.einsum("pc,pc->c", mismatch, around[left], dtype=np.float64)]
             return np.stack(columns, axis=1)
 
-        return finish
+        return finalize

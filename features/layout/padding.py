@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Tier
-from xlarank.features.layout.aggregation import Piece, Sums
-from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch
+from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_classes import NODE_KINDS
 from xlarank.features.program.tensors import Floats
@@ -53,7 +53,7 @@ class Padding(LayoutBlock):
     columns = _all_slots("padding")
     packed = False
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         tables: list[NDArray[Any]] = []
         wastes: list[Floats] = []
         scales: list[float] = []
@@ -63,13 +63,13 @@ class Padding(LayoutBlock):
             tables += [now, now * rows.bytes, extra, extra * rows.bytes]
             scales += [context.configurable_nodes, rows.total_bytes] * 2
             wastes.append(now)
-        summed, largest = sums.rows(tables, over=scales), sums.highest(wastes)
+        summed, largest = aggregation.sum(tables, over=scales), aggregation.maximum(wastes)
 
-        def finish(piece: Piece) -> Floats:
-            table = piece[summed].reshape(len(piece), len(wastes), 4)
-            return np.insert(table, 1, piece[largest], axis=2).reshape(len(piece), -1)
+        def finalize(batch: Batch) -> Floats:
+            table = batch[summed].reshape(len(batch), len(wastes), 4)
+            return np.insert(table, 1, batch[largest], axis=2).reshape(len(batch), -1)
 
-        return finish
+        return finalize
 
 
 class PaddingByKind(LayoutBlock):
@@ -79,7 +79,7 @@ class PaddingByKind(LayoutBlock):
     columns = _kinds_and_slots("padding")
     packed = False
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         tables: list[NDArray[Any]] = []
         wastes: list[Floats] = []
         scales: list[float] = []
@@ -91,16 +91,16 @@ class PaddingByKind(LayoutBlock):
                 tables += [now, now * rows.bytes, extra, extra * rows.bytes]
                 scales += [context.kind_nodes[kind], rows.kind_bytes[kind]] * 2
                 wastes.append(now)
-        summed, largest = sums.rows(tables, over=scales), sums.highest(wastes)
+        summed, largest = aggregation.sum(tables, over=scales), aggregation.maximum(wastes)
         nodes = np.repeat(context.kind_nodes, len(LAYOUT_SLOTS))
 
-        def finish(piece: Piece) -> Floats:
-            table = piece[summed].reshape(len(piece), len(wastes), 4)
+        def finalize(batch: Batch) -> Floats:
+            table = batch[summed].reshape(len(batch), len(wastes), 4)
             total = np.log2(1 + table[:, :, 0] * nodes)
-            parts = [total[:, :, None], table[:, :, :1], piece[largest][:, :, None], table[:, :, 1:]]
-            return np.concatenate(parts, axis=2).reshape(len(piece), -1)
+            parts = [total[:, :, None], table[:, :, :1], batch[largest][:, :, None], table[:, :, 1:]]
+            return np.concatenate(parts, axis=2).reshape(len(batch), -1)
 
-        return finish
+        return finalize
 
 
 class PackedPadding(Padding):

@@ -1,4 +1,4 @@
-"""Pairs of slots that speak of one tensor: what a consumer wishes and what a producer makes, or two readers.
+"""Pairs of slots that speak of one tensor: what a consumer requests and what a producer makes, or two readers.
 
 Layouts pass unchanged through elementwise operations and, permuted, through transposes; all others (reshape,
 dot, reduce, ...) choose anew. So from an operand slot the operands are followed down through such nodes to
@@ -34,10 +34,10 @@ class Pairs:
     """Two slots each; arrays are ``(pairs,)``.
 
     Attributes:
-        left, right: places among the configurable nodes (consumer and producer, or two consumers).
+        left, right: indices among the configurable nodes (consumer and producer, or two consumers).
         left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
         bytes: size of the tensor that is handed on.
-        place: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
+        permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
     """
 
     left: Ints
@@ -45,7 +45,7 @@ class Pairs:
     left_slot: Ints
     right_slot: Ints
     bytes: Floats
-    place: Ints
+    permutation: Ints
 
     def __len__(self) -> int:
         return len(self.left)
@@ -58,39 +58,6 @@ class Pairs:
     def together(cls, parts: Sequence[Pairs]) -> Pairs:
         """Several sets of pairs in one."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """The distinct layouts that like nodes wish of each slot; the three slots lie one after the other.
-
-    Attributes:
-        likes: number of different nodes (`xlarank.features.layout.facts.LayoutFacts.likeness`).
-        number: ``(3 * T,)`` which of its node's wishes a type of row holds.
-        count: ``(3 * likes,)`` how many wishes there are.
-        first: ``(3 * likes,)`` where they start in ``types``.
-        types: one type of row for each wish.
-    """
-
-    likes: int
-    number: Ints
-    count: Ints
-    first: Ints
-    types: Ints
-
-    @classmethod
-    def of(cls, facts: LayoutFacts) -> Wishes:
-        """Two rows hold one wish of a slot when both set it, or both leave it, and the full layouts agree."""
-        like = facts.likeness[facts.type_node]
-        likes, total = int(facts.likeness.max(initial=-1)) + 1, len(facts.type_node)
-        keys = []
-        for slot, rows in enumerate(facts.slots.values()):
-            keys.append(((slot * likes + like) * 2 + rows.given) * 7**MAX_RANK + rows.key)
-        distinct, example, wish = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
-        owner = distinct // (2 * 7**MAX_RANK)
-        first = np.searchsorted(owner, np.arange(len(LAYOUT_SLOTS) * likes))
-        count = np.bincount(owner, minlength=len(LAYOUT_SLOTS) * likes)
-        return cls(likes, wish - first[owner[wish]], count, first, example % max(1, total))
 
 
 def operand_starts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints]:
@@ -115,14 +82,14 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
         ends.append(tuple(part[configurable] for part in state))
         distances.append(np.full(len(ends[-1][0]), distance))
         state = walk.down(*(part[~configurable] for part in state))
-    start, node, place = (np.concatenate(side) for side in zip(*ends, strict=True))
+    start, node, permutation = (np.concatenate(side) for side in zip(*ends, strict=True))
     # of several ways to one producer the shortest counts
     _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
     distance = np.minimum(np.concatenate(distances)[first], HOPS)
-    start, node, place = start[first], node[first], place[first]
+    start, node, permutation = start[first], node[first], permutation[first]
     output = np.full(len(start), _OUTPUT)
     everything = Pairs(
-        consumer[start], facts.position[node], slot[start], output, facts.bytes[tensor[start]], place
+        consumer[start], facts.position[node], slot[start], output, facts.bytes[tensor[start]], permutation
     )
     return [everything.take(np.flatnonzero(distance == hop)) for hop in range(1, HOPS + 1)]
 
@@ -168,10 +135,10 @@ class _Walk:
         self._first = np.searchsorted(node[passes][order], np.arange(len(dims) + 1))
         self._nodes = len(dims)
 
-    def down(self, start: Ints, node: Ints, place: Ints) -> tuple[Ints, Ints, Ints]:
-        """One edge further from every state (start, node, place).
+    def down(self, start: Ints, node: Ints, permutation: Ints) -> tuple[Ints, Ints, Ints]:
+        """One edge further from every state (start, node, permutation).
 
-        Of several ways from one start to one node, the least place (dimension by dimension) is taken.
+        Of several ways from one start to one node, the least permutation (dimension by dimension) is taken.
         """
         count = self._first[node + 1] - self._first[node]
         ends = np.cumsum(count)
@@ -179,7 +146,7 @@ class _Walk:
         operand = self._operand[np.repeat(self._first[node], count) + offset]
         start = np.repeat(start, count)
         turned = np.take_along_axis(
-            np.repeat(self._turn[node], count, axis=0), np.repeat(place, count, axis=0), axis=1
+            np.repeat(self._turn[node], count, axis=0), np.repeat(permutation, count, axis=0), axis=1
         )
         end = start * self._nodes + operand
         order = np.lexsort((turned @ MAX_RANK ** np.arange(MAX_RANK - 1, -1, -1), end))

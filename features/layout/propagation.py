@@ -8,8 +8,8 @@ import numpy as np
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Tier
-from xlarank.features.layout.aggregation import Piece, Sums
-from xlarank.features.layout.block import Finish, LayoutBlock
+from xlarank.features.layout.aggregation import Aggregation, Batch
+from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, layout_key
@@ -20,12 +20,12 @@ _ROUNDS: Final = 3
 class Propagation(LayoutBlock):
     """Copies left after set layouts have spread to unset neighbours.
 
-    As XLA's layout assignment does, an unset output takes the layout that a consumer wishes, then an unset
+    As XLA's layout assignment does, an unset output takes the layout that a consumer requests, then an unset
     elementwise node takes its operand's (of several producers the first in the file's order), and both hand it
-    on; three rounds over the connected pairs (those through transposes left out). A consumer wishes what its
+    on; three rounds over the connected pairs (those through transposes left out). A consumer requests what its
     operand's slot sets, and an elementwise one with an unset slot what its own output has settled on. Where
-    several consumers wish differently, the layout with the largest key wins. A copy is left wherever a settled
-    wish meets a settled output of another layout.
+    several consumers request different layouts, the one with the largest key wins. A copy is left wherever a
+    settled request meets a settled output of another layout.
     """
 
     tier = Tier.FULL
@@ -36,7 +36,7 @@ class Propagation(LayoutBlock):
         "propagation__unlike_default_bytes__share": "share of the output bytes that settle unlike the default",
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Finish:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         pairs = context.straight_pairs
         pairs = pairs.take(np.argsort(pairs.right, kind="stable"))
         left, right, bytes_ = pairs.left, pairs.right, pairs.bytes
@@ -57,21 +57,21 @@ class Propagation(LayoutBlock):
         passing = passing[:, None]
         rounds = (_ROUNDS if len(passed) else 1) if len(left) else 0  # nothing spreads twice without passing on
 
-        def finish(piece: Piece) -> Floats:
-            made = set_key[piece.by_node]
-            asked = set_key[piece.by_node[left] + offset]
-            free = (asked == 0) & passing
+        def finalize(batch: Batch) -> Floats:
+            made = set_key[batch.by_node]
+            set_by_consumer = set_key[batch.by_node[left] + offset]
+            free = (set_by_consumer == 0) & passing
             for _ in range(rounds):
-                wished = np.where(free, made[left], asked) if len(passed) else asked
-                most = np.maximum.reduceat(wished, first, axis=0)
+                requested = np.where(free, made[left], set_by_consumer) if len(passed) else set_by_consumer
+                most = np.maximum.reduceat(requested, first, axis=0)
                 made[makers] = np.where(made[makers] == 0, most, made[makers])
                 if len(passed):
                     made[passed] = np.where(made[passed] == 0, made[right[by_left]], made[passed])
-            wished = np.where(free, made[left], asked) if len(passed) else asked
-            met = made[right]
-            copied = (wished > 0) & (met > 0) & (wished != met)
+            requested = np.where(free, made[left], set_by_consumer) if len(passed) else set_by_consumer
+            settled = made[right]
+            copied = (requested > 0) & (settled > 0) & (requested != settled)
             unlike = (made > 0) & (made != default)
             moved, turned = bytes_ @ copied / total, node_bytes @ unlike / output.total_bytes
             return np.stack([copied.sum(axis=0) / count, moved, unlike.sum(axis=0) / nodes, turned], axis=1)
 
-        return finish
+        return finalize

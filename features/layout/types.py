@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.block import Tier
-from xlarank.features.layout.aggregation import Asked, Sums
+from xlarank.features.layout.aggregation import Aggregation, Request
 from xlarank.features.layout.block import LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_classes import NODE_KINDS
@@ -35,7 +35,7 @@ class TypeHistogram(LayoutBlock):
         for dimension in range(rank)
     }
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         layout = context.slots["output"].layout
         rank = (layout >= 0).sum(axis=1)
         tables: list[NDArray[Any]] = [
@@ -44,7 +44,7 @@ class TypeHistogram(LayoutBlock):
             for size in _RANKS
             for dimension in range(size)
         ]
-        return sums.rows(tables, over=context.configurable_nodes)
+        return aggregation.sum(tables, over=context.configurable_nodes)
 
 
 def _bins() -> dict[str, str]:
@@ -67,7 +67,7 @@ class MinorSizes(LayoutBlock):
     tier = Tier.FULL
     columns = _bins()
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
         for rows in context.slots.values():
@@ -75,4 +75,4 @@ class MinorSizes(LayoutBlock):
                 here = (rows.minor >= low) & (True if high is None else rows.minor < high)
                 tables += [here, here * rows.bytes]
                 scales += [context.configurable_nodes, rows.total_bytes]
-        return sums.rows(tables, over=scales)
+        return aggregation.sum(tables, over=scales)

@@ -7,7 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.layout.aggregation import Asked, Sums
+from xlarank.features.layout.aggregation import Aggregation, Request
 from xlarank.features.layout.block import LayoutBlock
 from xlarank.features.layout.context import LayoutContext
 
@@ -39,7 +39,7 @@ class Violation(LayoutBlock):
 
     columns = _columns()
 
-    def prepare(self, context: LayoutContext, sums: Sums) -> Asked:
+    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
         for rows in context.slots.values():
@@ -51,4 +51,4 @@ class Violation(LayoutBlock):
             for now, default in pairs:
                 tables += [now, now * rows.bytes, now.astype(float) - default]
                 scales += [context.configurable_nodes, rows.total_bytes, context.configurable_nodes]
-        return sums.rows(tables, over=scales)
+        return aggregation.sum(tables, over=scales)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.files import write_json
-from xlarank.models.validation.bootstrap import bootstrap_interval
 
 Floats = NDArray[np.float64]
 
@@ -33,6 +33,8 @@ NEARLY: Final = 0.01
 #: Pairs of a graph that are looked at; more would say the same.
 _PAIRS: Final = 20_000
 _BINS: Final = 8
+#: Draws of a bootstrap over graphs.
+_DRAWS: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +54,19 @@ class Judged:
 
 @dataclass(frozen=True)
 class Bin:
-    """Pairs of similar ``t``: what was claimed of them by other families' graphs, and what is true."""
+    """Pairs of similar ``t``.
 
-    low: float
+    Attributes:
+        distance: their median ``t``.
+        right: share in the right order, every graph counting the same; low and high are its 95 % bootstrap
+            interval over graphs.
+    """
+
+    distance: float
     pairs: int
-    claimed: float
     right: float
+    right_low: float
+    right_high: float
 
 
 @dataclass(frozen=True)
@@ -96,7 +105,7 @@ class Calibration:
             raise ModelError(
                 f"{len(families)} families and {min((len(one.scores) for one in judged), default=0)} seeds",
                 expected="two or more families of graphs, and of seeds",
-                do="train with --seeds 2 or more on more than one family",
+                do="train with two seeds or more on more than one family",
             )
         rng = np.random.default_rng(seed)
         pairs = [_pairs(one, rng) for one in judged]
@@ -104,19 +113,15 @@ class Calibration:
             name: [p for p, one in zip(pairs, judged, strict=True) if one.family != name] for name in families
         }
         others = {name: _threshold(rest) for name, rest in of_family.items()}
-        right: list[float] = []
-        for (t, correct), one in zip(pairs, judged, strict=True):
-            called = t >= others[one.family]
-            if called.any():
-                right.append(float(correct[called].mean()))
+        called = [_counted(found, others[one.family]) for found, one in zip(pairs, judged, strict=True)]
         threshold = _threshold(pairs)
-        low, high = bootstrap_interval(np.array(right)) if right else (float("nan"), float("nan"))
+        right, low, high = _share(called if np.isfinite(threshold) else [], rng)
         places = np.array([_place_of_best(one, 0.0) for one in judged])
         nearly = np.array([_place_of_best(one, NEARLY) for one in judged])
         return cls(
             threshold=threshold,
             certain=float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)])),
-            right=float(np.mean(right)) if right else float("nan"),
+            right=right,
             right_low=low,
             right_high=high,
             first=_quantile(places),
@@ -124,7 +129,7 @@ class Calibration:
             graphs=len(judged),
             families=len(families),
             seeds=len(judged[0].scores),
-            bins=_bins(pairs, judged, of_family),
+            bins=_bins(pairs, rng),
         )
 
     def first_of(self, distinct: int) -> int:
@@ -221,30 +226,38 @@ def _quantile(places: Floats) -> float:
     return float(np.sort(places)[needed - 1]) if needed <= len(places) else 1.0
 
 
-def _bins(
-    pairs: Sequence[tuple[Floats, NDArray[np.bool_]]],
-    judged: Sequence[Judged],
-    of_family: dict[str, list[tuple[Floats, NDArray[np.bool_]]]],
-) -> tuple[Bin, ...]:
-    """Pairs in bins of ``t``: what the other families' pairs of the bin would claim, and what is true."""
+def _counted(
+    pairs: tuple[Floats, NDArray[np.bool_]], low: float, high: float = float("inf")
+) -> tuple[float, float]:
+    """Shares of a graph's pairs: with ``t`` from ``low`` to below ``high``, and those of them that are right."""
+    t, correct = pairs
+    mine = (t >= low) & (t < high)
+    size = max(1, len(t))
+    return float(mine.sum()) / size, float((mine & correct).sum()) / size
+
+
+def _share(counted: Sequence[tuple[float, float]], rng: np.random.Generator) -> tuple[float, float, float]:
+    """Right of all counted pairs, and its 95 % bootstrap interval over graphs."""
+    table = np.array(counted, np.float64).reshape(-1, 2)
+    if table[:, 0].sum() == 0:
+        return float("nan"), float("nan"), float("nan")
+    drawn = table[rng.integers(0, len(table), (_DRAWS, len(table)))].sum(axis=1)
+    drawn = drawn[drawn[:, 0] > 0]
+    low, high = np.quantile(drawn[:, 1] / drawn[:, 0], (0.025, 0.975))
+    return float(table[:, 1].sum() / table[:, 0].sum()), float(low), float(high)
+
+
+def _bins(pairs: Sequence[tuple[Floats, NDArray[np.bool_]]], rng: np.random.Generator) -> tuple[Bin, ...]:
+    """Pairs in bins of ``t`` that hold equally many."""
     every = np.concatenate([t for t, _ in pairs])
-    edges = np.unique(np.quantile(every, np.linspace(0, 1, _BINS + 1)[:-1]))
+    if len(every) == 0:
+        return ()
+    edges = [*np.unique(np.quantile(every, np.linspace(0, 1, _BINS + 1)[:-1])), float("inf")]
     found = []
-    for number, low in enumerate(edges):
-        high = edges[number + 1] if number + 1 < len(edges) else np.inf
-        claimed: list[float] = []
-        right: list[float] = []
-        count = 0
-        for (t, correct), one in zip(pairs, judged, strict=True):
-            mine = (t >= low) & (t < high)
-            rest = [c[(u >= low) & (u < high)] for u, c in of_family[one.family]]
-            rest = [c.mean() for c in rest if len(c)]
-            if mine.any() and rest:
-                claimed.append(float(np.mean(rest)))
-                right.append(float(correct[mine].mean()))
-                count += int(mine.sum())
-        if right:
-            found.append(Bin(float(low), count, float(np.mean(claimed)), float(np.mean(right))))
+    for low, high in pairwise(edges):
+        mine = every[(every >= low) & (every < high)]
+        share = _share([_counted(one, low, high) for one in pairs], rng)
+        found.append(Bin(float(np.median(mine)), len(mine), *share))
     return tuple(found)
 
 

@@ -55,15 +55,15 @@ def binned(
     Args:
         label, weight, start: ``(rows,)`` in the order that the rows are to have; trees add to ``start``.
         used: columns, ascending.
-        orders: for each group the places of its rows, where they are not to stay as they are.
+        orders: for each group the order of its rows, where they are not to stay as they are.
         sizes: rows of each query group, where the objective has them.
     """
     rows: Any
     if len(label) * len(used) < ranking_data.BATCHED:
         rows = data.matrix(orders, used)
     else:
-        places = orders if orders is not None else [None] * data.groups
-        rows = [_Batches(part, at, used) for part, at in zip(data.parts, places, strict=True)]
+        each = orders if orders is not None else [None] * data.groups
+        rows = [_Batches(part, order, used) for part, order in zip(data.parts, each, strict=True)]
     binning = {
         "max_bin": 63,
         "min_data_in_leaf": min_data_in_leaf,

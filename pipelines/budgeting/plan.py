@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -47,6 +47,8 @@ MAX_TRIALS: Final = 100
 #: As in `xlarank.pipelines.tune` and `xlarank.pipelines.train`.
 _TUNE_FOLDS: Final = 5
 _TRAIN_FOLDS: Final = 10
+#: Of each graph; a model of fewer ranks no better than the order of the file.
+_LEAST_KEPT: Final = 16
 #: Seeds of the first, untuned model.
 FIRST_SEEDS: Final = 1
 
@@ -67,9 +69,15 @@ class Budget:
     disk_gb: float = 20.0
 
     def __post_init__(self) -> None:
-        for name, value in (("hours", self.hours), ("ram-gb", self.ram_gb), ("disk-gb", self.disk_gb)):
+        for name, value in (("--budget-hours", self.hours), ("--budget-ram-gb", self.ram_gb)):
             if not (value > 0 and math.isfinite(value)):
-                raise XlarankError(f"--budget-{name} is {value}", expected="a number above 0")
+                raise XlarankError(f"{name} is {value}", expected="a number above 0")
+        if not (self.disk_gb > 0 and math.isfinite(self.disk_gb)):
+            raise XlarankError(
+                f"there are {self.disk_gb:g} GB of disk for the workspace",
+                expected="more than 0",
+                do="free some space or pass another --workspace",
+            )
         if self.cores < 1:
             raise XlarankError(f"{self.cores} cores", expected="1 or more")
 
@@ -150,25 +158,6 @@ class Plan:
     jobs: int
     collections: tuple[CollectionPlan, ...]
     notes: tuple[str, ...] = ()
-
-    #: Heads of `rows`; > marks numbers.
-    COLUMNS: ClassVar = (
-        "collection", ">configurations kept", ">rows", ">rounds", ">trials", ">seeds", ">build min", ">first min",
-        ">tune min", ">final min", ">GB memory", ">GB disk",
-    )  # fmt: skip
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """The plan as a table, a row a collection."""
-        return [
-            (
-                str(p.collection), f"{p.max_configs:,}", f"{p.rows:,}", str(p.rounds), str(p.trials), str(p.seeds),
-                f"{p.build_seconds / 60:.1f}", f"{(p.first_seconds + p.rank_seconds) / 60:.1f}",
-                f"{p.tune_seconds / 60:.1f}", f"{p.second_pass / 60:.1f}", f"{p.memory_gb:.1f}", f"{p.disk_gb:.2f}",
-            )
-            if p.trained
-            else (str(p.collection), *["-"] * (len(self.COLUMNS) - 1))
-            for p in self.collections
-        ]  # fmt: skip
 
     @property
     def seconds(self) -> float:
@@ -306,8 +295,8 @@ def _collection(
     memory = 1e9 * budget.ram_gb * _MEMORY_SHARE - _PROCESS
     at_once = min(cores, _TRAIN_FOLDS, max(1, size.families))
     row_bytes = cost.set_bytes + at_once * cost.fit_bytes
-    while kept > 2 and (size.rows("train", kept) + size.rows("valid", kept)) * row_bytes > memory:
-        kept = max(2, int(kept * 0.9))
+    while kept > _LEAST_KEPT and (size.rows("train", kept) + size.rows("valid", kept)) * row_bytes > memory:
+        kept = max(_LEAST_KEPT, int(kept * 0.9))
     train = size.rows("train", kept)
     rows = train + size.rows("valid", kept)
 
@@ -326,7 +315,7 @@ def _collection(
     threads = max(1.0, cores * _EFFICIENCY)
     processes = 1.0 if jobs == 1 else jobs * _EFFICIENCY
     judged = size.rows("valid") * rounds * FIRST_SEEDS * cost.predict_seconds / threads
-    trained = train > 0 and size.rows("test") > 0
+    trained = train > 0 and size.rows("test") > 0 and rows * row_bytes <= memory
     return CollectionPlan(
         collection=size.collection,
         max_configs=kept,

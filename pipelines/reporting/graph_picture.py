@@ -62,7 +62,7 @@ class Drawn:
         place = _placed(part)
         left, top = min(x for x, _ in place.values()), min(y for _, y in place.values())
         place = {node: (x - left + _BOX / 2 + 12, y - top + _HIGH / 2 + 40) for node, (x, y) in place.items()}
-        width = max(x for x, _ in place.values()) + _BOX / 2 + 12
+        width = max(x for x, _ in place.values()) + 1.1 * _BOX
         height = max(y for _, y in place.values()) + _HIGH / 2 + 40
         width = max(width, 460.0)
         title = escape(self.title)
@@ -102,15 +102,17 @@ class Drawn:
             clash = wanted is not None and not made.startswith(wanted[:-1])
             colour, opacity = (CLASH, 0.9) if clash else ("currentColor", 0.45)
             bend = (y2 - y1) / 2
+            # an edge past other layers goes around what stands there
+            aside = _BOX * 1.05 if y2 - y1 > _LAYER else 0.0
             yield (
-                f'<path d="M{x1:.0f},{y1:.0f}C{x1:.0f},{y1 + bend:.0f} {x2:.0f},{y2 - bend:.0f} {x2:.0f},{y2:.0f}" '
-                f'fill="none" stroke="{colour}" stroke-opacity="{opacity}" stroke-width="1.3"/>'
+                f'<path d="M{x1:.0f},{y1:.0f}C{x1 + aside:.0f},{y1 + bend:.0f} {x2 + aside:.0f},{y2 - bend:.0f} '
+                f'{x2:.0f},{y2:.0f}" fill="none" stroke="{colour}" stroke-opacity="{opacity}" stroke-width="1.3"/>'
             )
             text = f"{made} ≠ {wanted}" if clash else made
             text += f", was {before}" if before != made else ""
             if len(text) > 2:
                 yield (
-                    f'<text x="{(x1 + x2) / 2:.0f}" y="{(y1 + y2) / 2 + 3:.0f}" font-size="9.5" '
+                    f'<text x="{(x1 + x2) / 2 + 0.75 * aside:.0f}" y="{(y1 + y2) / 2 + 3:.0f}" font-size="9.5" '
                     f'text-anchor="middle" fill="{colour}" paint-order="stroke" stroke="var(--page,#fff)" '
                     f'stroke-width="4">{escape(text)}</text>'
                 )

@@ -68,7 +68,8 @@ def test_the_sample_is_the_last_resort(places):
     assert (found.path, found.npz) == (SAMPLE, SAMPLE / "npz")
     assert "the embedded sample" in found.why
     assert {str(file.collection) for file in discover(found.npz)} == {
-        "layout:cpu:default", "layout:cpu:random", "tile:cpu"
+        "layout:cpu:default", "layout:cpu:random", "layout:tpu-estimate:default", "layout:tpu-estimate:random",
+        "tile:cpu",
     }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Copies: consumers followed down to the producers of their operands, edge by edge, and what both wish."""
+"""Copies: consumers followed down to the producers of their operands, edge by edge, and what both request."""
 
 from __future__ import annotations
 
@@ -161,22 +161,22 @@ def propagation_columns(copies: Copies, config: Configuration) -> dict[str, floa
     made = {place: outputs[place].layout if outputs[place].given else None for place in graph.places}
     operands = {place: _operand_pair(copies, place, pairs) for place in graph.places}
     for _ in range(ROUNDS):
-        wishes: dict[int, list[tuple[int, ...]]] = {}
+        requests: dict[int, list[tuple[int, ...]]] = {}
         for pair in pairs:
-            wish = _wish(graph, pair, config, made)
-            if wish:
-                wishes.setdefault(pair.right, []).append(wish)
-        for producer, wished in wishes.items():
+            request = _requested(graph, pair, config, made)
+            if request:
+                requests.setdefault(pair.right, []).append(request)
+        for producer, of_consumers in requests.items():
             if made[producer] is None:
-                made[producer] = max(wished, key=_key)
+                made[producer] = max(of_consumers, key=_key)
         before = dict(made)
         for place, operand in operands.items():
             if made[place] is None and operand is not None:
                 made[place] = before[operand.right]
     copied = []
     for pair in pairs:
-        wish, met = _wish(graph, pair, config, made), made[pair.right]
-        copied.append(wish is not None and met is not None and wish != met)
+        request, met = _requested(graph, pair, config, made), made[pair.right]
+        copied.append(request is not None and met is not None and request != met)
     other = [made[place] is not None and made[place] != outputs[place].tensor.default for place in graph.places]
     other_bytes = sum(outputs[place].tensor.bytes for place in graph.places if other[place])
     size = sum(pair.bytes for pair, left in zip(pairs, copied, strict=True) if left)
@@ -200,7 +200,7 @@ def _operand_pair(copies: Copies, place: int, pairs: Sequence[Pair]) -> Pair | N
     return min(own, key=lambda pair: pair.right, default=None)
 
 
-def _wish(
+def _requested(
     graph: Configured, pair: Pair, config: Configuration, made: Mapping[int, tuple[int, ...] | None]
 ) -> tuple[int, ...] | None:
     wanted = pair.sides(config)[0]

@@ -44,7 +44,7 @@ def declare(columns, *, doc="A block of the tests.", kinds=("layout",), value=1.
     def compute(self, context):
         return np.full((context.table.configs, len(columns)), value)
 
-    def prepare(self, context, sums):
+    def prepare(self, context, aggregation):
         return lambda piece: np.full((len(piece), len(columns)), value)
 
     method = {"prepare": prepare} if base is LayoutBlock else {"compute": compute}
@@ -134,7 +134,7 @@ def test_every_declared_block_is_listed():
         classes += cls.__subclasses__()
         if cls.__module__.startswith("xlarank.") and not isabstract(cls) and not cls.__name__.startswith("_"):
             declared.add(cls)
-    assert declared == {type(block) for block in catalogue.BLOCKS}
+    assert declared == {type(block) for block in (*catalogue.BLOCKS, *catalogue.INSTANCE_BLOCKS)}
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
@@ -146,18 +146,18 @@ def test_a_block_that_computes_another_shape_is_caught(listed, shape):
 
 @pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
 def test_a_layout_block_that_finishes_with_another_shape_is_caught(listed, shape):
-    finish = {"prepare": lambda self, context, sums: lambda piece: np.zeros(shape)}
+    finish = {"prepare": lambda self, context, aggregation: lambda piece: np.zeros(shape)}
     listed(declare({"tested__one__sum": "one"}, base=LayoutBlock, **finish))
     with pytest.raises(AssertionError, match=r"^Tested gave"):
         assemble(graph_of_kind("layout"))
 
 
 def test_a_layout_block_that_asks_for_too_much_is_caught(listed):
-    def prepare(self, context, sums):
-        return sums.rows([context.type_changed] * 2)
+    def prepare(self, context, aggregation):
+        return aggregation.sum([context.type_changed] * 2)
 
     listed(declare({"tested__one__sum": "one"}, base=LayoutBlock, prepare=prepare))
-    with pytest.raises(AssertionError, match=r"^Tested asked for 2 columns$"):
+    with pytest.raises(AssertionError, match=r"^Tested requested 2 columns$"):
         assemble(graph_of_kind("layout"))
 
 

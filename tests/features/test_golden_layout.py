@@ -171,9 +171,9 @@ CONFIG = {
     "neighbourhood__mismatch_1hop__ratio": (0, 1 / 2 * 1, 1 / 4 * 2, 0),
     "neighbourhood__mismatch_2hop__ratio": (0, 0, 1 / 4 * 1, 0),
     # Once layouts have spread: B: 0 takes the 1,0 that the dot sets, the unset add goes with the dot's 0,1 and
-    # wishes so of it: both mismatches are gone, 2 and 3 are unlike the default. C: the add's kernel 1,0 still
-    # meets the dot's 0,1. D: the add takes the 0,1 that the reshape wishes, the dot the {1,0} of the add's
-    # input; then the add's unset kernel wishes 0,1 of the dot, which is a copy.
+    # requests it: both mismatches are gone, 2 and 3 are unlike the default. C: the add's kernel 1,0 still
+    # meets the dot's 0,1. D: the add takes the 0,1 that the reshape requests, the dot the {1,0} of the add's
+    # input; then the add's unset kernel requests 0,1 of the dot, which is a copy.
     "propagation__copies__share": (0, 0, 1 / 4, 1 / 4),
     "propagation__copies_bytes__share": (0, 0, 1 / 4, 1 / 4),
     "propagation__unlike_default__share": (0, 2 / 4, 3 / 4, 1 / 4),

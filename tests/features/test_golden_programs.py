@@ -67,7 +67,7 @@ CHAINED = {
     # The mismatches at any distance over 3 times 2048 bytes.
     "disagreement__consumer_reshape_bytes__share": (1 / 3, 2 / 3, 2 / 3, 2 / 3),
     "disagreement__producer_other_bytes__share": (1 / 3, 2 / 3, 2 / 3, 2 / 3),
-    # R does not spread through its transpose. B: T and S wish nothing, P is as set. C: P takes the larger key of
+    # R does not spread through its transpose. B: T and S request nothing, P is as set. C: P takes the larger key of
     # S's 0,1,2 (1 + 2 * 7 + 3 * 49 = 162) and T's 2,0,1 (3 + 1 * 7 + 2 * 49 = 108), T is left with a copy.
     # D: S's copy of two.
     "propagation__copies__share": (0, 0, 1 / 2, 1 / 2),

@@ -69,7 +69,7 @@ def test_a_cut_file_is_refused(path: Path, share: float) -> None:
 def test_a_missing_file_and_a_missing_array_are_refused(path: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.npz", "w") as other:
         for name in archive.namelist():
-            if name != "wish.npy":
+            if name != "request.npy":
                 other.writestr(name, archive.read(name))
     for wrong in (tmp_path / "b.npz", tmp_path / "none.npz"):
         with pytest.raises(FeatureStoreError, match="cannot be read"):

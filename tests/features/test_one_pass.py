@@ -14,7 +14,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.catalogue import blocks_of
-from xlarank.features.layout import aggregation as sums
+from xlarank.features.layout import aggregation
 from xlarank.features.layout import block as layout_block
 from xlarank.features.layout.block import LayoutBlock
 from xlarank.features.layout.context import LayoutContext
@@ -38,12 +38,12 @@ def whole() -> list[tuple[LayoutGraph, np.ndarray]]:
     [
         {(layout_block, "_CODES"): 1, (layout_block, "_CONFIGS"): (1, 1)},
         {(layout_block, "_CODES"): 20, (layout_block, "_CONFIGS"): (2, 3)},
-        {(sums, "_COMBINATIONS"): 0},
-        {(sums, "_COMBINATIONS"): 0, (layout_block, "_CODES"): 1, (layout_block, "_CONFIGS"): (1, 1)},
-        {(sums, "_SPARSE_NS"): 0.0},
-        {(sums, "_SPARSE_NS"): 1e9},
+        {(aggregation, "_COMBINATIONS"): 0},
+        {(aggregation, "_COMBINATIONS"): 0, (layout_block, "_CODES"): 1, (layout_block, "_CONFIGS"): (1, 1)},
+        {(aggregation, "_SPARSE_NS"): 0.0},
+        {(aggregation, "_SPARSE_NS"): 1e9},
     ],
-    ids=["pieces of 1", "pieces of 2 or 3", "taken pairs only", "taken pairs, pieces of 1", "sparse", "dense"],
+    ids=["batches of 1", "batches of 2 or 3", "taken pairs only", "taken pairs, batches of 1", "sparse", "dense"],
 )
 def test_the_way_does_not_show(whole, monkeypatch, settings):
     for (module, name), value in settings.items():
@@ -52,17 +52,17 @@ def test_the_way_does_not_show(whole, monkeypatch, settings):
         np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
 
 
-def test_pieces_are_as_large_as_they_are_said_to_be(monkeypatch):
+def test_batches_are_as_large_as_they_are_said_to_be(monkeypatch):
     monkeypatch.setattr(layout_block, "_CODES", 12)
     monkeypatch.setattr(layout_block, "_CONFIGS", (2, 4))
     context, seen = LayoutContext(layout_of(layout_arrays())), []  # 5 distinct configurations of 2 nodes
-    answer = sums.Sums.answer
+    answer = aggregation.Aggregation.plan
 
     def noted(self):
         answered = answer(self)
         return lambda codes: seen.append(len(codes)) or answered(codes)
 
-    monkeypatch.setattr(sums.Sums, "answer", noted)
+    monkeypatch.setattr(aggregation.Aggregation, "plan", noted)
     BLOCKS[0].compute(context)
     monkeypatch.setattr(layout_block, "_CODES", 2)
     BLOCKS[0].compute(context)
@@ -124,7 +124,7 @@ def test_nodes_of_one_shape_and_element_type_share_their_types_of_rows():
     )
     rows = [[layout_row(output=(0, 1))] * 4, [layout_row()] * 4]
     context = LayoutContext(layout_of(layout_file(nodes, (1, 2, 3, 4), rows)))
-    assert context.likeness[0] == context.likeness[1] and len(set(context.likeness.tolist())) == 3
+    assert context.signature[0] == context.signature[1] and len(set(context.signature.tolist())) == 3
     assert len(context.table.rows) == 8 and len(context.type_node) == 6
 
 

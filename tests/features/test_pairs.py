@@ -81,14 +81,14 @@ def test_two_transposes_one_after_the_other():
     context = context_of(nodes, (0, 4))
     *_, far = connected_pairs(context)
     assert listed(context, far) == [(4, "input", 0, "output")]
-    assert far.place.tolist() == [[2, 1, 0, 3, 4, 5]]
+    assert far.permutation.tolist() == [[2, 1, 0, 3, 4, 5]]
     assert len(context.straight_pairs) == 0
 
 
 def test_a_transpose_and_its_inverse_are_straight():
     nodes = chain(turning((5, 2, 3), (0,), 2, 0, 1), turning((2, 3, 5), (1,), 1, 2, 0), dims=(2, 3, 5))
     context = context_of(nodes, (0, 3))
-    assert context.straight_pairs.place.tolist() == [list(SAME)]
+    assert context.straight_pairs.permutation.tolist() == [list(SAME)]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_square_is_turned_only_where_the_transpose_says_how():
     nodes = chain(Node("transpose", (4, 4), (0,)), dims=(4, 4))
     assert by_hop(context_of(nodes, (0, 2))) == [[], [], []]
     nodes = chain(turning((4, 4), (0,), 1, 0), dims=(4, 4))
-    assert connected_pairs(context_of(nodes, (0, 2)))[1].place.tolist() == [[1, 0, 2, 3, 4, 5]]
+    assert connected_pairs(context_of(nodes, (0, 2)))[1].permutation.tolist() == [[1, 0, 2, 3, 4, 5]]
 
 
 def test_the_shortest_way_counts():
@@ -122,7 +122,7 @@ def test_the_shortest_way_counts():
     ]
     context = context_of(nodes, (0, 3))
     assert by_hop(context) == [[], [(3, "input", 0, "output")], []]
-    assert connected_pairs(context)[1].place.tolist() == [list(SAME)]
+    assert connected_pairs(context)[1].permutation.tolist() == [list(SAME)]
 
 
 @pytest.mark.parametrize("edges", [[(3, 1), (3, 2)], [(3, 2), (3, 1)]])
@@ -136,7 +136,7 @@ def test_of_two_ways_as_long_the_straight_one_counts(edges, order):
     context = context_of(nodes, (0, 4), edges=[(1, 0), (2, 0), *edges, (4, 3)])
     *_, far = connected_pairs(context)
     assert listed(context, far) == [(4, "input", 0, "output")]
-    assert far.place.tolist() == [list(SAME)]
+    assert far.permutation.tolist() == [list(SAME)]
 
 
 def test_a_sum_has_two_producers():
@@ -203,16 +203,16 @@ def test_readers_over_another_operation_are_no_siblings():
     assert len(sibling_pairs(context_of(nodes, (2, 3)))) == 0
 
 
-# Wishes -----------------------------------------------------------------------------------------------------
+# Requested layouts ------------------------------------------------------------------------------------------
 
 
-def wishes_of(context: LayoutContext, place: int, slot: int) -> list[int]:
-    """Number of the wish that each row of a node holds."""
+def requested_of(context: LayoutContext, place: int, slot: int) -> list[int]:
+    """Number of the layout that each row of a node requests."""
     types = context.row_type[context.table.node == place]
-    return context.wishes.number[slot * len(context.type_node) + types].tolist()
+    return context.requested.number[slot * len(context.type_node) + types].tolist()
 
 
-def test_rows_that_wish_the_same_are_one_wish():
+def test_rows_that_ask_for_one_layout_make_one_request():
     """Of the input: unset, set to the default, the same cut short, another one, again unset."""
     nodes = [Node("parameter", (2, 3, 5)), Node("tanh", (2, 3, 5), (0,))]
     inputs = ((), (2, 1, 0), (2,), (0, 1, 2), ())
@@ -220,27 +220,27 @@ def test_rows_that_wish_the_same_are_one_wish():
     rows = [[layout_row(*row)] for row in zip(outputs, inputs, strict=True)]
     context = context_of(nodes, (1,), rows)
     table = {tuple(row[6:9].tolist()): [] for row in context.table.rows}
-    for row, number in zip(context.table.rows, wishes_of(context, 0, 1), strict=True):
+    for row, number in zip(context.table.rows, requested_of(context, 0, 1), strict=True):
         table[tuple(row[6:9].tolist())].append(number)
     unset, full = table[(-1, -1, -1)], table[(2, 1, 0)]
     short, other = table[(2, -1, -1)], table[(0, 1, 2)]
     assert len(set(unset)) == 1 and len(unset) == 2, "the output does not matter"
     assert full == short != other and unset[:1] not in (full, other), "set to the default is not unset"
-    assert len(set(wishes_of(context, 0, 0))) == 2 and set(wishes_of(context, 0, 2)) == {0}
-    assert context.wishes.count.tolist() == [2, 3, 1] and context.wishes.first.tolist() == [0, 2, 5]
+    assert len(set(requested_of(context, 0, 0))) == 2 and set(requested_of(context, 0, 2)) == {0}
+    assert context.requested.count.tolist() == [2, 3, 1] and context.requested.first.tolist() == [0, 2, 5]
 
 
-def test_every_wish_has_a_row_that_wishes_it():
+def test_every_requested_layout_has_a_row_that_requests_it():
     nodes = [Node("parameter", (2, 3)), Node("tanh", (2, 3), (0,)), Node("tanh", (2, 3), (0,))]
     choices = [layout_row(), layout_row((0, 1)), layout_row((0, 1), (0, 1)), layout_row((1, 0))]
     rows = [[one, other] for one in choices for other in choices]
     context = context_of(nodes, (1, 2), rows)
-    assert context.wishes.likes == 1, "both are a tanh of one shape"
+    assert context.requested.signatures == 1, "both are a tanh of one shape"
     for slot, name in enumerate(SLOT):
         seen = context.slots[name]
         for number, kind in enumerate(
-            context.wishes.types[context.wishes.first[slot] :][: context.wishes.count[slot]]
+            context.requested.types[context.requested.first[slot] :][: context.requested.count[slot]]
         ):
-            holds = context.wishes.number[slot * len(context.type_node) :][: len(context.type_node)] == number
+            holds = context.requested.number[slot * len(context.type_node) :][: len(context.type_node)] == number
             assert (seen.key[holds] == seen.key[kind]).all() and (seen.given[holds] == seen.given[kind]).all()
             assert np.count_nonzero(holds) > 0

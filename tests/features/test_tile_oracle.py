@@ -107,7 +107,7 @@ def test_between_equals_the_bounds_divide_what_has_their_rank():
 
 @pytest.mark.parametrize("operands", [(0, 1), (1, 0)])
 def test_the_kernel_of_a_product_is_its_right_operand(operands):
-    """[2048,1024] x [1024,1024]: both have the output's last size, only one the rows; files list them either way."""
+    """[2048,1024] x [1024,1024]: both have the output's last size, only one the rows; in either order."""
     nodes = (Node("parameter", (2048, 1024)), Node("parameter", (1024, 1024)), Node("dot", (2048, 1024), operands))
     context = context_of(nodes, (256, 8), (4, 4))
     assert (context.physical, context.kernel_tensor) == (True, 1)

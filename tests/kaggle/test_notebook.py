@@ -37,18 +37,19 @@ def test_the_notebook_asks_for_no_network_and_no_gpu() -> None:
 
 
 def execute(place: Path, working: str, **parameters: object) -> str:
-    """Run the source, not as a file: steps in processes of their own would run a file again."""
+    """Run the source as a script: steps in processes of their own must not run it again."""
     (place / working).mkdir()
     given = {"INPUT": place / "input", "WORKING": place / working, "SEEDS": 1, "TRIALS": 3, **parameters}
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; exec(compile(sys.stdin.read(), 'notebook', 'exec'))"],
-        input=SOURCE.read_text(encoding="utf-8"), cwd=place / working, capture_output=True, text=True, timeout=300,
+        [sys.executable, str(SOURCE)],
+        cwd=place / working, capture_output=True, text=True, timeout=300,
         env={
             **os.environ, "MPLBACKEND": "agg", "MPLCONFIGDIR": str(place), "OMP_NUM_THREADS": "1",
             **{f"XLARANK_{name}": str(value) for name, value in given.items()},
         },
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    assert done.stdout.count("code: ") == 1, "once, in this process"
     return done.stdout
 
 

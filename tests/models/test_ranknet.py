@@ -1,4 +1,4 @@
-"""What is particular to ranknet; its loss is tested in test_ranknet_loss, the contract in test_zoo."""
+"""What is particular to ranknet; its loss is tested in test_ranknet_loss, the contract in test_registry."""
 
 from __future__ import annotations
 

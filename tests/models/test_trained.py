@@ -80,11 +80,11 @@ def test_everything_on_disk_is_text(folder: Path) -> None:
 def test_same_boosters_same_bytes(folder: Path, tmp_path: Path) -> None:
     """Apart from the name of the folder of boosters, which is new at every save."""
 
-    def contents(place: Path) -> dict[str, str]:
-        name = next(place.glob("boosters-*")).name
-        files = [path for path in place.rglob("*") if path.is_file()]
+    def contents(own: Path) -> dict[str, str]:
+        name = next(own.glob("boosters-*")).name
+        files = [path for path in own.rglob("*") if path.is_file()]
         return {
-            str(path.relative_to(place)).replace(name, "*"): path.read_text().replace(name, "*") for path in files
+            str(path.relative_to(own)).replace(name, "*"): path.read_text().replace(name, "*") for path in files
         }
 
     save_model(tmp_path / "again", card(), boosters(0, 1))
@@ -181,10 +181,10 @@ def edit_card(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     (folder / CARD).write_text(json.dumps(value))
 
 
-def checksum(place: Path) -> str:
+def checksum(own: Path) -> str:
     """What the card keeps of a folder of one booster: names and contents in order of name."""
     digest = hashlib.sha256()
-    for path in sorted(place.iterdir()):
+    for path in sorted(own.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -245,21 +245,21 @@ def test_the_test_can_mend_checksums(folder: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../other/seed-0", "boosters-x/../../other/seed-0", ".."])
 def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path, name: str) -> None:
-    place = tmp_path / "other" / "seed-0"
-    place.mkdir(parents=True)
-    boosters(0)[0].save(place)
+    own = tmp_path / "other" / "seed-0"
+    own.mkdir(parents=True)
+    boosters(0)[0].save(own)
     target = (folder / name).resolve()
-    edit_card(folder, lambda value: value.update(seeds={name: checksum(place)}))
+    edit_card(folder, lambda value: value.update(seeds={name: checksum(own)}))
     with pytest.raises(ModelError, match="lies outside the model"):
         load_model(folder)
     assert target.exists(), "it is refused for where it is, not for being absent"
 
 
 def test_a_card_cannot_name_an_absolute_folder(folder: Path, tmp_path: Path) -> None:
-    place = tmp_path / "other"
-    place.mkdir()
-    boosters(0)[0].save(place)
-    edit_card(folder, lambda value: value.update(seeds={str(place): checksum(place)}))
+    own = tmp_path / "other"
+    own.mkdir()
+    boosters(0)[0].save(own)
+    edit_card(folder, lambda value: value.update(seeds={str(own): checksum(own)}))
     with pytest.raises(ModelError, match="lies outside the model"):
         load_model(folder)
 

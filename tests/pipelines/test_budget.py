@@ -69,7 +69,7 @@ def test_no_budget_is_exceeded(hours: float, ram: float, cores: int, disk: float
     plan = plan_budget(official(), Budget(hours, ram, cores, disk), seeds=seeds)
     spent, _, stored = totals(plan)
     assert spent <= hours and stored <= disk
-    assert all(part.memory_gb <= ram for part in plan.collections if part.max_configs > 2)
+    assert all(part.memory_gb <= ram for part in plan.collections if part.trained)
     assert all(part.trials == 0 or part.trials >= MIN_TRIALS for part in plan.collections)
     assert all(part.trained or not part.refined for part in plan.collections)
 
@@ -124,3 +124,17 @@ def test_tuning_shares_what_is_left_at_the_pace_that_was_measured() -> None:
 def test_a_budget_of_nothing_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(XlarankError, match="expected"):
         Budget(**wrong)  # type: ignore[arg-type]
+
+
+def test_too_little_memory_for_any_model_keeps_the_default_order() -> None:
+    """A model of two configurations a graph is worse than the order of the file."""
+    plan = plan_budget(official(), Budget(hours=12, ram_gb=0.01, cores=4, disk_gb=20))
+    assert not any(part.trained or part.refined or part.trials for part in plan.collections)
+    (note,) = plan.notes
+    assert note.startswith("the budget is too small for any model (the default order stays): layout:xla:random")
+
+
+def test_a_full_disk_is_no_matter_of_an_option() -> None:
+    with pytest.raises(XlarankError) as caught:
+        Budget(disk_gb=0.0)
+    assert "--budget" not in str(caught.value) and "pass another --workspace" in caught.value.do

@@ -16,6 +16,7 @@ from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.context import LayoutContext
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import kendall_tau
+from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
@@ -99,9 +100,9 @@ def test_every_command_scores_with_them(tree: Path, trained: Path, tmp_path: Pat
         kendall_tau(scores[graph.group], graph.cost)
     )
     found = rank(workspace, graph_path(tree, LAYOUT, "valid", "delta__a"))
-    assert found.score == pytest.approx(scores[graph.group])
+    assert found.scores == pytest.approx(scores[graph.group])
     assert set(submit(workspace, tmp_path / "submission.csv").rows) == {LAYOUT, TILE}
 
 
 def test_folds_are_reported(trained: Path) -> None:
-    assert set(evaluate(Workspace(trained), split="folds").report) == {LAYOUT, TILE}
+    assert set(cross_validate(Workspace(trained)).report) == {LAYOUT, TILE}

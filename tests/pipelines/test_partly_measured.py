@@ -15,7 +15,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.training_sets import training_set
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
 FAILED = (3, 5, 8)
@@ -39,9 +39,9 @@ def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path
     work = Workspace(tmp_path / "work")
     assert not build(partly, work.root).broken
     assert all(part.labelled == part.graphs for part in info(data_root(partly)) if part.split != "test")
-    data = training_set(work, Collection.parse(LAYOUT))
+    data = read_training_set(work, Collection.parse(LAYOUT))
     assert np.isfinite(data.data.cost).all()
-    (graph,) = (graph for graph in data.graphs if graph.name == "alpha__a")
+    (graph,) = (graph for graph in data.data.parts if graph.name == "alpha__a")
     assert not set(FAILED) & set(graph.ids.tolist())
     train(work, seeds=1, rounds=10, threads=1)
     report = evaluate(work).report
@@ -50,7 +50,7 @@ def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path
     ranking = rank(work, graph_path(partly, LAYOUT, "valid", "delta__a"))
     assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
     assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
-    assert {e["configuration"] for e in ranking.best() if e["runtime_ns"] is None} == set(FAILED)
+    assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == set(FAILED)
     assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
 
 

@@ -7,8 +7,10 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
+import xlarank
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
@@ -16,7 +18,8 @@ from xlarank.data.errors import CollectionError, GraphFileError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import judge
-from xlarank.pipelines.rank import Ranking, rank
+from xlarank.pipelines.rank import rank
+from xlarank.pipelines.support.ranking import Ranking
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 OTHER = "layout:cpu:default"
@@ -43,7 +46,7 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(shared_tree: Path, s
     model = load_model(Workspace(shared_trained).model(Collection.parse(LAYOUT)))
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
     score = model.predict(graph.matrix(), graph.columns)[graph.group]
-    assert np.array_equal(ranking.score, score)
+    assert np.array_equal(ranking.scores, score)
     assert ranking.order.tolist() == sorted(range(24), key=lambda config: (score[config], config))
     assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)
     assert np.array_equal(ranking.runtime, graph.runtime)
@@ -54,16 +57,14 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(shared_tree: Path, s
 def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, shared_trained: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
     best = ranking.best()
-    assert [entry["rank"] for entry in best] == list(range(1, 23))
-    assert sorted(config for entry in best for config in (entry["configuration"], *entry["identical"])) == list(
-        range(24)
-    )
-    (repeated,) = (entry for entry in best if entry["identical"])
-    assert (repeated["configuration"], repeated["identical"]) == (0, [22, 23])
-    assert repeated["runtime_ns"] == int(ranking.runtime[[0, 22, 23]].min())
-    assert [entry["score"] for entry in best] == sorted(entry["score"] for entry in best)
+    assert [entry.rank for entry in best] == list(range(1, 23))
+    assert sorted(config for entry in best for config in (entry.configuration, *entry.identical)) == list(range(24))
+    (repeated,) = (entry for entry in best if entry.identical)
+    assert (repeated.configuration, repeated.identical) == (0, [22, 23])
+    assert repeated.runtime_ns == int(ranking.runtime[[0, 22, 23]].min())
+    assert [entry.score for entry in best] == sorted(entry.score for entry in best)
     for entry in best:
-        assert entry["score"] == ranking.score[entry["configuration"]]
+        assert entry.score == ranking.scores[entry.configuration]
     assert ranking.best(3) == best[:3]
     assert ranking.best(100) == best
 
@@ -71,17 +72,17 @@ def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, s
 def test_json_holds_the_whole_order(shared_tree: Path, shared_trained: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "valid", "pool__a"))
     value = json.loads(json.dumps(ranking.as_json(4), allow_nan=False))
-    assert set(value) == {"graph", "collection", "order", "best", "metrics"}
+    assert set(value) == {"graph", "collection", "order", "best", "metrics", "trust"}
     assert (value["graph"], value["collection"]) == ("pool__a", TILE)
     assert value["order"] == ranking.order.tolist()
-    assert value["best"] == ranking.best(4)
+    assert value["best"] == [entry.as_json() for entry in ranking.best(4)]
     assert value["metrics"] == ranking.metrics
 
 
 def test_without_labels_there_is_nothing_measured(shared_tree: Path, shared_trained: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "test", "sort__a"))
     assert ranking.metrics is None
-    assert {entry["runtime_ns"] for entry in ranking.best()} == {None}
+    assert {entry.runtime_ns for entry in ranking.best()} == {None}
     assert sorted(ranking.order.tolist()) == list(range(12))
     json.dumps(ranking.as_json(), allow_nan=False)
 
@@ -153,7 +154,7 @@ def test_a_model_can_be_handed_over(shared_trained: Path, tmp_path: Path) -> Non
 
 def test_a_model_of_the_wrong_kind_is_refused(shared_trained: Path, tmp_path: Path) -> None:
     path = save_npz(tmp_path / "x.npz", layout_graph(5))
-    with pytest.raises(ModelError, match=rf"x\.npz is a layout graph; expected a tile graph for {TILE}"):
+    with pytest.raises(ModelError, match=rf"x is a layout graph; expected a tile graph for {TILE}"):
         run(shared_trained, path, TILE)
 
 
@@ -208,3 +209,29 @@ def test_files_that_cannot_be_ranked(shared_trained: Path, tmp_path: Path) -> No
     del broken["edge_index"]
     with pytest.raises(GraphFileError, match=r"broken\.npz: array edge_index is missing"):
         run(shared_trained, save_npz(tmp_path / "broken.npz", broken))
+
+
+# From a notebook --------------------------------------------------------------------------------------------
+
+
+def test_a_path_and_its_graph_are_ranked_alike(shared_trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x__a.npz", layout_graph(70))
+    ranking = xlarank.rank(str(path), workspace=str(shared_trained))
+    assert isinstance(ranking, xlarank.Ranking)
+    again = xlarank.rank(xlarank.read_graph(path), shared_trained)
+    assert ranking.order.tolist() == again.order.tolist() == np.argsort(ranking.scores, kind="stable").tolist()
+    assert len(ranking.best(5)) == 5 and ranking.best(1)[0].configuration == ranking.order[0]
+
+
+def test_a_ranking_as_a_table(shared_trained: Path, tmp_path: Path) -> None:
+    arrays = layout_graph(70)
+    ranking = xlarank.rank(save_npz(tmp_path / "x__a.npz", arrays), shared_trained)
+    table = ranking.to_polars()
+    assert table.columns == ["rank", "configuration", "score", "same_as", "runtime_ns"]
+    assert table["rank"].to_list() == list(range(1, 25))
+    assert table["configuration"].to_list() == ranking.order.tolist()
+    assert table["score"].is_sorted()
+    assert table.filter(pl.col("same_as") != pl.col("configuration"))["configuration"].sort().to_list() == [22, 23]
+    assert table.sort("configuration")["runtime_ns"].to_list() == arrays["config_runtime"].tolist()
+    unknown = xlarank.rank(save_npz(tmp_path / "y__a.npz", layout_graph(70, labelled=False)), shared_trained)
+    assert unknown.to_polars()["runtime_ns"].null_count() == 24

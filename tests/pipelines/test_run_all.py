@@ -88,7 +88,8 @@ def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path)
     first = job(tree, tmp_path / "learned")
     assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].final is not None
     assert load_model(tmp_path / "learned" / "work" / "models" / "tile" / "cpu").card.trained_on.keys() == {
-        "train+valid"
+        "train",
+        "valid",
     }
     summary = job(tree, tmp_path / "there", models=tmp_path / "learned" / "work")
     assert summary.outcomes[0].ranked_by == ATTACHED

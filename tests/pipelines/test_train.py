@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +31,17 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import load_split
-from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.metrics import METRICS, kendall_tau, summarise
-from xlarank.pipelines.support.training_sets import training_set
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import TrainResult, train
 
 
@@ -57,9 +61,9 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = []
     fit = LambdaRank.fit
 
-    def spy(self: LambdaRank, data: RankingData, params: dict[str, Any], **options: Any) -> LambdaRank:
-        calls.append({"data": data, "params": params, **options})
-        return fit(self, data, params, **options)
+    def spy(self: LambdaRank, data: RankingData, settings: FitSettings) -> LambdaRank:
+        calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
+        return fit(self, data, settings)
 
     monkeypatch.setattr(LambdaRank, "fit", spy)
     return calls
@@ -85,7 +89,7 @@ def test_every_collection_gets_a_model_that_tells_what_it_is(built: Path) -> Non
         model = model_of(built, result.collection)
         card = model.card
         assert (card.collection, card.model, card.tuned) == (result.collection, "lambdarank", False)
-        assert card.params == LambdaRank.default_params(card.kind)
+        assert card.params == LambdaRankParams.of(card.kind).values()
         assert card.rounds == result.rounds
         assert card.trained_on == {"train": list(TREE[result.collection]["train"])}
         graph = next(iter(stored(built, result.collection).values()))
@@ -166,9 +170,9 @@ def test_out_of_fold_scores_are_kept_in_the_model(built: Path, fits: list[dict[s
 def test_the_number_of_rounds_is_the_best_of_the_folds(
     built: Path, fits: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def peak(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, rounds: int, **named: Any) -> Curves:
+    def peak(training: TrainingSet, held: list[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
         stages = [dict.fromkeys(METRICS, value) for value in (0.0, 0.25, 0.5, 0.25, 0.0)]
-        return Curves([25, 50, 75, 100, rounds], {data.names[g]: stages for g in held})
+        return Curves([25, 50, 75, 100, settings.rounds], {training.data.names[g]: stages for g in held})
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", peak)
     (result,) = run(built, rounds=110)
@@ -180,10 +184,11 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
 def test_rounds_can_be_chosen_for_an_even_ranking(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Conv gains on and on while the others lose: the mean grows, and so does the spread."""
 
-    def apart(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, rounds: int, **named: Any) -> Curves:
+    def apart(training: TrainingSet, held: list[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
+        names = training.data.names
         step = {"conv": (0.5, 0.6, 0.7), "dot": (0.5, 0.42, 0.34), "tanh": (0.5, 0.42, 0.34)}
-        stages = {name: [dict.fromkeys(METRICS, v) for v in step[name.split("__")[0]]] for name in data.names}
-        return Curves([25, 50, rounds], {data.names[g]: stages[data.names[g]] for g in held})
+        stages = {name: [dict.fromkeys(METRICS, v) for v in step[name.split("__")[0]]] for name in names}
+        return Curves([25, 50, settings.rounds], {names[g]: stages[names[g]] for g in held})
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", apart)
     (mean,), (robust,) = run(built, rounds=60), run(built, rounds=60, select="robust")
@@ -214,7 +219,7 @@ def test_one_family_trains_without_folds(tmp_path: Path) -> None:
 def test_tuned_parameters_are_used_in_folds_and_boosters(built: Path, fits: list[dict[str, Any]]) -> None:
     save_best(built)
     (result,) = run(built)
-    wanted = {**LambdaRank.default_params("tile"), "learning_rate": 0.125, "labels": "log"}
+    wanted = LambdaRankParams.of("tile", {"learning_rate": 0.125, "labels": "log"}).values()
     assert all(fit["params"] == wanted for fit in fits)
     assert len(fits) == 4
     assert result.tuned
@@ -226,7 +231,7 @@ def test_parameters_of_another_collection_are_not_used(built: Path, fits: list[d
     save_best(built, LAYOUT)
     (result,) = run(built)
     assert not result.tuned
-    assert fits[0]["params"] == LambdaRank.default_params("tile")
+    assert fits[0]["params"] == LambdaRankParams.of("tile").values()
 
 
 def test_a_damaged_study_is_named(built: Path) -> None:
@@ -243,11 +248,10 @@ def test_a_damaged_study_is_named(built: Path) -> None:
 def scored(scores: dict[str, float]) -> Callable[..., Curves]:
     """A stand-in for `validate_fold`: a score for each ranker, a little apart from graph to graph."""
 
-    def validate(
-        kind: str, graphs: Any, data: Any, held: list[int], model: str, params: Any, *, rounds: int, **rest: Any
-    ) -> Curves:
-        found = {data.names[g]: [dict.fromkeys(METRICS, scores[model] + g / 100)] for g in held}
-        return Curves([rounds], found)
+    def validate(training: TrainingSet, held: list[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
+        names = training.data.names
+        found = {names[g]: [dict.fromkeys(METRICS, scores[ranker.name] + g / 100)] for g in held}
+        return Curves([settings.rounds], found)
 
     return validate
 
@@ -279,9 +283,9 @@ def test_auto_uses_tuned_parameters(built: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_auto_chooses_for_each_collection(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def by_kind(kind: str, *rest: Any, **named: Any) -> Curves:
-        best = "rankreg" if kind == "tile" else "ranknet"
-        return scored({**dict.fromkeys(RANKERS, 0.1), best: 0.2})(kind, *rest, **named)
+    def by_kind(training: TrainingSet, *rest: Any) -> Curves:
+        best = "rankreg" if training.kind == "tile" else "ranknet"
+        return scored({**dict.fromkeys(RANKERS, 0.1), best: 0.2})(training, *rest)
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", by_kind)
     assert [result.model for result in run(built, collections=[], model="auto")] == ["ranknet", "rankreg"]
@@ -295,10 +299,10 @@ def test_of_equals_auto_takes_the_default(built: Path, monkeypatch: pytest.Monke
 def test_auto_passes_over_what_cannot_run(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = scored({**dict.fromkeys(RANKERS, 0.1), "rankreg": 0.4})
 
-    def without_xgboost(*rest: Any, **named: Any) -> Curves:
-        if rest[4] in ("xgb-pairwise", "ensemble"):
+    def without_xgboost(training: TrainingSet, held: list[int], ranker: Ranker[Any], *rest: Any) -> Curves:
+        if ranker.name in ("xgb-pairwise", "ensemble"):
             raise ModelError("it needs xgboost", do="install it")
-        return scores(*rest, **named)
+        return scores(training, held, ranker, *rest)
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", without_xgboost)
     (result,) = run(built, model="auto")
@@ -324,35 +328,24 @@ def test_with_valid_learns_from_both_splits(built: Path, fits: list[dict[str, An
     names = [*TREE[LAYOUT]["train"], *TREE[LAYOUT]["valid"]]
     assert (result.graphs, result.families) == (7, 4)
     assert fits[-1]["data"].names == names
-    assert sorted(name for split in model_of(built, LAYOUT).card.trained_on.values() for name in split) == sorted(
-        names
-    )
-    assert list(model_of(built, LAYOUT).card.trained_on) == ["train+valid"]
+    splits = {split: list(TREE[LAYOUT][split]) for split in ("train", "valid")}
+    assert model_of(built, LAYOUT).card.trained_on == splits
     assert set(model_of(built, LAYOUT).card.folds) == set(names)
 
 
 def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree: Path, built: Path) -> None:
     build(tree, built, max_configs=9)
-    data = training_set(Workspace(built), Collection.parse(LAYOUT), ("train", "valid"))
-    assert np.diff(data.data.indptr).max() == 9
+    data = read_training_set(Workspace(built), Collection.parse(LAYOUT), ("train", "valid")).data
+    assert np.diff(data.indptr).max() == 9
     stored = {graph.name: graph for graph in load_split(Workspace(built), Collection.parse(LAYOUT), "valid")}
     assert min(len(graph) for graph in stored.values()) > 9, "they are stored whole"
-    for graph in data.graphs:
+    for graph in data.parts:
         if graph.name in stored:
             whole = stored[graph.name]
             rows = [int(np.flatnonzero((whole.config_values == row).all(axis=1))[0]) for row in graph.config_values]
             assert rows == sorted(set(rows))
             assert graph.row_cost.tolist() == whole.row_cost[rows].tolist()
             assert set(graph.ids) == {i for i, row in zip(whole.ids, whole.group, strict=True) if row in rows}
-
-
-def test_graphs_of_a_training_set_share_their_rows_with_its_data(built: Path) -> None:
-    """Copies would take half as much memory again."""
-    data = training_set(Workspace(built), Collection.parse(LAYOUT))
-    assert all(
-        np.shares_memory(graph.config_values, part.config_values)
-        for graph, part in zip(data.graphs, data.data.parts, strict=True)
-    )
 
 
 def test_without_it_valid_is_never_seen(built: Path, fits: list[dict[str, Any]]) -> None:
@@ -442,7 +435,7 @@ def test_bad_requests(built: Path, tmp_path: Path) -> None:
         run(built, rounds=0)
     with pytest.raises(ModelError, match="'forest' is not a model"):
         run(built, model="forest")
-    with pytest.raises(ModelError, match="--select is 'median'; expected mean or robust"):
+    with pytest.raises(ModelError, match="select is 'median'; expected mean, robust"):
         run(built, select="median")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         run(built, collections=["tile:cpv"])

@@ -28,12 +28,16 @@ from xlarank.data.errors import CollectionError, ModelError, WorkspaceError, Xla
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
+from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.best_params import load_best, params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_fold
 from xlarank.models.validation.folds import family_folds
-from xlarank.pipelines.support.training_sets import training_set
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.tune import TuneResult, tune
 
 ROOT = Path(__file__).parents[2]
@@ -68,10 +72,9 @@ def states(trials: list[FrozenTrial]) -> list[TrialState]:
 def made_up(score: Callable[[dict[str, Any]], float], rounds: int = 10) -> Callable[..., Curves]:
     """A stand-in for `validate_fold` whose score depends on the parameters alone."""
 
-    def validate(
-        kind: str, graphs: Any, data: Any, held: list[int], model: str, params: Any, **rest: Any
-    ) -> Curves:
-        return Curves([rounds], {data.names[g]: [{"score": score(params)}] for g in held})
+    def validate(training: TrainingSet, held: list[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
+        value = [{"score": score(ranker.params.values())}]
+        return Curves([rounds], {training.data.names[g]: value for g in held})
 
     return validate
 
@@ -89,7 +92,8 @@ def test_the_best_parameters_lie_where_train_finds_them(built: Path) -> None:
         folder, kind = study_folder(built, result.collection), Collection.parse(result.collection).kind
         best = load_best(folder, DEFAULT)
         assert best is not None
-        assert params_for(folder, "lambdarank", kind) == (best.params, True)
+        params, tuned = params_for(folder, "lambdarank", kind)
+        assert (params.values(), tuned) == (best.params, True)
         assert (best.params, best.rounds, best.mean, best.std) == (
             result.params,
             result.rounds,
@@ -98,7 +102,7 @@ def test_the_best_parameters_lie_where_train_finds_them(built: Path) -> None:
         )
         assert best.model == "lambdarank"
         assert sum(best.graphs.values()) / len(best.graphs) == pytest.approx(best.mean)
-        assert set(best.params) == set(LambdaRank.default_params("tile"))
+        assert set(best.params) == set(LambdaRankParams.declared())
         assert 1 <= best.rounds <= 10
 
 
@@ -111,7 +115,7 @@ def test_all_trials_stand_in_a_table(built: Path) -> None:
     assert best is not None
     assert float(rows[best.trial]["value"]) == best.mean
     assert all(row["state"] == "COMPLETE" for row in rows)
-    assert float(rows[0]["params_learning_rate"]) == LambdaRank.default_params("tile")["learning_rate"]
+    assert float(rows[0]["params_learning_rate"]) == LambdaRankParams.of("tile").learning_rate
 
 
 def test_a_picture_of_each_study_lies_among_the_reports(built: Path) -> None:
@@ -131,19 +135,13 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     run(built, trials=1, collections=[LAYOUT], rounds=30)
     best = load_best(study_folder(built, LAYOUT), DEFAULT)
     assert best is not None
-    data = training_set(Workspace(built), Collection.parse(LAYOUT))
-    folds = family_folds(data.data.families, 5)
-    assert best.folds == [sorted({data.data.families[g] for g in held}) for held in folds]
+    training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
+    families = training.data.families
+    folds = family_folds(families, 5)
+    assert best.folds == [sorted({families[g] for g in held}) for held in folds]
     assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], "no family is split"
-    curves = join_curves(
-        [
-            validate_fold(
-                "layout", data.graphs, data.data, held, "lambdarank", LambdaRank.default_params("layout"),
-                rounds=30, seed=0, threads=1,
-            )
-            for held in folds
-        ]
-    )  # fmt: skip
+    ranker, settings = LambdaRank(kind="layout"), FitSettings(30, threads=1)
+    curves = join_curves([validate_fold(training, held, ranker, settings) for held in folds])
     stage = curves.best_stage()
     assert best.rounds == curves.rounds[stage]
     assert best.mean == pytest.approx(curves.column("score")[:, stage].mean())
@@ -155,13 +153,13 @@ def test_no_trial_learns_from_a_held_out_family(built: Path, monkeypatch: pytest
     learned: list[set[str]] = []
     fit = LambdaRank.fit
 
-    def spy_fit(self: LambdaRank, data: Any, *rest: Any, **named: Any) -> LambdaRank:
+    def spy_fit(self: LambdaRank, data: RankingData, settings: FitSettings) -> LambdaRank:
         learned.append(set(data.families))
-        return fit(self, data, *rest, **named)
+        return fit(self, data, settings)
 
-    def spy(kind: Any, graphs: Any, data: Any, held: list[int], *rest: Any, **named: Any) -> Curves:
-        held_out.append({data.families[g] for g in held})
-        return validate_fold(kind, graphs, data, held, *rest, **named)
+    def spy(training: TrainingSet, held: list[int], *rest: Any) -> Curves:
+        held_out.append({training.data.families[g] for g in held})
+        return validate_fold(training, held, *rest)
 
     monkeypatch.setattr(LambdaRank, "fit", spy_fit)
     monkeypatch.setattr(FOLD, spy)
@@ -183,7 +181,7 @@ def test_same_seed_same_best(built: Path, shared_built: Path, tmp_path: Path) ->
 
 def test_the_best_is_never_below_the_defaults(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything but the defaults is bad here, and a search of four trials would hardly meet them."""
-    defaults = LambdaRank.default_params("tile")
+    defaults = LambdaRankParams.of("tile").values()
     monkeypatch.setattr(FOLD, made_up(lambda params: float(params == defaults)))
     (result,) = run(built, trials=4)
     assert (result.mean, result.params) == (1.0, defaults)
@@ -249,7 +247,7 @@ def test_defaults_that_were_interrupted_are_tried_by_the_next_call(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C in the very first trial, which is the defaults: the promise holds for the study as a whole."""
-    defaults = LambdaRank.default_params("tile")
+    defaults = LambdaRankParams.of("tile").values()
 
     def stopped(*rest: Any, **named: Any) -> Curves:
         raise KeyboardInterrupt
@@ -284,15 +282,15 @@ def test_bad_trials_are_pruned_and_count_as_finished(built: Path, monkeypatch: p
     """Worse and worse: from the sixth trial on, each is below the median after the first of three folds."""
     calls = count()
 
-    def worse(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, **named: Any) -> Curves:
+    def worse(training: TrainingSet, held: list[int], *rest: Any) -> Curves:
         score = -float(next(calls))
-        return Curves([10], {data.names[g]: [{"score": score}] for g in held})
+        return Curves([10], {training.data.names[g]: [{"score": score}] for g in held})
 
     monkeypatch.setattr(FOLD, worse)
     (result,) = run(built, trials=9)
     assert (result.trials, result.fresh, result.pruned) == (9, 9, 4)
     assert states(journal(built)) == [TrialState.COMPLETE] * 5 + [TrialState.PRUNED] * 4
-    assert result.params == LambdaRank.default_params("tile"), "the first trial was the best"
+    assert result.params == LambdaRankParams.of("tile").values(), "the first trial was the best"
     assert run(built, trials=9)[0].fresh == 0
 
 
@@ -319,8 +317,8 @@ def test_graphs_measured_again_are_another_study(tree: Path, built: Path) -> Non
 
 
 def test_another_way_to_choose_is_another_study(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def uneven(kind: str, graphs: Any, data: Any, held: list[int], *rest: Any, **named: Any) -> Curves:
-        return Curves([10], {data.names[g]: [{"score": float(g)}] for g in held})
+    def uneven(training: TrainingSet, held: list[int], *rest: Any) -> Curves:
+        return Curves([10], {training.data.names[g]: [{"score": float(g)}] for g in held})
 
     monkeypatch.setattr(FOLD, uneven)
     run(built, trials=2)
@@ -518,7 +516,7 @@ def test_every_ranker_can_be_tuned(built: Path, model: str) -> None:
     assert best.model == model
     params, tuned = params_for(study_folder(built), model, "tile")
     assert tuned
-    assert params.keys() == ranker_class(model).default_params("tile").keys()
+    assert type(params) is ranker_class(model).params_class
 
 
 def test_each_ranker_keeps_its_own_best(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -548,18 +546,18 @@ def test_an_ensemble_is_tuned_with_its_members_own_parameters(built: Path, monke
     path.write_text(path.read_text().replace('"learning_rate": 0.07', '"learning_rate": 0.125'))
     (again,) = run(built, trials=1, model="ensemble")
     assert (again.trials, again.fresh) == (1, 1)
-    assert set(seen[:4]) == {0.07}, "four graphs"
-    assert set(seen[4:]) == {0.125}
+    assert set(seen[:3]) == {0.07}, "three folds"
+    assert set(seen[3:]) == {0.125}
     assert again.params is not None
     assert again.params["members"]["rankreg"]["learning_rate"] == 0.125
 
 
 def test_bad_requests(built: Path, tmp_path: Path) -> None:
-    with pytest.raises(XlarankError, match="--trials is 0; expected 1 or more"):
+    with pytest.raises(XlarankError, match="--trials is 0; expected a whole number from 1"):
         run(built, trials=0)
     with pytest.raises(ModelError, match="'forest' is not a model"):
         run(built, model="forest")
-    with pytest.raises(ModelError, match="--select is 'median'; expected mean or robust"):
+    with pytest.raises(ModelError, match="select is 'median'; expected mean, robust"):
         run(built, select="median")
     with pytest.raises(CollectionError, match="did you mean tile:cpu"):
         run(built, collections=["tile:cpv"])

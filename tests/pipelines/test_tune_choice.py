@@ -5,7 +5,6 @@ from types import SimpleNamespace
 import optuna
 import pytest
 
-from xlarank.data.collection import Collection
 from xlarank.pipelines.tune import _chosen, _known
 
 
@@ -33,7 +32,7 @@ def search(*scores, select="mean"):
         study=study,
         model="lambdarank",
         select=select,
-        data=SimpleNamespace(collection=Collection.parse("layout:a:b")),
+        training=SimpleNamespace(kind="layout"),
     )
 
 

@@ -98,9 +98,37 @@ def calibrate(
     for name, one in found.items():
         table.add_row(
             name, str(one.graphs), str(one.families), str(one.seeds), f"{one.certain:.1%}",
-            f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})", f"{one.first:.0%}",
+            f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})" if one.right == one.right else "-",
+            f"{one.first:.0%}",
             f"{one.first_nearly:.0%}",
         )  # fmt: skip
     show(table)
     list_lines("left out", [f"{name}: {why}" for name, why in left_out.items()])
     write_json(json_file, {name: one.as_json() for name, one in found.items()})
+
+
+@app.command()
+def report(
+    out: Annotated[
+        Path | None, typer.Option(help="The page to write; by default reports/report.html of the workspace.")
+    ] = None,
+    compare: Annotated[
+        Path | None, typer.Option(help="Another workspace, compared graph by graph with a paired test.")
+    ] = None,
+    workspace: Work = WORK,
+    collection: Collections = None,
+    json_file: Json = None,
+) -> None:
+    """Write one self-contained page: scores, baselines, certainty, explanations, what the columns are worth."""
+    from xlarank.data.workspace import Workspace
+    from xlarank.pipelines.report import report as run
+
+    place = workspace_at(workspace)
+    other = Workspace(compare) if compare is not None else None
+    with progress_bars() as progress:
+        written = run(place, out, compare=other, collections=collection or (), progress=progress)
+    for name, (score, graphs) in written.judged.items():
+        say(f"{name}: {score:.3f} on {graphs} graphs")
+    list_lines("not judged", [f"{name}: {why}" for name, why in written.left_out.items()])
+    say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
+    write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})

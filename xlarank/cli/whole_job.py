@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, plan_rows
 from xlarank.cli.console import (
     finish,
     headline,
@@ -28,6 +29,9 @@ from xlarank.data.ranges import MAX_SEEDS, MAX_THREADS, MAX_TRIALS
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.pipelines.budgeting.plan import Plan
 
+
+#: What the demo learns: one collection of each kind, so that it takes minutes. All others work the same way.
+DEMO: Final = ("layout:tpu-estimate:random", "tile:cpu")
 
 app = typer.Typer()
 
@@ -64,18 +68,16 @@ def run_all(
             root, place, out, budget, collections=collection or (), seeds=seeds, trials=trials, jobs=jobs,
             models=models, seed=seed, progress=progress, tell=lambda plan: show_plan(plan, models is None),
         )  # fmt: skip
-    table = new_table("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
+    table = new_table(*OUTCOME_HEADS)
     for outcome in summary.outcomes:
-        table.add_row(*outcome.cells())
+        table.add_row(*outcome_row(outcome))
     show(table)
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {summary.rows} rows, checked; {summary.seconds / 60:.1f} min")
-    planned = [
-        dict(zip((head.lstrip(">") for head in summary.plan.COLUMNS), row, strict=True))
-        for row in summary.plan.rows()
-    ]
-    write_json(json_file, plain_values({**vars(summary), "plan": planned}))
+    planned = [{**plain_values(part), "collection": str(part.collection)} for part in summary.plan.collections]
+    plan = {**plain_values(summary.plan), "collections": planned}
+    write_json(json_file, {**plain_values(summary), "plan": plan})
     finish(summary.broken)
 
 
@@ -86,8 +88,8 @@ def show_plan(plan: Plan, learning: bool) -> None:
         f"{budget.cores} cores; {plan.jobs} build at a time"
     )
     if learning:
-        table = new_table(*plan.COLUMNS)
-        for row in plan.rows():
+        table = new_table(*PLAN_HEADS)
+        for row in plan_rows(plan):
             table.add_row(*row)
         show(table)
         list_lines("note", list(plan.notes))
@@ -118,13 +120,13 @@ def demo(
     workspace: Work = Path("work/demo"),
     trials: Annotated[int, typer.Option(min=1, max=MAX_TRIALS, help="Tuning trials per collection.")] = 8,
 ) -> None:
-    """The whole job on the embedded sample: build, tune, train, evaluate, submit, rank."""
+    """The whole job on two collections of the embedded sample: build, tune, train, evaluate, submit, rank."""
     from xlarank.data.root import SAMPLE, find_data_root
 
     root, place = find_data_root(SAMPLE), workspace_at(workspace)
     headline("1. info and build-features")
-    say("XLA:CPU-measured programs in TpuGraphs format (data/sample/README.md)")
-    build(root, place, None, None, 0, 0, "full", True, 0)
+    say("TpuGraphs format; layouts estimated by the TPU compiler, tiles measured on a CPU (data/sample/README.md)")
+    build(root, place, list(DEMO), None, 0, 0, "full", True, 0)
     headline("2. tune")
     tune(trials=trials, workspace=workspace)
     headline("3. train")
@@ -134,4 +136,4 @@ def demo(
     headline("5. submit")
     submit(out=place.reports() / "submission.csv", workspace=workspace)
     headline("6. rank one graph")
-    rank(root.npz / "layout/cpu/random/valid/unet__a.npz", top=5, workspace=workspace)
+    rank(root.npz / "layout/tpu-estimate/random/valid/unet__a.npz", top=5, workspace=workspace)

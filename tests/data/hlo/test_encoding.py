@@ -196,3 +196,29 @@ def test_the_arrays_of_real_kernels_are_google_s_bit_for_bit(real_data: Path) ->
                 ours = getattr(program, array)
                 assert (ours.dtype, ours.shape) == (theirs[array].dtype, theirs[array].shape), (name, array)
                 assert ours.tobytes() == theirs[array].tobytes(), (name, array)
+
+
+@pytest.mark.parametrize("number", range(9))
+def test_the_rule_of_configurable_nodes_holds_in_google_s_files(real_data: Path, number: int) -> None:
+    """Every convolution, dot and reshape that is not in a fusion: read off the arrays alone."""
+    path = sorted((real_data / "npz" / "layout").rglob("*.npz"))[number]
+    with np.load(path) as arrays:
+        opcode, ids = arrays["node_opcode"].astype(int), arrays["node_config_ids"]
+        root = arrays["node_feat"][:, NODE_COLUMN["is_root"]] == 1
+        operands: dict[int, list[int]] = {}
+        for consumer, operand in arrays["edge_index"].tolist():
+            operands.setdefault(consumer, []).append(operand)
+    # The root of another computation is an operand of its caller: a fused one is all that such a root needs.
+    waiting = [
+        node for caller, nodes in operands.items() if opcode[caller] == OPCODE["fusion"]
+        for node in nodes if root[node]
+    ]  # fmt: skip
+    fused: set[int] = set()
+    while waiting:
+        node = waiting.pop()
+        if node not in fused:
+            fused.add(node)
+            waiting += [below for below in operands.get(node, []) if not root[below]]
+    kinds = {OPCODE[name] for name in ("convolution", "dot", "reshape")}
+    expected = [node for node in range(len(opcode)) if opcode[node] in kinds and node not in fused]
+    assert sorted(ids.tolist()) == expected

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.data.hlo.programs import matmul_module
 from xlarank.data.errors import HloError
 from xlarank.data.hlo import parsing
-from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, ModuleTuningData, TuningData
+from xlarank.data.hlo.encoding import encode_module
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Message, ModuleTuningData, TuningData
 from xlarank.data.hlo.parsing import module_of, parse_program, read_program
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
@@ -130,3 +135,19 @@ def test_text_is_parsed_by_jaxlib() -> None:
         parse_program(TEXT.replace("parameter", "no-such-opcode").encode())
     with pytest.raises(HloError, match="UTF-8"):
         parse_program(TEXT.encode() + b"\xff")
+
+
+@given(
+    at=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=8),
+    kind=st.sampled_from([matmul_module, tuning_data, kernels]),
+    cut=st.integers(0, 30),
+)
+def test_damaged_bytes_give_an_error_or_a_program(
+    at: list[tuple[int, int]], kind: Callable[[], Message], cut: int
+) -> None:
+    data = bytearray(kind().SerializeToString())
+    for place, byte in at:
+        data[place % len(data)] = byte
+    with contextlib.suppress(HloError):  # nothing else
+        message = parse_program(bytes(data[: len(data) - cut]))
+        encode_module(module_of(message))

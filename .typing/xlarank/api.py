@@ -1,0 +1,1 @@
+../../xlarank/api.py

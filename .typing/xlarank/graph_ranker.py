@@ -1,0 +1,1 @@
+../../xlarank/graph_ranker.py

@@ -1,0 +1,269 @@
+"""What a report tells of one collection, computed from the workspace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.collection import SPLITS, Collection
+from xlarank.data.duplicates import group_minimum
+from xlarank.data.errors import FeatureStoreError, GraphFileError, ModelError, XlarankError
+from xlarank.data.graph import read_graph
+from xlarank.data.workspace import Workspace
+from xlarank.features.causes import cause_of
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.models.explanation.calibration import Calibration
+from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.trained import CARD, TrainedModel, load_model
+from xlarank.models.validation.metrics import judge
+from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
+
+Floats = NDArray[np.float64]
+
+#: The split that reports judge: labelled, and not learned from.
+SPLIT: Final = "valid"
+MODEL, FILE_ORDER, RANDOM = "model", "file order", "random"
+LAYOUTS_SET, ESTIMATE = "number of layouts set", "estimated time"
+_SET_COLUMNS: Final = tuple(f"change__{slot}_set__share" for slot in ("output", "input", "kernel"))
+_ESTIMATE_COLUMN: Final = "estimate__sum__log"
+#: Random orders whose metrics are averaged.
+_DRAWS: Final = 20
+
+
+@dataclass(frozen=True, eq=False)
+class GraphScores:
+    """One graph judged.
+
+    Attributes:
+        distinct: number of distinct configurations.
+        metrics: ranking (the model's, or one that needs no model) -> metrics.
+        predicted, measured: ``(configs,)`` ranks by the model and by cost, 0 to 1, 0 is the fastest.
+        certain: share of the pairs that are certain; None without calibration.
+    """
+
+    name: str
+    distinct: int
+    metrics: dict[str, dict[str, float]]
+    predicted: Floats
+    measured: Floats
+    certain: float | None
+
+    @property
+    def score(self) -> float:
+        return self.metrics[MODEL]["score"]
+
+
+@dataclass(frozen=True, eq=False)
+class Explained:
+    """An explanation with its picture, where there is a segment to draw."""
+
+    found: Explanation
+    picture: str
+
+
+@dataclass
+class CollectionFacts:
+    """All that a report tells of a collection.
+
+    Attributes:
+        manifests: of the splits that were built.
+        model: None where there is none, or none that can be used; ``why_not`` says why.
+        graphs: judged, in the order of the split.
+        left_out: graph -> why it was not judged.
+        importance: column -> share of the gain, the mean over seeds, largest first.
+        explained: the graph of the median score.
+        studies: SVG of the studies, as `tune` left them.
+    """
+
+    collection: Collection
+    manifests: dict[str, Manifest]
+    model: TrainedModel | None = None
+    why_not: str = ""
+    graphs: list[GraphScores] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    explained: Explained | None = None
+    studies: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        return str(self.collection)
+
+    @property
+    def calibration(self) -> Calibration | None:
+        return self.model.calibration if self.model else None
+
+    def column(self, ranking: str, metric: str) -> Floats:
+        """``(graphs,)``."""
+        return np.array([graph.metrics[ranking][metric] for graph in self.graphs])
+
+    def by_block(self) -> dict[str, float]:
+        """Share of the gain by the first part of the columns' names."""
+        return _summed({name: name.split("__")[0] for name in self.importance}, self.importance)
+
+    def by_cause(self) -> dict[str, float]:
+        """Share of the gain by physical cause."""
+        return _summed({name: cause_of(name) for name in self.importance}, self.importance)
+
+    def sorted_by_score(self) -> list[GraphScores]:
+        """Worst first."""
+        return sorted(self.graphs, key=lambda graph: (graph.score, graph.name))
+
+
+def _summed(group: Mapping[str, str], values: Mapping[str, float]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, value in values.items():
+        found[group[name]] = found.get(group[name], 0.0) + value
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
+    """Judge the model of a collection on the valid split, and collect what else is known; nothing is written."""
+    manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
+    facts = CollectionFacts(collection, {split: m for split, m in manifests.items() if m is not None})
+    facts.studies = _studies(workspace, collection)
+    if not (workspace.model(collection) / CARD).exists():
+        facts.why_not = "no model was trained"
+        return facts
+    try:
+        facts.model = load_model(workspace.model(collection))
+        facts.importance = _importance(facts.model)
+        manifest = facts.manifests.get(SPLIT)
+        if manifest is None:
+            facts.why_not = f"there is no {SPLIT} split to judge the model on"
+            return facts
+        facts.model.require_rows_of(manifest)
+        _judge_all(workspace, facts)
+        if explained and facts.graphs:
+            facts.explained = _explained(manifest, facts)
+    except (ModelError, FeatureStoreError) as error:
+        facts.why_not = str(error)
+    return facts
+
+
+def _importance(model: TrainedModel) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for ranker in model.rankers:
+        for name, share in ranker.importance().items():
+            found[name] = found.get(name, 0.0) + share / len(model.rankers)
+    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
+    assert facts.model is not None
+    learned = {name for names in facts.model.card.trained_on.values() for name in names}
+    for rows in each_graph(workspace, facts.collection, SPLIT):
+        if not rows.labelled:
+            facts.left_out[rows.name] = "its labels are withheld"
+        elif not rows.rankable:
+            facts.left_out[rows.name] = "all its configurations cost the same"
+        elif rows.name in learned:
+            facts.left_out[rows.name] = "the model learned from it"
+        else:
+            facts.graphs.append(_judged(facts.model, rows))
+
+
+def _judged(model: TrainedModel, rows: GraphRows) -> GraphScores:
+    each = model.predict_seeds(rows.matrix(), rows.columns, rows.instances)
+    score = each.mean(axis=0)
+    kind = model.card.kind
+    metrics = {MODEL: judge(kind, score[rows.group], rows.cost, rows.group)}
+    metrics |= {
+        name: judge(kind, values[rows.group], rows.cost, rows.group) for name, values in _baselines(rows).items()
+    }
+    rng = np.random.default_rng(0)
+    drawn = [
+        judge(kind, rng.permutation(len(rows)).astype(float)[rows.group], rows.cost, rows.group)
+        for _ in range(_DRAWS)
+    ]
+    metrics[RANDOM] = {name: float(np.mean([one[name] for one in drawn])) for name in drawn[0]}
+    certain = None
+    if model.calibration is not None and len(rows) > 1:
+        pairs = len(rows) * (len(rows) - 1) // 2
+        certain = float(model.calibration.certainly_slower(each).sum()) / pairs
+    return GraphScores(rows.name, len(rows), metrics, mean_rank(score[rows.group]), mean_rank(rows.cost), certain)
+
+
+def _baselines(rows: GraphRows) -> dict[str, Floats]:
+    """Rankings that need no model, ``(distinct,)`` each, lower is faster."""
+    first = group_minimum(rows.ids, rows.group, len(rows))
+    found = {FILE_ORDER: first.astype(np.float64)}
+    columns = {name: number for number, name in enumerate(rows.config_columns)}
+    if all(name in columns for name in _SET_COLUMNS):
+        found[LAYOUTS_SET] = rows.config_values[:, [columns[name] for name in _SET_COLUMNS]].sum(
+            axis=1, dtype=np.float64
+        )
+    if _ESTIMATE_COLUMN in columns:
+        found[ESTIMATE] = rows.config_values[:, columns[_ESTIMATE_COLUMN]].astype(np.float64)
+    return found
+
+
+def _explained(manifest: Manifest, facts: CollectionFacts) -> Explained | None:
+    """The best configuration of the graph of the median score, where its file is still there."""
+    assert facts.model is not None
+    graph = facts.sorted_by_score()[len(facts.graphs) // 2]
+    path = _file_of(Path(manifest.data_root), facts.collection, graph.name)
+    if path is None:
+        return None
+    try:
+        read = read_graph(path, facts.collection.kind)
+        found = explain_graph(read, facts.model)
+        picture = segment_picture(read, found, alone=False) if found.segments else ""
+    except (GraphFileError, XlarankError):
+        return None
+    return Explained(found, picture)
+
+
+def _file_of(root: Path, collection: Collection, name: str) -> Path | None:
+    tail = Path(*collection.parts, SPLIT, f"{name}.npz")
+    for between in ("", "npz", "npz_all/npz"):
+        if (path := root / between / tail).is_file():
+            return path
+    return None
+
+
+def _studies(workspace: Workspace, collection: Collection) -> list[str]:
+    """Pictures of the collection's studies, as `tune` left them."""
+    stem = f"tune-{'-'.join(collection.parts)}-"
+    found = []
+    for path in sorted(workspace.reports().glob(f"{stem}*.svg")):
+        try:
+            found.append(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+    return found
+
+
+def read_runs(workspace: Workspace) -> list[dict[str, Any]]:
+    """The commands that worked in the workspace, oldest first; lines that cannot be read are passed over."""
+    try:
+        lines = (workspace.reports() / "runs.jsonl").read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(value, dict) and isinstance(value.get("arguments"), list):
+            found.append(value)
+    return found
+
+
+def paired(ours: Sequence[GraphScores], theirs: Sequence[GraphScores]) -> tuple[list[str], Floats, Floats]:
+    """Names and scores of the graphs that both runs judged."""
+    other = {graph.name: graph.score for graph in theirs}
+    both = [graph for graph in ours if graph.name in other]
+    return (
+        [graph.name for graph in both],
+        np.array([graph.score for graph in both]),
+        np.array([other[graph.name] for graph in both]),
+    )

@@ -1,0 +1,123 @@
+"""Parameters of rankers: defaults by kind, refusals, and the search space that studies go on in."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+
+from xlarank.data.errors import ModelError
+from xlarank.data.ranges import MAX_SEED
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.param_checks import Check, Flag, Number, OneOf, Whole
+from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
+from xlarank.models.rankers.ranknet import RankNetParams
+from xlarank.models.rankers.stacked import StackedParams
+from xlarank.models.registry import RANKERS
+
+#: What a study draws, in the order in which it draws it. A study goes on only in the space that it began in:
+#: after a change every study begins anew, and this file is to be written again.
+SEARCH_SPACE = Path(__file__).parent / "search_space.txt"
+
+
+def search_space() -> str:
+    """``ranker kind name distribution``, one line a parameter."""
+    lines = []
+    for name, ranker in RANKERS.items():
+        for kind in ("layout", "tile"):
+            trial = optuna.create_study().ask()
+            ranker.params_class.suggest(trial, kind)
+            lines += [f"{name} {kind} {one} {found}" for one, found in trial.distributions.items()]
+    return "\n".join(lines) + "\n"
+
+
+def test_the_search_space_is_the_one_that_studies_began_in() -> None:
+    assert search_space() == SEARCH_SPACE.read_text(encoding="utf-8")
+
+
+def test_values_change_the_defaults_of_the_kind() -> None:
+    params = RankNetParams.of("tile", {"pairs": 3})
+    assert (params.pairs, params.num_leaves, params.init_score_weight) == (3, 7, 2.0)
+    assert RankNetParams.of("layout", {"pairs": 3}).num_leaves == 15
+
+
+def test_a_ranker_without_parameters_takes_those_of_its_kind() -> None:
+    """Tiles once got the defaults of layouts where a ranker was called directly."""
+    assert LambdaRank(kind="tile").params.columns == "no_candidates"
+    assert LambdaRank(kind="layout").params.columns == "all"
+
+
+def test_there_are_no_defaults_for_all_kinds_alike() -> None:
+    with pytest.raises(TypeError, match="required keyword-only"):
+        LambdaRankParams()  # type: ignore[call-arg]
+
+
+def test_parameters_are_frozen() -> None:
+    with pytest.raises(FrozenInstanceError):
+        LambdaRankParams.of("tile").labels = "log"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("labels", "nope", "labels is 'nope'; expected rank, log"),
+        ("tier", "quick", "tier is 'quick'; expected fast, full"),
+        ("columns", "some", "columns is 'some'; expected all, no_graph, no_candidates, alone"),
+        ("learning_rate", 0, "learning_rate is 0; expected a number above 0"),
+        ("feature_fraction", 1.5, "feature_fraction is 1.5; expected a number above 0 to 1"),
+        ("num_leaves", 1, "num_leaves is 1; expected a whole number, 2 or more"),
+        ("num_leaves", 15.5, r"num_leaves is 15.5; expected a whole number"),
+        ("num_leaves", True, "num_leaves is True; expected a whole number"),
+        ("lambda_l2", "1", "lambda_l2 is '1'; expected a number from 0"),
+        ("lambdarank_norm", 1, "lambdarank_norm is 1; expected True or False"),
+        ("labls", "rank", "'labls' is not a parameter of lambdarank; .*; did you mean labels"),
+        (
+            "depth_of_all_things",
+            3,
+            "'depth_of_all_things' is not a parameter of lambdarank; expected learning_rate",
+        ),
+    ],
+)
+def test_what_is_not_understood_is_refused(name: str, value: object, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        LambdaRank({name: value}, kind="layout")
+
+
+@pytest.mark.parametrize("value", [3, None, [], "nope"], ids=repr)
+def test_parameters_within_parameters_are_checked_too(value: object) -> None:
+    with pytest.raises(ModelError, match=r"pooled is .*; expected parameters by name"):
+        StackedParams.of("layout", {"pooled": value})
+    with pytest.raises(ModelError, match=r"'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"):
+        StackedParams.of("layout", {"pooled": {"leaf_l3": 1.0}})
+
+
+@pytest.mark.parametrize(
+    ("check", "value", "plain"),
+    [(Number(0), np.float32(0.5), 0.5), (Number(), -3, -3.0), (Whole(1), np.int64(3), 3), (Flag(), False, False)],
+)
+def test_numbers_become_plain_ones(check: Check, value: object, plain: object) -> None:
+    """So that they can be written as JSON."""
+    found = check("one", value)
+    assert found == plain
+    assert type(found) is type(plain)
+
+
+@pytest.mark.parametrize("check", [Number(0, 2), Whole(0, 2), Flag(), OneOf(("a",))])
+@pytest.mark.parametrize("value", [None, "2.0", float("nan"), float("inf"), 3, -1, [1], object()])
+def test_checks_refuse_nonsense_by_name(check: Check, value: object) -> None:
+    with pytest.raises(ModelError, match=r"one is .*; expected"):
+        check("one", value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"rounds": 0}, {"rounds": 2.5}, {"rounds": True}, {"rounds": 5, "seed": -1}, {"rounds": 5, "threads": -2},
+     {"rounds": 5, "seed": MAX_SEED + 1}],
+    ids=repr,
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(values: dict[str, int]) -> None:
+    with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
+        FitSettings(**values)

@@ -1,0 +1,224 @@
+"""What a notebook imports: names found late, columns as tables, rankings, and a ranker like scikit-learn's."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import xlarank
+from tests.graphs import save_npz
+from tests.pipelines.trees import layout_graph, tile_graph
+from xlarank.data.errors import GraphFileError, ModelError, XlarankError
+from xlarank.data.graph import LayoutGraph, TileGraph
+from xlarank.data.root import SAMPLE
+from xlarank.features.assemble import assemble
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.ranknet import RankNet
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.metrics import judge
+
+TILES = SAMPLE / "npz" / "tile" / "cpu" / "train"
+LAYOUT = SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz"
+
+
+@pytest.fixture(scope="module")
+def kernels() -> list[LayoutGraph | TileGraph]:
+    return [xlarank.read_graph(TILES / f"{name}.npz") for name in ("bmm__a", "bmm__b", "matmul__a", "matmul__b")]
+
+
+@pytest.fixture(scope="module")
+def fitted(kernels: list[LayoutGraph | TileGraph]) -> xlarank.GraphRanker:
+    return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast").fit(kernels[:3])
+
+
+# Names ----------------------------------------------------------------------------------------------------
+
+
+def test_every_name_is_there() -> None:
+    for name in xlarank.__all__:
+        assert getattr(xlarank, name) is not None
+    assert set(xlarank.__all__) <= set(dir(xlarank))
+    with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
+        xlarank.rnak  # noqa: B018
+
+
+@pytest.mark.slow
+def test_importing_it_is_cheap(tmp_path: Path) -> None:
+    seen = "import sys, xlarank; print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'polars'}))"
+    called = "; import xlarank.features.rows; print(callable(xlarank.features))"
+    done = subprocess.run(
+        [sys.executable, "-c", seen + called], cwd=Path(xlarank.__file__).parent.parent, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[:2] == ["[]", "True"]
+
+
+# Graphs and columns ---------------------------------------------------------------------------------------
+
+
+def test_a_graph_is_read_from_a_path_or_its_text() -> None:
+    graph = xlarank.read_graph(str(LAYOUT))
+    assert isinstance(graph, LayoutGraph) and graph.name == "mlp__a"
+    with pytest.raises(GraphFileError):
+        xlarank.read_graph(LAYOUT, kind="tile")
+
+
+def test_features_are_a_row_for_each_configuration(tmp_path: Path) -> None:
+    graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
+    rows, table = assemble(graph), xlarank.features(graph).to_polars()
+    assert table.columns == ["configuration", "row", "runtime_ns", *rows.columns]
+    assert table["configuration"].to_list() == list(range(24))
+    assert table["row"].to_list() == rows.group.tolist() and table["row"].n_unique() == 22
+    assert table["runtime_ns"].to_list() == graph.runtime.tolist()
+    np.testing.assert_array_equal(table[:, 3:].to_numpy(), rows.matrix()[rows.group])
+    assert set(table.dtypes[3:]) == {pl.Float32}
+
+
+def test_tables_of_tiles_know_the_normalizer_and_what_was_not_measured(tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x__a.npz", tile_graph(3, labelled=False))
+    table = xlarank.features(path, tier="fast").to_polars()
+    assert table["normalizer_ns"].unique().to_list() == [10_003]
+    assert table["runtime_ns"].null_count() == len(table)
+    whole = xlarank.features(str(path)).to_polars()
+    assert set(table.columns) < set(whole.columns)
+    without = xlarank.features(path, candidates=False).to_polars()
+    assert {name.split("__")[0] for name in set(whole.columns) - set(without.columns)} & {"rank", "zscore"}
+    with pytest.raises(XlarankError, match="tier is 'most'; expected fast or full"):
+        xlarank.features(path, tier="most")
+
+
+# A ranker like scikit-learn's -------------------------------------------------------------------------------
+
+
+def test_it_is_the_ranker_by_that_name(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
+    rows = [xlarank.features(graph, tier="fast") for graph in kernels]
+    data = RankingData.from_graphs(rows[:3])
+    ranker = RankNet(kind="tile").fit(data, FitSettings(20, threads=1))
+    last = rows[3]
+    expected = ranker.predict(last.matrix(), last.columns)[last.group]
+    assert fitted.predict(kernels[3]).tolist() == expected.tolist()
+    assert fitted.predict(TILES / "matmul__b.npz").tolist() == expected.tolist()
+    assert fitted.score([kernels[3]]) == judge("tile", expected, last.cost, last.group)["score"]
+    assert (fitted.kind_, fitted.graphs_, fitted.left_out_) == ("tile", ["bmm__a", "bmm__b", "matmul__a"], {})
+    assert fitted.feature_names_in_.tolist() == data.columns and fitted.n_features_in_ == len(data.columns)
+
+
+def test_the_same_seed_gives_the_same_scores(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
+    again = xlarank.GraphRanker(**fitted.get_params()).fit(kernels[:3])
+    other = xlarank.GraphRanker(**fitted.get_params()).set_params(random_state=1).fit(kernels[:3])
+    assert again.predict(kernels[3]).tolist() == fitted.predict(kernels[3]).tolist()
+    assert other.predict(kernels[3]).tolist() != fitted.predict(kernels[3]).tolist()
+
+
+def test_parameters_are_given_back_and_can_be_changed() -> None:
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
+    own = {
+        "ranker": "ranknet", "n_estimators": 7, "random_state": 0, "n_jobs": -1, "tier": "full", "candidates": True,
+    }  # fmt: skip
+    assert ranker.get_params() == {**own, "num_leaves": 5}
+    assert ranker.set_params(n_estimators=9, num_leaves=6, tier="fast") is ranker
+    assert ranker.get_params() == {**own, "n_estimators": 9, "num_leaves": 6, "tier": "fast"}
+    assert repr(ranker).startswith("GraphRanker('ranknet', n_estimators=9, ") and "num_leaves=6" in repr(ranker)
+    assert eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"num_leafs": 5}, "'num_leafs' is not a parameter of ranknet; .*did you mean num_leaves"),
+        ({"num_leaves": 0}, "num_leaves is 0"),
+        ({"ranker": "rnaknet"}, "'rnaknet' is not a model"),
+        ({"n_estimators": 0}, "rounds is 0"),
+        ({"random_state": -1}, "seed is -1"),
+        ({"random_state": None}, "seed is None"),
+        ({"n_jobs": 0}, "n_jobs is 0"),
+        ({"n_jobs": 1.5}, "n_jobs is 1.5"),
+        ({"tier": "most"}, "tier is 'most'; expected fast or full"),
+    ],
+    ids=str,
+)
+def test_what_it_does_not_know_is_refused(params: dict[str, object], said: str) -> None:
+    with pytest.raises(XlarankError, match=said):
+        xlarank.GraphRanker(**{"ranker": "ranknet", **params})
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=7)
+    with pytest.raises(XlarankError, match=said):
+        ranker.set_params(**params)
+    assert ranker.get_params() == xlarank.GraphRanker("ranknet", n_estimators=7).get_params()
+
+
+def test_graphs_from_which_nothing_can_be_learned_are_named(kernels: list[TileGraph], tmp_path: Path) -> None:
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=2, n_jobs=1, tier="fast")
+    withheld = save_npz(tmp_path / "withheld.npz", tile_graph(1, labelled=False))
+    arrays = tile_graph(2)
+    arrays["config_runtime"] = arrays["config_runtime_normalizers"].copy()
+    even = save_npz(tmp_path / "even.npz", arrays)
+    ranker.fit([kernels[0], withheld, even, kernels[2]])
+    assert ranker.graphs_ == ["bmm__a", "matmul__a"]
+    assert ranker.left_out_ == {
+        "withheld": "it has no runtimes", "even": "all its configurations cost the same",
+    }  # fmt: skip
+    with pytest.raises(ModelError, match="none of 2 graphs can be learned from"):
+        ranker.fit([withheld, even])
+    for graph in (withheld, even):
+        assert len(ranker.predict(graph)) == 12
+        with pytest.raises(ModelError, match="cannot be judged"):
+            ranker.score([graph])
+
+
+def test_bad_graphs(kernels: list[TileGraph], fitted: xlarank.GraphRanker, tmp_path: Path) -> None:
+    fresh = xlarank.GraphRanker("ranknet")
+    for ask in (lambda: fresh.predict(kernels[0]), lambda: fresh.score(kernels)):
+        with pytest.raises(ModelError, match="was not fitted; call fit first"):
+            ask()
+    with pytest.raises(ModelError, match="there are no graphs to fit"):
+        fresh.fit([])
+    with pytest.raises(ModelError, match="there are no graphs to score"):
+        fitted.score([])
+    with pytest.raises(ModelError, match="is one graph; expected a list of graphs"):
+        fresh.fit(kernels[0])  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="the graphs are layout and tile graphs"):
+        fresh.fit([kernels[0], LAYOUT])
+    with pytest.raises(ModelError, match="mlp__a is a layout graph; expected a tile graph"):
+        fitted.predict(LAYOUT)
+    with pytest.raises(ModelError, match="is no graph"):
+        fitted.predict(7)  # type: ignore[arg-type]
+    with pytest.raises(GraphFileError, match="does not exist"):
+        fitted.predict(tmp_path / "absent.npz")
+
+
+def test_it_can_be_copied_and_pickled(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
+    expected = fitted.predict(kernels[3]).tolist()
+    assert copy.deepcopy(fitted).predict(kernels[3]).tolist() == expected
+    assert pickle.loads(pickle.dumps(fitted)).predict(kernels[3]).tolist() == expected
+
+
+def test_it_can_be_made_again_from_its_parameters(fitted: xlarank.GraphRanker) -> None:
+    """What `sklearn.base.clone` does and checks."""
+    ranker = copy.deepcopy(fitted).set_params(num_leaves=6)
+    given = {name: copy.deepcopy(value) for name, value in ranker.get_params(deep=False).items()}
+    fresh = type(ranker)(**given)
+    assert all(fresh.get_params(deep=False)[name] is value for name, value in given.items())
+    assert fresh.get_params() == ranker.get_params() and not hasattr(fresh, "ranker_")
+
+
+def test_scikit_learn_clones_it(fitted: xlarank.GraphRanker) -> None:
+    base = pytest.importorskip("sklearn.base")
+    ranker = xlarank.GraphRanker("ensemble", n_estimators=5)
+    fresh = base.clone(ranker.set_params(random_state=3))
+    assert fresh is not ranker and fresh.get_params() == ranker.get_params()
+    unfitted = base.clone(fitted)
+    assert unfitted.get_params() == fitted.get_params() and not hasattr(unfitted, "ranker_")
+
+
+def test_scikit_learn_searches_its_parameters(kernels: list[TileGraph]) -> None:
+    selection = pytest.importorskip("sklearn.model_selection")
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=3, n_jobs=1, tier="fast")
+    found = selection.GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=2).fit(kernels)
+    assert set(found.best_params_) == {"num_leaves"} and found.best_score_ <= 1
