@@ -122,7 +122,7 @@ def advise(
     """Search layouts for a file of HLO or ``module:function`` within ``budget`` compilations.
 
     Candidates are ordered by ``model``, by the layout model of ``workspace`` (``collection`` chooses between
-    several), or, without any, by how few layouts they set; then by what those compiled so far cost. The compiler's
+    several), or, without any, by a rule of thumb; then by what those compiled so far cost. The compiler's
     own choice is compiled first and stands unless something beats it. With ``out``, the advice, the configuration
     and the edited module are written there.
     Raises `CompilerError` where the compiler is missing or its own choice does not compile.
@@ -167,7 +167,7 @@ def advise(
             for code, one in zip(search.codes, search.outcomes, strict=True)
         ],
         changes=changes,
-        lines=jax_lines([(found[change.node], change.minor_to_major) for change in changes]),
+        lines=jax_lines([(found[change.node], change.minor_to_major) for change in changes], loaded.written),
         configuration={str(change.node): _row_of(loaded, rows, change.node) for change in changes},
         files=[],
     )
