@@ -13,9 +13,9 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, Judged
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import fingerprint, load_model
-from xlarank.models.training_set import read_training_set
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.

@@ -11,11 +11,11 @@ from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, build, data_root, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
-from xlarank.models.training_set import read_training_set
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
 FAILED = (3, 5, 8)
