@@ -28,7 +28,7 @@ from xlarank.features.layout.dimension_roles import (
     SecondReshapeRoles,
 )
 from xlarank.features.layout.neighbourhood import Boundary, ChangedSurroundings, ConfigurableNodes
-from xlarank.features.layout.padding import PackedPadding, PackedPaddingByKind, Padding, PaddingByKind
+from xlarank.features.layout.padding import PackedPadding, PackedPaddingByClass, Padding, PaddingByClass
 from xlarank.features.layout.propagation import Propagation
 from xlarank.features.layout.types import MinorSizes, TypeHistogram
 from xlarank.features.layout.violation import Violation
@@ -82,9 +82,9 @@ BLOCKS: Final = checked(
         ChangedSurroundings(),
         Boundary(),
         Padding(),
-        PaddingByKind(),
+        PaddingByClass(),
         PackedPadding(),
-        PackedPaddingByKind(),
+        PackedPaddingByClass(),
         Propagation(),
         ConvolutionRoles(),
         SecondConvolutionRoles(),
