@@ -15,6 +15,7 @@ from xlarank.features.instances.nodes import (
     InstanceRow,
     InstanceSurroundings,
 )
+from xlarank.features.instances.outputs import InstanceOutput
 from xlarank.features.instances.pair_block import InstancePair
 from xlarank.features.layout.candidates import CandidateRanks, CandidateScores, Frequency
 from xlarank.features.layout.change import ChangeByClass, InnerChange, NodeChange, SlotChange
@@ -28,6 +29,7 @@ from xlarank.features.layout.dimension_roles import (
     SecondReshapeRoles,
 )
 from xlarank.features.layout.neighbourhood import Boundary, ChangedSurroundings, ConfigurableNodes
+from xlarank.features.layout.outputs import Outputs
 from xlarank.features.layout.padding import PackedPadding, PackedPaddingByClass, Padding, PaddingByClass
 from xlarank.features.layout.propagation import Propagation
 from xlarank.features.layout.types import MinorSizes, TypeHistogram
@@ -85,6 +87,7 @@ BLOCKS: Final = checked(
         PaddingByClass(),
         PackedPadding(),
         PackedPaddingByClass(),
+        Outputs(),
         Propagation(),
         ConvolutionRoles(),
         SecondConvolutionRoles(),
@@ -117,6 +120,7 @@ INSTANCE_BLOCKS: Final = checked(
         InstanceOperands(),
         InstanceAgreement(),
         InstanceSurroundings(),
+        InstanceOutput(),
         InstancePair(),
         InstanceRarity(),
     )
