@@ -16,13 +16,13 @@ from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel
-from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.support.evaluation import Evaluation, own_model
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 #: What is held out together with the graph that is judged, and in words what the scores are then of.

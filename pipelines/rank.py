@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xlarank.data.graph import Graph, read_graph
 from xlarank.data.workspace import Workspace
@@ -11,6 +13,9 @@ from xlarank.models.validation.metrics import judge, order_of
 from xlarank.pipelines.support.one_graph import model_for_graph, rows_for_model
 from xlarank.pipelines.support.ranking import Ranking
 from xlarank.pipelines.support.trust import Trust
+
+if TYPE_CHECKING:
+    from xlarank.pipelines.reporting.explanations import Explanation
 
 
 def rank(
@@ -37,4 +42,11 @@ def rank(
         runtime=graph.runtime,
         metrics=judge(model.card.kind, scores, graph.cost, rows.group) if judged else None,
         trust=Trust.of(model.calibration, of_seeds, rows.group) if model.calibration else None,
+        explainer=partial(_explain, graph, model),
     )
+
+
+def _explain(graph: Graph, model: TrainedModel, *, config: int | None, against: str | int | None) -> Explanation:
+    from xlarank.pipelines.reporting.explanations import explain_graph  # networkx, which ranking does without
+
+    return explain_graph(graph, model, config=config, against=against)

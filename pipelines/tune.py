@@ -21,7 +21,6 @@ from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
-from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
@@ -30,6 +29,7 @@ from xlarank.pipelines.study.plot import StudyPicture
 from xlarank.pipelines.study.sharing import at_work, myself, one_at_a_time
 from xlarank.pipelines.study.storage import open_study
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:

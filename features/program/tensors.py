@@ -196,3 +196,8 @@ def log2p(values: NDArray[Any]) -> Floats:
     """log2(1 + x), the scale of sizes."""
     result: Floats = np.log2(1.0 + values.astype(np.float64))
     return result
+
+
+def millionths(part: NDArray[Any], whole: float) -> Floats:
+    """log2 of 1 + a million times the share."""
+    return log2p(1e6 * part / max(whole, 1.0))

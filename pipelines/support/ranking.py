@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.errors import XlarankError
 from xlarank.pipelines.support.trust import Trust
 
-if TYPE_CHECKING:  # imported where a table is asked for
+if TYPE_CHECKING:  # imported where a table or an explanation is asked for
     import polars as pl
+
+    from xlarank.pipelines.reporting.explanations import Explanation
+
+
+class Explainer(Protocol):
+    """Explains configurations of one graph by one model."""
+
+    def __call__(self, *, config: int | None, against: str | int | None) -> Explanation: ...
 
 
 @dataclass(frozen=True)
@@ -55,6 +64,7 @@ class Ranking:
         runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
         metrics: how good it is, where the file holds runtimes.
         trust: how certain it is, where the model was calibrated.
+        explainer: what `explain` asks; None for a ranking that was not made by `xlarank.pipelines.rank.rank`.
     """
 
     graph: str
@@ -65,6 +75,18 @@ class Ranking:
     runtime: NDArray[np.int64]
     metrics: dict[str, float] | None
     trust: Trust | None = None
+    explainer: Explainer | None = field(default=None, repr=False)
+
+    def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
+        """Why a configuration (by default the first) is ahead of another: contributions that add up.
+
+        ``against`` is a configuration or "default", the one that sets no layout; left out, it is that one, or the
+        middle of the ranking where that is no candidate. Raises `xlarank.data.errors.XlarankError` for a
+        configuration that the graph does not have.
+        """
+        if self.explainer is None:
+            raise XlarankError("this ranking came without its model", do="rank the graph with xlarank.rank")
+        return self.explainer(config=config, against=against)
 
     def best(self, top: int | None = None) -> list[Ranked]:
         """The first ``top`` distinct configurations (all by default), each with its identical ones."""
