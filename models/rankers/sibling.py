@@ -20,6 +20,7 @@ from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.search_space import Between
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 Floats = NDArray[np.float64]
@@ -87,8 +88,8 @@ class SiblingParams(RankerParams):
     general: EnsembleParams = nested_params(_whole_general)
     folds: int = param(5, Whole(2))
     configs: int = param(200, Whole(2))
-    ridge: float = param(0.03, Number(0, above=True))
-    prior_weight: float = param(1.0, Number(0))
+    ridge: float = param(0.03, Number(0, above=True), Between(0.003, 0.3, log=True))
+    prior_weight: float = param(1.0, Number(0), Between(0.1, 10.0, log=True))
 
 
 class SiblingRanker(Ranker[SiblingParams]):
