@@ -96,15 +96,15 @@ def read_submission(path: Path) -> dict[str, list[int]]:
 
 
 def complete_submission(
-    path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int]
+    path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int], *, keep: bool = True
 ) -> dict[str, str]:
     """Write a file that covers all of ``configs``, whole or not at all, and say where each row is from.
 
-    A row is ``ranked``; or else it stays what it is in the file now in place, if it is right there ("kept"); or
-    else it lists the configurations in the order of the graph's file ("default").
+    A row is ``ranked``; or else, with ``keep``, it stays what it is in the file now in place, if it is right there
+    ("kept"); or else it lists the configurations in the order of the graph's file ("default").
     """
     try:
-        before = read_submission(path) if path.exists() else {}
+        before = read_submission(path) if keep and path.exists() else {}
     except SubmissionError:
         before = {}
     rows: dict[str, Sequence[int]] = {}

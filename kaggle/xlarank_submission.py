@@ -73,7 +73,7 @@ from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, pl
 from xlarank.data.collection import Collection
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import load_model
+from xlarank.models.trained import model_of
 from xlarank.pipelines.budgeting.plan import machine_budget
 from xlarank.pipelines.budgeting.reports import read_first_scores
 from xlarank.pipelines.check_submission import check_submission
@@ -212,7 +212,7 @@ def metric(name: str) -> str:
 # %%
 scores = {}
 for name in ranked:
-    folds = load_model(workspace.model(Collection.parse(name))).card.folds
+    folds = model_of(workspace, Collection.parse(name)).card.folds
     valid = read_first_scores(workspace, Collection.parse(name)).get("report", {})
     if folds:
         scores[name] = "out of fold", {graph: values["score"] for graph, values in folds.items()}
@@ -269,7 +269,7 @@ else:
 # %%
 if ranked:
     for axis, name in zip(panels(ranked, 5.6, 2.9), ranked, strict=True):
-        shares = load_model(workspace.model(Collection.parse(name))).rankers[0].importance()
+        shares = model_of(workspace, Collection.parse(name)).rankers[0].importance()
         top = list(shares.items())[:12][::-1]
         axis.barh([column for column, _ in top], [100 * share for _, share in top], color=BAR)
         axis.tick_params(axis="y", labelsize=7)

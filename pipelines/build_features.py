@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from xlarank.data.collection import Collection, GraphFile, choose_splits, graph_files
+from xlarank.data.collection import Collection, GraphFile, choose_splits, discover, graph_files
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import sweep_partial
 from xlarank.data.graph import read_graph
@@ -26,6 +26,7 @@ from xlarank.features.instances.store import instances_current, write_instances
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.sampling import SAMPLES, at_most
 from xlarank.features.store import Manifest, current_summary, write_manifest, write_rows
+from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
@@ -87,6 +88,7 @@ def build_features(
     jobs: int = 0,
     seed: int = 0,
     timeout: float | None = None,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
@@ -101,9 +103,10 @@ def build_features(
         jobs: processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
             what follows works with the others, and a second call goes on.
+        replace: whether rows of another data root make way, with the studies and models of their collections.
 
     Raises `DataRootError` and `CollectionError` for input that is not there, `ModelError` for an unknown
-    ``sampling``, `WorkspaceError`.
+    ``sampling``, `WorkspaceError`, also where the workspace holds rows of another data root.
     """
     settings, progress = settings or FeatureSettings(), progress or Silent()
     if sampling not in SAMPLES:
@@ -113,6 +116,7 @@ def build_features(
     workspace.require_writable()
     sweep_partial(workspace.root)
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
+    require_one_root(data_root, workspace, discover(data_root.npz), replace=replace)
     chosen_splits = choose_splits(splits)
     started = time.monotonic()
     chosen = [file for file in files if file.split in chosen_splits]

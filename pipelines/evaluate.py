@@ -14,9 +14,9 @@ from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
-from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.metrics import judge, summarise
-from xlarank.pipelines.support.evaluation import Evaluation, own_model
+from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import chosen_collections, trained_collections
 
@@ -73,7 +73,7 @@ def _borrowed(workspace: Workspace, name: str) -> TrainedModel:
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
     (source,) = choose([name], trained, where=f"the models of {workspace.root}")
-    return load_model(workspace.model(source))
+    return model_of(workspace, source)
 
 
 def _require_fit(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
@@ -102,7 +102,7 @@ def _evaluate_one(
     borrowed: TrainedModel | None,
     found: Evaluation,
 ) -> dict[str, dict[str, float]]:
-    model = borrowed or own_model(workspace, collection)
+    model = borrowed or model_of(workspace, collection)
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")

@@ -16,23 +16,10 @@ _ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
 _MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler stores"
 
 
-def _roles_columns() -> dict[str, str]:
-    columns = {
-        f"region__{end}_{name}__{side}": f"whether the {words} dimension is {name} to a node that {verb} the region"
-        for end, words in _ENDS.items()
-        for side, verb in (("made", "makes"), ("read", "reads"))
-        for name in ROLE_NAMES
-    }
-    return columns | {
-        f"region__{end}_reduced__read": f"whether a reduction that reads the region removes the {words} dimension"
-        for end, words in _ENDS.items()
-    }
-
-
 class InstanceOutput(NodeBlock):
-    """What a set layout pads, of the output and of its region (`xlarank.features.layout.regions`), and whose it is.
+    """The output's layout and the region that shares it (`xlarank.features.layout.regions`).
 
-    -1 also where the row leaves the output to the compiler.
+    -1 where the row leaves the output to the compiler; all others are 0 or more.
     """
 
     columns = {
@@ -46,7 +33,18 @@ class InstanceOutput(NodeBlock):
         "region__makers__count": "configurable nodes of the region",
         "output__second__size": "log2 of 1 + the second minor-most size",
         "output__second__place": "the second minor-most dimension counted from the last one, plus 1; 0 for none",
-        **_roles_columns(),
+        **{
+            f"region__{end}_{name}__{side}": f"whether the {words} dimension is {name} to a node that "
+            f"{verb} the region"
+            for end, words in _ENDS.items()
+            for side, verb in (("made", "makes"), ("read", "reads"))
+            for name in ROLE_NAMES
+        },
+        **{
+            f"region__{end}_reduced__read": f"whether a reduction that reads the region removes the {words} "
+            "dimension"
+            for end, words in _ENDS.items()
+        },
     }
 
     def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:

@@ -16,9 +16,7 @@ from xlarank.data.config_table import ConfigTable
 from xlarank.data.duplicates import group_codes
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.layout.output_rows import OutputRows, output_rows
 from xlarank.features.layout.physics import SlotRows, TensorPhysics
-from xlarank.features.layout.regions import Regions, layout_regions
 from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.opcode_classes import NODE_KINDS, node_kind
 from xlarank.features.program.roles import slot_roles
@@ -156,16 +154,6 @@ class LayoutFacts(ProgramContext):
             total_bytes=max(1.0, float(node_bytes.sum())),
             kind_bytes=np.maximum(np.bincount(self.node_kind, node_bytes, minlength=len(NODE_KINDS)), 1.0),
         )
-
-    @cached_property
-    def regions(self) -> Regions:
-        """Which tensors share one layout, and who makes and reads them."""
-        return layout_regions(self)
-
-    @cached_property
-    def output_rows(self) -> OutputRows:
-        """What each distinct row does to its node's output."""
-        return output_rows(self)
 
     @cached_property
     def type_changed(self) -> NDArray[np.bool_]:

@@ -14,6 +14,7 @@ from xlarank.features.program.tensors import Floats, Ints, Tiling, complete_layo
 
 if TYPE_CHECKING:
     from xlarank.features.layout.facts import LayoutFacts
+    from xlarank.features.layout.regions import Regions
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,7 @@ class OutputRows:
     region_bytes: Floats
 
 
-def output_rows(facts: LayoutFacts) -> OutputRows:
+def output_rows(facts: LayoutFacts, regions: Regions) -> OutputRows:
     """Physics of outputs, row by row."""
     graph, table = facts.graph, facts.table
     node = graph.configurable[table.node]
@@ -51,7 +52,7 @@ def output_rows(facts: LayoutFacts) -> OutputRows:
     default = packed_waste(dims, facts.default_layout[graph.configurable], element, facts.tiling)
     least = np.minimum(default, least_waste(dims, facts.rank[graph.configurable], element, facts.tiling))
     stored = max(1.0, float(facts.bytes[~facts.fused].sum()))
-    region = facts.regions.of[node]
+    region = regions.of[node]
     return OutputRows(
         given=given[:, 0] >= 0,
         minor=layout[:, 0],
@@ -61,7 +62,7 @@ def output_rows(facts: LayoutFacts) -> OutputRows:
         default=1 + default[table.node],
         bytes=facts.bytes[node] / stored,
         region=region,
-        region_bytes=np.maximum(facts.regions.bytes[region], facts.bytes[node]) / stored,
+        region_bytes=np.maximum(regions.bytes[region], facts.bytes[node]) / stored,
     )
 
 

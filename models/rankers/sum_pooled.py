@@ -240,8 +240,8 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         return replace(learned, state={**learned.state, "instance_columns": self._instance_columns})
 
     def _restore(self, learned: Learned) -> None:
-        super()._restore(learned)
         self._instance_columns = [str(name) for name in learned.state["instance_columns"]]
+        super()._restore(learned)
 
 
 def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:

@@ -62,7 +62,7 @@ class Drawn:
         place = _placed(part)
         left, top = min(x for x, _ in place.values()), min(y for _, y in place.values())
         place = {node: (x - left + _BOX / 2 + 12, y - top + _HIGH / 2 + 40) for node, (x, y) in place.items()}
-        width = max(x for x, _ in place.values()) + _BOX + 12
+        width = max(x for x, _ in place.values()) + 1.1 * _BOX
         height = max(y for _, y in place.values()) + _HIGH / 2 + 40
         width = max(width, 460.0)
         title = escape(self.title)
@@ -103,7 +103,7 @@ class Drawn:
             colour, opacity = (CLASH, 0.9) if clash else ("currentColor", 0.45)
             bend = (y2 - y1) / 2
             # an edge past other layers goes around what stands there
-            aside = _BOX * 0.8 if y2 - y1 > _LAYER else 0.0
+            aside = _BOX * 1.05 if y2 - y1 > _LAYER else 0.0
             yield (
                 f'<path d="M{x1:.0f},{y1:.0f}C{x1 + aside:.0f},{y1 + bend:.0f} {x2 + aside:.0f},{y2 - bend:.0f} '
                 f'{x2:.0f},{y2:.0f}" fill="none" stroke="{colour}" stroke-opacity="{opacity}" stroke-width="1.3"/>'

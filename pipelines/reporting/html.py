@@ -69,7 +69,7 @@ def text(value: Cell) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.3f}"
+        return f"{value + 0.0:.3f}".replace("-0.000", "0.000")
     return escape(f"{value:,}" if isinstance(value, int) else value)
 
 
