@@ -323,9 +323,7 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--learn", type=Path, help="a tree to learn from; by default FOLDER")
-    parser.add_argument(
-        "--asked", type=Path, help="what judge wants compiled: written by judge, read by compile-asked"
-    )
+    parser.add_argument("--asked", type=Path, help="what judge wants compiled")
     parser.add_argument("--each", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--model", default="lambdarank")
