@@ -199,7 +199,7 @@ def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
     """The collection's own model; raises `ModelError` where there is none, and for one that is of another."""
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
-        raise ModelError(f"{collection} has no trained model in {workspace.root}", do="run train first")
+        raise ModelError(f"{collection} has no trained model", do="run train first")
     model = load_model(folder)
     if model.card.collection != str(collection):
         raise ModelError(

@@ -15,7 +15,7 @@ from xlarank.models.search.surrogate import Floats, Surrogate
 
 #: Prior standard deviations of effects on the logarithm of the time: of this row on this node, of this minor-most
 #: dimension on this node, and of both on all nodes of the same opcode and shape.
-_SPREAD: Final = (0.06, 0.06, 0.06, 0.06)
+_SPREAD: Final = (0.1, 0.05, 0.05, 0.05)
 #: What each layout that is set is thought to cost before anything was seen. Of 501 single changes with labels a
 #: third changed nothing, half cost more than 6 %, one in fifty gained.
 _PER_LAYOUT: Final = 0.1
@@ -55,7 +55,7 @@ class Adviser:
         self.pool = self._pool()
         self._judged = self._rows(self.pool)
 
-    def propose(self, count: int, *, bold: float = 1.0) -> Codes:
+    def propose(self, count: int, *, bold: float = 0.5) -> Codes:
         """``(configs, nodes)`` up to ``count`` configurations that were not tried, the most promising ones."""
         near = self._near()
         codes = np.concatenate([self.pool, near])

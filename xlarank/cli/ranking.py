@@ -72,7 +72,7 @@ def submit(
     """Write the Kaggle submission: all test graphs, in the default order where no model ranks them."""
     from xlarank.pipelines.submit import submit as run
 
-    require_models(workspace)
+    require_models(data_root, workspace)
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
