@@ -10,7 +10,7 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import whole_file, write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.candidates import Candidates, Codes, Score, candidate_rows
 from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
@@ -27,6 +27,9 @@ from xlarank.pipelines.support.workspace_collections import trained_collections
 
 #: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
 BATCH: Final = 4
+#: How many times as long as the compiler's own choice a configuration may compile, and at least so many seconds.
+_PATIENCE: Final = 4.0
+_LEAST: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -171,7 +174,7 @@ def advise(
     if out is not None:
         edited = constrain(loaded.module, layouts)
         path = out / f"{loaded.name}.advised.pb"
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_bytes(edited.SerializeToString())
         advice.files.extend([str(path), str(out / f"{loaded.name}.advice.json")])
         write_json(out / f"{loaded.name}.advice.json", advice.as_json())
@@ -228,13 +231,17 @@ class AdvisedSearch:
 
     def _compile(self, codes: Codes, progress: Progress) -> list[Outcome]:
         found: dict[int, Outcome] = {}
-        for at, outcome in compiled(self.compiler, self.program, self.candidates, codes):
+        for at, outcome in compiled(self.compiler, self.program, self.candidates, codes, limit=self._patience()):
             found[at] = outcome
             progress.step(outcome.message[:60])
         done = [found[at] for at in range(len(codes))]
         self.codes = np.concatenate([self.codes, codes])
         self.outcomes += done
         return done
+
+    def _patience(self) -> float | None:
+        """Seconds for one compilation: a much slower one makes much more code, and a slower program with it."""
+        return max(_LEAST, _PATIENCE * self.outcomes[0].seconds) if self.outcomes else None
 
     def _cost(self, outcome: Outcome) -> float:
         """Time over that of the compiler's own choice."""

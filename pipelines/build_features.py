@@ -14,20 +14,17 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xlarank.data.collection import Collection, GraphFile, choose_splits, discover, graph_files
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import sweep_partial
-from xlarank.data.graph import Graph, read_graph
+from xlarank.data.graph import read_graph
 from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.instances.store import instances_current, write_instances
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
-from xlarank.features.sampling import SAMPLES, draw_of_graph, sample_configs
+from xlarank.features.sampling import SAMPLES, at_most
 from xlarank.features.store import Manifest, current_summary, write_manifest, write_rows
 from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
@@ -242,8 +239,7 @@ def _build_one(job: _Job) -> dict[str, Any]:
         kept = summary is not None
         if summary is None:
             graph = read_graph(job.file.path, job.file.collection.kind)
-            rows, keep = assemble(graph, job.settings), _sample(graph, job.recipe)
-            rows = rows if keep is None else rows.take(keep)
+            rows = at_most(assemble(graph, job.settings), job.recipe)
             if rows.instances is not None:
                 write_instances(beside, rows.instances.value, job.recipe, source)
             write_rows(path, rows, job.recipe, source)
@@ -255,22 +251,6 @@ def _build_one(job: _Job) -> dict[str, Any]:
     except MemoryError:
         return {"broken": f"{job.file.path.name} does not fit into memory; run again with --jobs 1"}
     return {**summary, "source": asdict(source), "kept": kept}
-
-
-def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
-    """Distinct configurations to keep, sorted; None for all. The draw depends on the graph alone."""
-    distinct = graph.duplicates.distinct
-    if not recipe.max_configs or distinct <= recipe.max_configs:
-        return None
-    rng = draw_of_graph(recipe.seed, graph.name)
-    if not graph.labelled:
-        return sample_configs(np.zeros(distinct), recipe.max_configs, rng, "random").astype(np.int64)
-    cost = graph.duplicates.minimum(graph.cost)
-    measured = np.flatnonzero(np.isfinite(cost))  # nothing can be learned from the others
-    if len(measured) <= recipe.max_configs:
-        return measured.astype(np.int64)
-    kept = sample_configs(cost[measured], recipe.max_configs, rng, recipe.sampling)
-    return measured[kept].astype(np.int64)
 
 
 def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:

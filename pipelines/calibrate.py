@@ -72,7 +72,7 @@ def _seeds(workspace: Workspace, collection: Collection) -> int:
 
 def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
     model = model_of(workspace, collection)
-    splits = [split for names in model.card.trained_on for split in names.split("+")]
+    splits = [*model.card.trained_on]
     data = read_training_set(workspace, collection, splits)
     model.require_rows_of(data.manifest)
     if data.data.names != [name for names in model.card.trained_on.values() for name in names]:

@@ -82,13 +82,6 @@ class CollectionOutcome:
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def cells(self) -> tuple[str, ...]:
-        """For a table: collection, ranked by, score on valid, trials, out-of-fold score, seconds."""
-        found = self.valid, self.folds
-        scores = [f"{s['score']['mean']:.3f} ± {s['score']['std']:.3f}" if s else "-" for s in found]
-        trials = str(self.tuned.trials) if self.tuned is not None else "-"
-        return self.collection, self.ranked_by, scores[0], trials, scores[1], f"{self.seconds:.0f}"
-
 
 @dataclass
 class RunSummary:
@@ -162,10 +155,10 @@ def run_all(
 
 def _test_graphs(files: Sequence[GraphFile], sizes: Sequence[CollectionSize]) -> dict[str, int]:
     """Id -> configurations of every test graph whose header could be read, in the order of the submission."""
-    broken = {f"{size.collection} {name}" for size in sizes for name in size.broken}
+    broken = {(size.collection, file.split, file.name) for size in sizes for file in size.broken}
     names: dict[Collection, list[str]] = {}
     for file in files:
-        if file.split == "test" and f"{file.collection} test {file.name}" not in broken:
+        if file.split == "test" and (file.collection, "test", file.name) not in broken:
             names.setdefault(file.collection, []).append(file.name)
     return {
         submission_id(size.collection, name): graph.configs
@@ -197,11 +190,10 @@ class _Job:
         """A submission that is right, if not good."""
         for size in sizes:
             outcome = self.outcomes[size.collection] = CollectionOutcome(str(size.collection))
-            for name, why in size.broken.items():
-                split, graph = name.split(" ", 1)
-                outcome.notes.append(f"{graph} ({split}) is left out: {why}")
-                if split == "test":
-                    self.broken[f"{size.collection} {graph}"] = why
+            for file in size.broken:
+                outcome.notes.append(f"{file.name} ({file.split}) is left out: {file.why}")
+                if file.split == "test":
+                    self.broken[f"{size.collection} {file.name}"] = file.why
         for part in self.plan.collections:
             if not part.trained:
                 self.note(part, "there is no time, memory or disk for a model, or nothing to learn from or to rank")

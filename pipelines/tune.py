@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
@@ -412,7 +412,7 @@ def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
     )
     names = ["tune", *collection.parts, search.model, *(["robust"] if robust else [])]
     path = workspace.reports() / ("-".join(names) + ".svg")
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(picture.svg(), encoding="utf-8")
     return path
 
@@ -435,7 +435,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         folds=[sorted({search.training.data.families[g] for g in held}) for held in search.folds],
         code_hash=search.training.manifest.recipe.code_hash,
     ).save(folder)
-    with whole_file(folder / f"trials-{search.model}.csv") as partial:
+    with atomic_write(folder / f"trials-{search.model}.csv") as partial:
         search.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state")).to_csv(
             partial, index=False
         )

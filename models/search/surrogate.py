@@ -40,13 +40,16 @@ class Surrogate:
         spread = np.sqrt(np.maximum(((rows @ self.covariance) * rows).sum(axis=1), 0.0))
         return rows @ self.mean, spread
 
-    def batch(self, rows: Floats, count: int, *, bold: float) -> list[int]:
+    def batch(self, rows: Floats, count: int, *, bold: float, expected: Floats | float = 0.0) -> list[int]:
         """Positions of the ``count`` most promising rows: lowest mean less ``bold`` times the spread.
+
+        ``expected`` is what was subtracted from the costs before they were learned, ``(configs,)``.
 
         Each choice narrows the spread around it before the next is made (Desautels, Krause and Burdick, 2014), so a
         batch does not ask the same thing twice.
         """
         mean, spread = self.predict(rows)
+        mean = mean + expected
         squared = spread**2
         covariance = self.covariance
         chosen: list[int] = []

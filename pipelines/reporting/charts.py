@@ -49,6 +49,8 @@ def _figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[
     }  # fmt: skip
     with mpl.rc_context(own):
         figure = Figure(figsize=(width, height), layout="constrained")
+        engine: Any = figure.get_layout_engine()
+        engine.set(w_pad=0.1, h_pad=0.1)  # the reader's font may be larger than the one that was measured with
         axes = figure.subplots(1, panels, squeeze=False)[0]
         for one in axes:
             one.grid(visible=True, linewidth=0.6)

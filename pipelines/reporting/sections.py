@@ -50,7 +50,7 @@ def interval(values: Floats) -> str:
     if len(values) == 0:
         return "-"
     low, high = bootstrap_interval(values)
-    return f"{values.mean():.3f} ({low:.3f} to {high:.3f})"
+    return f"{values.mean():.3f} ({low:.3f} to {high:.3f})".replace("-0.000", "0.000")
 
 
 def data_section(all_facts: Sequence[CollectionFacts]) -> str:

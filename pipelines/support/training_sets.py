@@ -10,7 +10,7 @@ from xlarank.data.errors import CollectionError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
-from xlarank.features.sampling import draw_of_graph, sample_configs
+from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.training_set import TrainingSet
@@ -72,9 +72,6 @@ def read_training_set(
 
 
 def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
-    """A graph with no more rows than the recipe keeps, drawn as `build_features` draws them."""
-    if not recipe.max_configs or len(graph) <= recipe.max_configs:
-        return graph
-    rng = draw_of_graph(recipe.seed, graph.name)
-    kept = graph.take(sample_configs(graph.row_cost, recipe.max_configs, rng, recipe.sampling))
+    """A graph with no more rows than the recipe keeps, unless these could not be ranked."""
+    kept = at_most(graph, recipe)
     return kept if kept.rankable else graph

@@ -50,7 +50,7 @@ def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path
     ranking = rank(work, graph_path(partly, LAYOUT, "valid", "delta__a"))
     assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
     assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
-    assert {one.configuration for one in ranking.best() if one.runtime_ns is None} == set(FAILED)
+    assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == set(FAILED)
     assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
 
 

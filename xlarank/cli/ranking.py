@@ -104,7 +104,7 @@ def check_submission(
     root = None if sample is not None and data_root is None else data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root)
     write_json(json_file, plain_values(checked))
-    list_lines("not known how many configurations", checked.unknown)
+    list_lines("not known how many configurations", [f"{row_id}: {why}" for row_id, why in checked.unknown.items()])
     if not checked.problems:
         say(f"{file}: {checked.rows} rows, right (checked against {checked.against})")
         return

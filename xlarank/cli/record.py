@@ -53,6 +53,12 @@ def end(code: object) -> None:
         "config": _run.config,
         "exit": code,
     }
+    with suppress(ImportError):  # not on Windows
+        import resource
+
+        of = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        peak = max(resource.getrusage(who).ru_maxrss for who in of)  # the largest single process
+        entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
     reports = _run.workspace / "reports"
     with suppress(OSError):
         reports.mkdir(exist_ok=True)

@@ -1,0 +1,147 @@
+"""The report: one page that needs nothing from elsewhere and tells what is in the workspace."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.pipelines.trees import LAYOUT, TILE
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import load_model
+from xlarank.pipelines.calibrate import calibrate
+from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.report import report
+from xlarank.pipelines.reporting.gather import MODEL, RANDOM, gather
+from xlarank.pipelines.reporting.html import Raw, table
+from xlarank.pipelines.reporting.sections import paired_test
+
+_VOID = {"meta", "link", "br", "img", "input", "hr"}
+
+
+class Tags(HTMLParser):
+    """Fails at a tag that closes what is not open; keeps what the page shows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        pass
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] not in ("script", "style"):
+            self.words.append(data)
+
+
+def read(page: Path) -> tuple[str, str]:
+    """The page, and its words."""
+    text = page.read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert not tags.open
+    return text, re.sub(r"\s+", " ", " ".join(tags.words))
+
+
+@pytest.fixture(scope="module")
+def page(shared_trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    report(Workspace(shared_trained), out)
+    return out
+
+
+def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
+    text, _ = read(page)
+    addresses = set(re.findall(r"https?://[^\s\"'<>)]+", text))
+    assert all(one.startswith("http://www.w3.org/") for one in addresses), "names of XML, never fetched"
+    assert not re.search(r"<(script|img|iframe|link)[^>]+(src|href)=\"(?!data:)", text)
+    assert "prefers-color-scheme:dark" in text and "width=device-width" in text
+    assert page.stat().st_size < 1_000_000
+
+
+def test_ids_are_unique_and_links_lead_somewhere(page: Path) -> None:
+    text, _ = read(page)
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
+
+
+def test_the_scores_are_those_of_evaluate(page: Path, shared_trained: Path) -> None:
+    _, words = read(page)
+    found = evaluate(Workspace(shared_trained), split="valid").report
+    for collection in (LAYOUT, TILE):
+        for name, score in found[collection]["score"]["graphs"].items():
+            assert name in words and f"{score:.3f}" in words
+
+
+def test_baselines_need_no_model(shared_trained: Path) -> None:
+    facts = gather(Workspace(shared_trained), Collection.parse(LAYOUT))
+    names = set(facts.graphs[0].metrics)
+    assert {MODEL, RANDOM, "file order"} <= names
+    assert abs(facts.column(RANDOM, "tau").mean()) < 0.1
+    assert sum(facts.by_cause().values()) == pytest.approx(1.0)
+    assert sum(facts.by_block().values()) == pytest.approx(1.0)
+    assert facts.explained is not None and facts.explained.picture.startswith("<svg")
+
+
+def test_what_was_not_done_is_said(built: Path, page: Path, tmp_path: Path) -> None:
+    assert "Not calibrated" in read(page)[1]
+    found = report(Workspace(built), tmp_path / "report.html")
+    assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.judged
+    assert "Not judged: no model was trained" in read(found.out)[1]
+
+
+def test_an_empty_workspace_has_no_report(tmp_path: Path) -> None:
+    with pytest.raises(CollectionError):
+        report(Workspace(tmp_path), tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_names_cannot_forge_the_page(trained: Path, tmp_path: Path) -> None:
+    manifest = Workspace(trained).features(Collection.parse(LAYOUT), "train") / "manifest.json"
+    value = json.loads(manifest.read_text())
+    value["broken"] = {"<script>alert(1)</script>": "a & b <i>"}
+    manifest.write_text(json.dumps(value))
+    text, words = read(report(Workspace(trained), tmp_path / "report.html").out)
+    assert "<script>alert" not in text and "<script>alert(1)</script>" in words
+
+
+def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: Path) -> None:
+    calibrate(Workspace(trained), collections=[LAYOUT], threads=1)
+    assert load_model(Workspace(trained).model(Collection.parse(LAYOUT))).calibration is not None
+    out = report(
+        Workspace(trained), tmp_path / "report.html", compare=Workspace(shared_trained), collections=[LAYOUT]
+    ).out
+    _, words = read(out)
+    assert "Measured out of fold on 5 graphs of 3 families" in words
+    assert "0 of 2 graphs are ranked better than in" in words
+    assert "0 graphs that differ are too few for a test" in words
+
+
+def test_the_paired_test() -> None:
+    # all of 10 differences of one sign: p = 2 / 2**10
+    assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
+    assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
+    assert paired_test(np.array([0.1, 0.0, 0.2])) == "2 graphs that differ are too few for a test."
+
+
+def test_tables_align_numbers_and_escape_words() -> None:
+    found = table(["name", "value"], [["a<b", 0.5], ["c", None]], [["sum", "0.5 (0 to 1)"]])
+    assert '<td class="n" data-v="0.5">0.500</td>' in found
+    assert "a&lt;b" in found and '<tr class="sum"><td>sum</td><td class="n">0.5 (0 to 1)</td>' in found
+    assert "<b>" in table(["x"], [[Raw("<b>bold</b>")]])
+    assert table(["x"], []) == ""
