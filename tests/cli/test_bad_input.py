@@ -77,7 +77,7 @@ def test_words_that_mean_nothing(job: Job, trained: Path, command: Callable[...,
     refused(command("tune", *there, "--storage", "nonsense://x"), "storage cannot be opened .*check --storage")
     refused(
         command("evaluate", *there, "-c", LAYOUT, "--official-indices", tmp_path / "absent"),
-        r"the official indices .*cpu_random\.json cannot be read",
+        r"the official indices .*cpu_random\.json",
     )
 
 

@@ -18,8 +18,9 @@ from xlarank.data.errors import CollectionError, GraphFileError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import judge
-from xlarank.pipelines.rank import rank
+from xlarank.pipelines.rank import rank, rank_folder
 from xlarank.pipelines.support.ranking import Ranking
+from xlarank.pipelines.support.ranking_csv import write_rankings
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 OTHER = "layout:cpu:default"
@@ -244,3 +245,26 @@ def test_a_ranking_as_a_table(shared_trained: Path, tmp_path: Path) -> None:
     assert table.sort("configuration")["runtime_ns"].to_list() == arrays["config_runtime"].tolist()
     unknown = xlarank.rank(save_npz(tmp_path / "y__a.npz", layout_graph(70, labelled=False)), shared_trained)
     assert unknown.to_polars()["runtime_ns"].null_count() == 24
+
+
+# A folder -------------------------------------------------------------------------------------------------
+
+
+def test_every_graph_of_a_folder(tree: Path, shared_trained: Path, tmp_path: Path) -> None:
+    folder = graph_path(tree, LAYOUT, "valid", "x").parent
+    (folder / "broken.npz").write_bytes(b"no zip")
+    rankings, broken = rank_folder(Workspace(shared_trained), folder)
+    assert set(rankings) == {"delta__a", "delta__b"} and set(broken) == {"broken"}
+    alone = run(shared_trained, folder / "delta__a.npz")
+    assert np.array_equal(rankings["delta__a"].order, alone.order)
+    write_rankings(tmp_path / "out.csv", rankings)
+    table = pl.read_csv(tmp_path / "out.csv")
+    assert table["graph"].unique().sort().to_list() == ["delta__a", "delta__b"]
+    first = table.filter(pl.col("graph") == "delta__a")
+    assert first["configuration"].to_list() == [entry.configuration for entry in alone.best()]
+    assert first["score"].to_list() == [entry.score for entry in alone.best()]
+
+
+def test_a_folder_without_graphs(shared_trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(GraphFileError, match="holds no npz files"):
+        rank_folder(Workspace(shared_trained), tmp_path)
