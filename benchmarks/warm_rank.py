@@ -30,9 +30,9 @@ from xlarank.features.assemble import assemble
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, TrainedModel, load_model, save_model
-from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.pipelines.build_features import build_features
 from xlarank.pipelines.rank import rank
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 
 _SAMPLE = Path(__file__).parent.parent / "data" / "sample"
 _COLLECTION = Collection.parse("layout:cpu:default")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -46,19 +46,28 @@ def graph_size(path: Path, kind: Kind) -> GraphSize:
 
 
 @dataclass(frozen=True)
+class Unreadable:
+    """A file without a readable header."""
+
+    split: str
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
 class CollectionSize:
     """Sizes of the graphs of a collection.
 
     Attributes:
         graphs: split -> size of each graph.
         families: of the train split; of them folds are made.
-        broken: ``split name`` -> why, of files without a readable header.
+        broken: files without a readable header.
     """
 
     collection: Collection
     graphs: Mapping[str, Sequence[GraphSize]]
     families: int
-    broken: Mapping[str, str] = field(default_factory=dict)
+    broken: Sequence[Unreadable] = ()
 
     @cached_property
     def table(self) -> dict[str, NDArray[np.int64]]:
@@ -80,17 +89,17 @@ def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
     """Sizes of all collections from the headers of their files; a millisecond a file."""
     graphs: dict[Collection, dict[str, list[GraphSize]]] = {}
     families: dict[Collection, set[str]] = {}
-    broken: dict[Collection, dict[str, str]] = {}
+    broken: dict[Collection, list[Unreadable]] = {}
     for file in files:
         splits = graphs.setdefault(file.collection, {})
         try:
             splits.setdefault(file.split, []).append(graph_size(file.path, file.collection.kind))
         except GraphFileError as error:
-            broken.setdefault(file.collection, {})[f"{file.split} {file.name}"] = str(error)
+            broken.setdefault(file.collection, []).append(Unreadable(file.split, file.name, str(error)))
             continue
         if file.split == "train":
             families.setdefault(file.collection, set()).add(file.family)
     return [
-        CollectionSize(name, splits, len(families.get(name, ())), broken.get(name, {}))
+        CollectionSize(name, splits, len(families.get(name, ())), broken.get(name, ()))
         for name, splits in sorted(graphs.items())
     ]

@@ -10,7 +10,7 @@ from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import SubmissionError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.
@@ -96,15 +96,15 @@ def read_submission(path: Path) -> dict[str, list[int]]:
 
 
 def complete_submission(
-    path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int]
+    path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int], *, keep: bool = True
 ) -> dict[str, str]:
     """Write a file that covers all of ``configs``, whole or not at all, and say where each row is from.
 
-    A row is ``ranked``; or else it stays what it is in the file now in place, if it is right there ("kept"); or
-    else it lists the configurations in the order of the graph's file ("default").
+    A row is ``ranked``; or else, with ``keep``, it stays what it is in the file now in place, if it is right there
+    ("kept"); or else it lists the configurations in the order of the graph's file ("default").
     """
     try:
-        before = read_submission(path) if path.exists() else {}
+        before = read_submission(path) if keep and path.exists() else {}
     except SubmissionError:
         before = {}
     rows: dict[str, Sequence[int]] = {}
@@ -115,7 +115,7 @@ def complete_submission(
             rows[row_id], origin[row_id] = ranked[row_id], "ranked"
         elif row_id in before and _order_problem(row_id, before[row_id], count, more=False) is None:
             rows[row_id], origin[row_id] = before[row_id], "kept"
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         write_submission(partial, rows)
         check_submission(partial, configs)
     return origin

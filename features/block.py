@@ -23,10 +23,11 @@ class Tier(Enum):
 
 
 class Scope(Enum):
-    """Whether a column is one number per graph or one per configuration."""
+    """What a column is a number of: a graph, a configuration, or an instance (see `features.instances`)."""
 
     GRAPH = "graph"
     CONFIG = "configuration"
+    INSTANCE = "instance"
 
 
 class Block(ABC):
@@ -38,7 +39,7 @@ class Block(ABC):
 
     Attributes:
         kinds: the kinds of graphs it is for.
-        scope: one number per graph, or one per configuration.
+        scope: one number per graph, per configuration or per instance.
         tier: its cost.
         transductive: it looks at the unlabelled candidate set of the graph, not at one configuration.
         columns: name (``block__what__how``) -> meaning with its unit; the order is the column order.
@@ -52,7 +53,7 @@ class Block(ABC):
 
     @abstractmethod
     def compute(self, context: Any) -> NDArray[np.floating[Any]]:
-        """The columns: ``(len(columns),)`` for a graph block, ``(configs, len(columns))`` otherwise."""
+        """The columns: ``(len(columns),)`` for a graph block, else ``(configs or instances, len(columns))``."""
 
     def __init_subclass__(cls, *, abstract: bool = False) -> None:
         super().__init_subclass__()

@@ -7,6 +7,16 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
+from xlarank.features.instances.nodes import (
+    InstanceAgreement,
+    InstanceNode,
+    InstanceOperands,
+    InstanceRow,
+    InstanceSurroundings,
+)
+from xlarank.features.instances.outputs import InstanceOutput
+from xlarank.features.instances.pair_block import InstancePair
 from xlarank.features.layout.candidates import CandidateRanks, CandidateScores, Frequency
 from xlarank.features.layout.change import ChangeByClass, InnerChange, NodeChange, SlotChange
 from xlarank.features.layout.copies import Disagreement, DisagreementByClass, SiblingDisagreement
@@ -19,7 +29,8 @@ from xlarank.features.layout.dimension_roles import (
     SecondReshapeRoles,
 )
 from xlarank.features.layout.neighbourhood import Boundary, ChangedSurroundings, ConfigurableNodes
-from xlarank.features.layout.padding import PackedPadding, PackedPaddingByKind, Padding, PaddingByKind
+from xlarank.features.layout.outputs import Outputs
+from xlarank.features.layout.padding import PackedPadding, PackedPaddingByClass, Padding, PaddingByClass
 from xlarank.features.layout.propagation import Propagation
 from xlarank.features.layout.types import MinorSizes, TypeHistogram
 from xlarank.features.layout.violation import Violation
@@ -73,9 +84,10 @@ BLOCKS: Final = checked(
         ChangedSurroundings(),
         Boundary(),
         Padding(),
-        PaddingByKind(),
+        PaddingByClass(),
         PackedPadding(),
-        PackedPaddingByKind(),
+        PackedPaddingByClass(),
+        Outputs(),
         Propagation(),
         ConvolutionRoles(),
         SecondConvolutionRoles(),
@@ -97,6 +109,32 @@ BLOCKS: Final = checked(
         Traffic(),
     )
 )
+
+
+#: Columns of instances, of layout graphs alone.
+INSTANCE_BLOCKS: Final = checked(
+    (
+        InstanceGraph(),
+        InstanceNode(),
+        InstanceRow(),
+        InstanceOperands(),
+        InstanceAgreement(),
+        InstanceSurroundings(),
+        InstanceOutput(),
+        InstancePair(),
+        InstanceRarity(),
+    )
+)
+
+
+def instance_blocks(*, candidates: bool = True) -> list[Block]:
+    """Blocks of instances in column order; without ``candidates``, the transductive ones are left out."""
+    return [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
+
+
+def every_block(kind: Kind) -> list[Block]:
+    """All blocks for one kind of graph: those of its configurations, then those of its instances."""
+    return blocks_of(kind) + [block for block in INSTANCE_BLOCKS if kind in block.kinds]
 
 
 def blocks_of(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) -> list[Block]:

@@ -29,6 +29,7 @@ _BY_BLOCK: Final[dict[str, str]] = {
     "neighbourhood": SURROUNDINGS,
     "padding": PADDING,
     "packed": PADDING,
+    "outputs": PADDING,
     "violation": VIOLATION,
     "roles": MINOR,
     "types": MINOR,
@@ -46,6 +47,7 @@ _BY_BLOCK: Final[dict[str, str]] = {
     "pair": COPIES,
     "row": CHANGE,
     "output": CHANGE,
+    "region": MINOR,
     "input": CHANGE,
     "kernel": CHANGE,
 }
@@ -62,6 +64,10 @@ _BY_WHAT: Final[dict[str, str]] = {
     "minor_place": MINOR,
     "minor_role": MINOR,
     "default_minor": MINOR,
+    "second": MINOR,
+    "padded": PADDING,
+    "excess": PADDING,
+    "default_excess": PADDING,
     "minor_changed": MINOR,
 }
 
@@ -82,4 +88,6 @@ def cause_of(column: str) -> str:
         return COPIES if block == "neighbourhood" and what.startswith("mismatch") else _BY_BLOCK[block]
     if block == "change" and "unlike" in what:
         return COPIES
+    if block == "outputs" and what.startswith(("made_", "read_")):
+        return MINOR
     return _BY_WHAT.get(what, _BY_BLOCK.get(block, PROGRAM))

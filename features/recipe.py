@@ -19,7 +19,14 @@ _ROOT: Final = Path(__file__).parent.parent
 #: Where the computation of columns starts.
 _START: Final = "features/assemble.py"
 #: Documents and messages: nothing here can change a number.
-_PRESENTATION: Final = ("features/reference.py", "data/errors.py")
+_PRESENTATION: Final = (
+    "data/errors.py",
+    "features/attribution.py",
+    "features/causes.py",
+    "features/meanings.py",
+    "features/program/descriptions.py",
+    "features/reference.py",
+)
 #: Fields of syntax trees that say nothing, or not the same in every version of Python.
 _SILENT: Final = ("kind", "type_comment", "ctx")
 
@@ -123,8 +130,8 @@ class Source:
 def source_hash(root: Path = _ROOT) -> str:
     """Hash of the code below ``root`` that turns a file into numbers, the same in every version of Python.
 
-    That is all of ``features/``, and what of ``data/`` the computation of columns imports, directly or not. Syntax
-    trees are hashed without docstrings: those, comments and line breaks can be edited freely.
+    That is all of ``features/`` but what only shows columns, and what of ``data/`` their computation imports,
+    directly or not. Syntax trees are hashed without docstrings: those, comments and line breaks are free to change.
     """
     texts: dict[str, str] = {}
     reached = [_START]

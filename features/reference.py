@@ -6,16 +6,15 @@ import inspect
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.catalogue import blocks_of
-from xlarank.features.instances import table as instance_table
+from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 
 TARGET: Final = Path(__file__).parent.parent / "FEATURES.md"
 _INTRODUCTION: Final = """# Feature columns
 
-Generated from the block registry by `python -m xlarank.features.reference`; do not edit.
+Generated from the blocks by `python -m xlarank.features.reference`; do not edit.
 
 A column is called `block__what__how`. *Graph* columns are constant within a graph, *configuration* columns
 differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive* columns
@@ -43,19 +42,18 @@ def markdown() -> str:
 
 
 def _instances() -> str:
-    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in instance_table.COLUMNS.items())
-    candidates = " and ".join(f"`{name}`" for name in instance_table.CANDIDATE_COLUMNS)
-    return (
-        "\n### Instances of layout graphs\n\n"
+    introduction = (
+        "\n## Instances of layout graphs\n\n"
         "Not columns of configurations, but of what they are made of: each distinct (node, row) and each\n"
         "combination of rows that meet over a tensor. The model `sum-pooled` adds up a score of each. -1 where a\n"
-        f"column does not apply; {candidates} are transductive.\n\n"
-        f"| column | meaning |\n|---|---|\n{rows}"
+        "column does not apply.\n"
     )
+    return introduction + "".join(_section(block) for block in INSTANCE_BLOCKS)
 
 
 def _section(block: Block) -> str:
-    traits = [block.scope.value, block.tier.value, *(["transductive"] if block.transductive else [])]
+    tier = [] if block.scope is Scope.INSTANCE else [block.tier.value]
+    traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
     return (
         f"\n### {type(block).__name__} ({', '.join(traits)})\n\n"
@@ -66,7 +64,7 @@ def _section(block: Block) -> str:
 
 def main() -> None:
     """Write FEATURES.md."""
-    with whole_file(TARGET) as partial:
+    with atomic_write(TARGET) as partial:
         partial.write_text(markdown(), encoding="utf-8")
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.duplicates import group_minimum
 from xlarank.data.graph import Graph, TileGraph
 from xlarank.features.instances.instances import LazyInstances
 
@@ -100,9 +101,7 @@ class GraphRows:
     @property
     def row_cost(self) -> NDArray[np.float64]:
         """``(distinct,)`` the smallest cost of the configurations behind each row."""
-        cost = np.full(len(self), np.inf)
-        np.minimum.at(cost, self.group, self.cost)
-        return cost
+        return group_minimum(self.cost, self.group, len(self))
 
     @property
     def rankable(self) -> bool:

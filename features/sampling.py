@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
+from xlarank.features.recipe import Recipe
+from xlarank.features.rows import GraphRows
 
 SAMPLES: Final = ("random", "thirds", "uniform")
 
@@ -51,3 +53,19 @@ def sample_configs(
     third = most // 3
     middle = rng.choice(order[third : len(order) - third], most - 2 * third, replace=False)
     return np.sort(np.concatenate([order[:third], order[len(order) - third :], middle]))
+
+
+def at_most(rows: GraphRows, recipe: Recipe) -> GraphRows:
+    """The rows that a recipe keeps of a graph; the draw depends on the recipe and the graph alone.
+
+    Where it has more than ``max_configs``, those that were not measured go first: nothing can be learned from them.
+    Graphs without labels are drawn from at random.
+    """
+    most = recipe.max_configs
+    if not most or len(rows) <= most:
+        return rows
+    rng = draw_of_graph(recipe.seed, rows.name)
+    if not rows.labelled:
+        return rows.take(sample_configs(np.zeros(len(rows)), most, rng))
+    measured = rows.measured()
+    return measured.take(sample_configs(measured.row_cost, most, rng, recipe.sampling))

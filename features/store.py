@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
-from xlarank.data.files import whole_file, write_json
+from xlarank.data.files import atomic_write, write_json
+from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.instances.store import read_instances
@@ -59,6 +60,17 @@ class Manifest:
         return self.graph_columns + self.config_columns
 
 
+@dataclass(frozen=True)
+class _About:
+    """What may stand in a manifest of a graph: `GraphRows.summary` and the source."""
+
+    configs: int = 0
+    rows: int = 0
+    labelled: bool = False
+    rankable: bool = False
+    source: Source | None = None
+
+
 def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> None:
     """Write one graph's parquet file, whole or not at all."""
     order = np.argsort(rows.group, kind="stable")
@@ -84,7 +96,7 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         "kinds": rows.kinds,
     }
     table = pa.table(columns).replace_schema_metadata({_METADATA: sealable(metadata)})
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
         seal(partial)
 
@@ -151,9 +163,11 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
     if not path.exists():
         return None
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-        return Manifest(**{**value, "recipe": Recipe.parse(value["recipe"])})
-    except (OSError, ValueError, TypeError, KeyError) as error:
+        manifest = from_json(Manifest, json.loads(path.read_text(encoding="utf-8")))
+        for name, about in manifest.graphs.items():
+            from_json(_About, about, name)
+        return manifest
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise FeatureStoreError(
             f"{path} cannot be read ({error})", expected="a manifest", do="run build-features again"
         ) from error

@@ -66,11 +66,14 @@ if not code:
 sys.path.insert(0, str(code[0]))
 
 import pandas as pd
+import polars as pl
 
+import xlarank
+from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, plan_rows
 from xlarank.data.collection import Collection
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import load_model
+from xlarank.models.trained import model_of
 from xlarank.pipelines.budgeting.plan import machine_budget
 from xlarank.pipelines.budgeting.reports import read_first_scores
 from xlarank.pipelines.check_submission import check_submission
@@ -118,7 +121,7 @@ class Lines:
 
 def show_plan(plan) -> None:
     if not models:
-        table = pd.DataFrame(plan.rows(), columns=[head.lstrip(">") for head in plan.COLUMNS])
+        table = pd.DataFrame(plan_rows(plan), columns=[head.lstrip(">") for head in PLAN_HEADS])
         print(table.to_string(index=False))
         print(*plan.notes, "", sep="\n")
 
@@ -145,8 +148,8 @@ summary = run_all(
 # slowdown of the best of the top 5.
 
 # %%
-heads = ["collection", "ranked by", "valid, first model", "trials", "out of fold", "seconds"]
-print(pd.DataFrame([outcome.cells() for outcome in summary.outcomes], columns=heads).to_string(index=False))
+heads = [head.lstrip(">") for head in OUTCOME_HEADS]
+print(pd.DataFrame(map(outcome_row, summary.outcomes), columns=heads).to_string(index=False))
 for outcome in summary.outcomes:
     for note in outcome.notes:
         print(f"{outcome.collection}: {note}")
@@ -158,6 +161,25 @@ print(f"\n{summary.out}: {summary.rows} rows, {len(checked.problems)} problems; 
 print(f"checked against {checked.against}", *checked.problems[:5], sep="\n")
 
 # %% [markdown]
+# ## The fastest of one graph
+#
+# `xlarank.rank` reads a file, computes its columns and orders its configurations: here the smallest test graph of
+# each collection. A lower score is a faster configuration; scores of different graphs cannot be compared.
+
+# %%
+chosen = {outcome.collection for outcome in summary.outcomes}
+ranked = [name for name in map(str, trained_collections(workspace)) if name in chosen]
+for name in ranked:
+    files = (data_root.npz / Path(*name.split(":")) / "test").glob("*.npz")
+    files = [file for file in files if f"{name} {file.stem}" not in summary.broken]
+    files.sort(key=lambda file: file.stat().st_size)
+    if files:
+        ranking = xlarank.rank(files[0], workspace.root, collection=name)
+        print(f"{name}: {ranking.graph}, {len(ranking.order):,} configurations")
+        with pl.Config(tbl_hide_dataframe_shape=True, tbl_hide_column_data_types=True):
+            print(ranking.to_polars()["rank", "configuration", "score"].head(5))
+
+# %% [markdown]
 # ## Pictures
 
 # %%
@@ -165,8 +187,6 @@ import matplotlib.pyplot as plt
 
 plt.rcParams.update({"figure.dpi": 90, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9})
 BAR, LINE, FAINT = "#4c78a8", "#d1495b", "#9aa5b1"
-chosen = {outcome.collection for outcome in summary.outcomes}
-ranked = [name for name in map(str, trained_collections(workspace)) if name in chosen]
 
 
 def panels(names: list, width: float, height: float) -> list:
@@ -192,7 +212,7 @@ def metric(name: str) -> str:
 # %%
 scores = {}
 for name in ranked:
-    folds = load_model(workspace.model(Collection.parse(name))).card.folds
+    folds = model_of(workspace, Collection.parse(name)).card.folds
     valid = read_first_scores(workspace, Collection.parse(name)).get("report", {})
     if folds:
         scores[name] = "out of fold", {graph: values["score"] for graph, values in folds.items()}
@@ -249,7 +269,7 @@ else:
 # %%
 if ranked:
     for axis, name in zip(panels(ranked, 5.6, 2.9), ranked, strict=True):
-        shares = load_model(workspace.model(Collection.parse(name))).rankers[0].importance()
+        shares = model_of(workspace, Collection.parse(name)).rankers[0].importance()
         top = list(shares.items())[:12][::-1]
         axis.barh([column for column, _ in top], [100 * share for _, share in top], color=BAR)
         axis.tick_params(axis="y", labelsize=7)

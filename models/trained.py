@@ -17,9 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import ModelError, WorkspaceError
+from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
+from xlarank.data.typed_json import from_json
+from xlarank.data.workspace import Workspace
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.recipe import Recipe
 from xlarank.features.store import Manifest
@@ -148,14 +150,24 @@ def _not_writable(folder: Path, error: OSError) -> WorkspaceError:
     )
 
 
-def load_model(folder: Path) -> TrainedModel:
-    """Read a model; raises `ModelError` when there is none or it is damaged."""
+def read_card(folder: Path) -> ModelCard:
+    """What a model says of itself, its boosters unseen; raises `ModelError` when there is none or it is damaged."""
     path = folder / CARD
     if not path.exists():
         raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
     try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        card = ModelCard(**{**value, "recipe": Recipe.parse(value["recipe"])})
+        card = from_json(ModelCard, json.loads(path.read_text(encoding="utf-8")))
+        Collection.parse(card.collection)
+        card.recipe.settings()
+    except (OSError, ValueError, TypeError, RecursionError, CollectionError) as error:
+        raise _unusable(path, error) from error
+    return card
+
+
+def load_model(folder: Path) -> TrainedModel:
+    """Read a model; raises `ModelError` when there is none or it is damaged."""
+    card = read_card(folder)
+    try:
         ranker_type = ranker_class(card.model)
         rankers: list[Ranker[Any]] = []
         for name, checksum in card.seeds.items():
@@ -168,15 +180,33 @@ def load_model(folder: Path) -> TrainedModel:
         if not rankers:
             raise ValueError("no boosters")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ModelError(
-            f"{path} cannot be used ({error})", expected="a whole model", do="run train again"
-        ) from error
+        raise _unusable(folder / CARD, error) from error
     return TrainedModel(card, rankers, Calibration.load(folder, fingerprint(card)))
+
+
+def _unusable(path: Path, error: Exception) -> ModelError:
+    return ModelError(f"{path} cannot be used ({error})", expected="a whole model", do="run train again")
 
 
 def fingerprint(card: ModelCard) -> str:
     """Tells a model from any other: of the checksums of its boosters."""
     return hashlib.sha256("".join(sorted(card.seeds.values())).encode()).hexdigest()[:16]
+
+
+def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
+    """The collection's own model; raises `ModelError` where there is none, and for one that is of another."""
+    folder = workspace.model(collection)
+    if not (folder / CARD).exists():
+        raise ModelError(f"{collection} has no trained model", do="run train first")
+    model = load_model(folder)
+    if model.card.collection != str(collection):
+        raise ModelError(
+            f"the model at {folder} is of {model.card.collection}",
+            expected=f"a model of {collection}",
+            do=f"run train for {collection}, or pass --model-from {model.card.collection} with that model in its "
+            "own folder",
+        )
+    return model
 
 
 def _checksum(folder: Path) -> str:

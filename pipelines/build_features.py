@@ -14,21 +14,19 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from xlarank.data.collection import Collection, GraphFile, choose_splits, graph_files
+from xlarank.data.collection import Collection, GraphFile, choose_splits, discover, graph_files
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import sweep_partial
-from xlarank.data.graph import Graph, read_graph
+from xlarank.data.graph import read_graph
 from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.instances.store import instances_current, write_instances
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
-from xlarank.features.sampling import SAMPLES, draw_of_graph, sample_configs
+from xlarank.features.sampling import SAMPLES, at_most
 from xlarank.features.store import Manifest, current_summary, write_manifest, write_rows
+from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
@@ -90,6 +88,7 @@ def build_features(
     jobs: int = 0,
     seed: int = 0,
     timeout: float | None = None,
+    replace: bool = False,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
@@ -104,9 +103,10 @@ def build_features(
         jobs: processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
             what follows works with the others, and a second call goes on.
+        replace: whether rows of another data root make way, with the studies and models of their collections.
 
     Raises `DataRootError` and `CollectionError` for input that is not there, `ModelError` for an unknown
-    ``sampling``, `WorkspaceError`.
+    ``sampling``, `WorkspaceError`, also where the workspace holds rows of another data root.
     """
     settings, progress = settings or FeatureSettings(), progress or Silent()
     if sampling not in SAMPLES:
@@ -116,6 +116,7 @@ def build_features(
     workspace.require_writable()
     sweep_partial(workspace.root)
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
+    require_one_root(data_root, workspace, discover(data_root.npz), replace=replace)
     chosen_splits = choose_splits(splits)
     started = time.monotonic()
     chosen = [file for file in files if file.split in chosen_splits]
@@ -238,8 +239,7 @@ def _build_one(job: _Job) -> dict[str, Any]:
         kept = summary is not None
         if summary is None:
             graph = read_graph(job.file.path, job.file.collection.kind)
-            rows, keep = assemble(graph, job.settings), _sample(graph, job.recipe)
-            rows = rows if keep is None else rows.take(keep)
+            rows = at_most(assemble(graph, job.settings), job.recipe)
             if rows.instances is not None:
                 write_instances(beside, rows.instances.value, job.recipe, source)
             write_rows(path, rows, job.recipe, source)
@@ -251,23 +251,6 @@ def _build_one(job: _Job) -> dict[str, Any]:
     except MemoryError:
         return {"broken": f"{job.file.path.name} does not fit into memory; run again with --jobs 1"}
     return {**summary, "source": asdict(source), "kept": kept}
-
-
-def _sample(graph: Graph, recipe: Recipe) -> NDArray[np.int64] | None:
-    """Distinct configurations to keep, sorted; None for all. The draw depends on the graph alone."""
-    distinct = graph.duplicates.distinct
-    if not recipe.max_configs or distinct <= recipe.max_configs:
-        return None
-    rng = draw_of_graph(recipe.seed, graph.name)
-    if not graph.labelled:
-        return sample_configs(np.zeros(distinct), recipe.max_configs, rng, "random").astype(np.int64)
-    cost = np.full(distinct, np.inf)
-    np.minimum.at(cost, graph.duplicates.group, graph.cost)
-    measured = np.flatnonzero(np.isfinite(cost))  # nothing can be learned from the others
-    if len(measured) <= recipe.max_configs:
-        return measured.astype(np.int64)
-    kept = sample_configs(cost[measured], recipe.max_configs, rng, recipe.sampling)
-    return measured[kept].astype(np.int64)
 
 
 def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:

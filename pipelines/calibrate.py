@@ -12,10 +12,10 @@ from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, Judged
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.trained import fingerprint, load_model
-from xlarank.models.training_set import read_training_set
+from xlarank.models.trained import fingerprint, model_of
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
@@ -67,12 +67,12 @@ def calibrate(
 
 
 def _seeds(workspace: Workspace, collection: Collection) -> int:
-    return max(_SEEDS, len(load_model(workspace.model(collection)).rankers))
+    return max(_SEEDS, len(model_of(workspace, collection).rankers))
 
 
 def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
-    model = load_model(workspace.model(collection))
-    splits = [split for names in model.card.trained_on for split in names.split("+")]
+    model = model_of(workspace, collection)
+    splits = [*model.card.trained_on]
     data = read_training_set(workspace, collection, splits)
     model.require_rows_of(data.manifest)
     if data.data.names != [name for names in model.card.trained_on.values() for name in names]:

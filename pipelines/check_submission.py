@@ -20,13 +20,13 @@ class Checked:
         rows: expected of the file.
         against: what it was compared with, in words.
         problems: everything that is wrong, in the order of the file.
-        unknown: test graphs that could not be read, so that nobody knows how many configurations they have.
+        unknown: id -> why, of test graphs that could not be read: nobody knows how many configurations they have.
     """
 
     rows: int
     against: str
     problems: list[str]
-    unknown: list[str]
+    unknown: dict[str, str]
 
 
 def check_submission(path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None) -> Checked:
@@ -40,7 +40,7 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
     Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
     """
     configs: dict[str, int | None] = {}
-    unknown = []
+    unknown: dict[str, str] = {}
     if data_root is not None:
         for file in graph_files(data_root.npz, [], where=str(data_root.path)):
             if file.split == "test":
@@ -49,7 +49,7 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
                     configs[row_id] = graph_size(file.path, file.collection.kind).configs
                 except GraphFileError as error:
                     configs[row_id] = None
-                    unknown.append(f"{row_id}: {error}")
+                    unknown[row_id] = str(error)
     against = f"{len(configs)} test graphs"
     if sample is not None:
         listed = read_submission(sample)
@@ -58,6 +58,6 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
             row_id: configs.get(row_id) or (None if row_id.startswith("tile:") else len(order))
             for row_id, order in listed.items()
         }
-        unknown = [line for line in unknown if line.split(": ", 1)[0] in configs]
+        unknown = {row_id: why for row_id, why in unknown.items() if row_id in configs}
     problems = [str(problem) for problem in submission_problems(path, configs, more_tiles=True)]
     return Checked(len(configs), against, problems, unknown)

@@ -15,14 +15,14 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
-from xlarank.models.trained import TrainedModel
-from xlarank.models.training_set import StoredTrainingSet, read_training_set
+from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
 from xlarank.models.validation.metrics import summarise
-from xlarank.pipelines.support.evaluation import Evaluation, own_model
+from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 #: What is held out together with the graph that is judged, and in words what the scores are then of.
@@ -74,7 +74,7 @@ def cross_validate(
     for collection in chosen_collections(workspace, collections):
         try:
             job = _Job(workspace, collection, by, settings, progress, found)
-            scores = job.of_model(own_model(workspace, collection)) if model is None else job.of_ranker(model)
+            scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
             found.report[str(collection)] = summarise(scores)
         except (CollectionError, ModelError) as error:
             if collections:

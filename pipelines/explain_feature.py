@@ -1,4 +1,4 @@
-"""What a column means, from the registry."""
+"""What a column means, from the block that computes it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, get_args
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Kind
-from xlarank.features.catalogue import blocks_of
+from xlarank.features.catalogue import every_block
 
 _SUGGESTED: Final = 5
 
@@ -25,7 +25,7 @@ class Explanation:
         kinds: the kinds of graphs it is for.
         block: name of the block that computes it.
         about: the block's description: formula and source.
-        scope: ``graph`` or ``configuration``.
+        scope: ``graph``, ``configuration`` or ``instance``.
         tier: ``fast`` or ``full``.
         transductive: whether it looks at the other candidates of the graph.
     """
@@ -48,7 +48,7 @@ def explain_feature(pattern: str) -> list[Explanation]:
     found: dict[str, Explanation] = {}
     kinds: tuple[Kind, ...] = get_args(Kind)
     for kind in kinds:
-        for block in blocks_of(kind):
+        for block in every_block(kind):
             for name, meaning in block.columns.items():
                 found[name] = Explanation(
                     name,

@@ -102,17 +102,21 @@ def import_hlo(
         try:
             for graph, kind, tuned in _graphs(file, name, report):
                 place = wanted or OWN[kind]
-                if place.kind != kind:
-                    raise HloError(f"{file.name} is a {kind} graph", expected=f"a {place.kind} graph for {place}")
                 path = _npz(out) / Path(*place.parts) / split / f"{graph}.npz"
-                if path in written:
-                    raise HloError(
-                        f"{file.name}: {graph} was written from {written[path]} already", expected="other names"
-                    )
-                made = write_graph(path, **tuned.arrays)
-                written[path] = file
-                seconds, start = time.perf_counter() - start, time.perf_counter()
-                report.graphs.append(_imported(file, made, place, path, tuned, seconds))
+                try:
+                    if place.kind != kind:
+                        raise HloError(f"it is a {kind} graph", expected=f"a {place.kind} graph for {place}")
+                    if path in written:
+                        raise HloError(
+                            f"{path.name} was written from {written[path]} already", do="pass other names"
+                        )
+                    made = write_graph(path, **tuned.arrays)
+                except XlarankError as error:
+                    report.broken[str(file) if kind == "layout" else f"{file} {graph}"] = str(error)
+                else:
+                    written[path] = file
+                    seconds, start = time.perf_counter() - start, time.perf_counter()
+                    report.graphs.append(_imported(file, made, place, path, tuned, seconds))
         except (XlarankError, MemoryError) as error:
             why = str(error).removeprefix(f"{file.name}: ")
             report.broken[str(file)] = why or "it does not fit into memory"

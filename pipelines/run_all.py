@@ -11,10 +11,11 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from xlarank.data.collection import Collection, GraphFile, graph_files
+from xlarank.data.collection import Collection, GraphFile, discover, graph_files
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.ranges import require_ranges
 from xlarank.data.root import DataRoot
@@ -24,7 +25,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import read_manifest
 from xlarank.models.registry import DEFAULT
-from xlarank.models.trained import CARD, ModelCard, load_model
+from xlarank.models.trained import CARD, ModelCard, model_of, read_card
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.budgeting.first_model import first_model
@@ -40,7 +41,8 @@ from xlarank.pipelines.budgeting.plan import (
 )
 from xlarank.pipelines.budgeting.reports import first_scores, read_first_scores
 from xlarank.pipelines.build_features import build_features
-from xlarank.pipelines.submit import submit
+from xlarank.pipelines.submit import Submission, submit
+from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import trained_collections
 from xlarank.pipelines.train import TrainResult, train
@@ -79,13 +81,6 @@ class CollectionOutcome:
     final: TrainResult | None = None
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
-
-    def cells(self) -> tuple[str, ...]:
-        """For a table: collection, ranked by, score on valid, trials, out-of-fold score, seconds."""
-        found = self.valid, self.folds
-        scores = [f"{s['score']['mean']:.3f} ± {s['score']['std']:.3f}" if s else "-" for s in found]
-        trials = str(self.tuned.trials) if self.tuned is not None else "-"
-        return self.collection, self.ranked_by, scores[0], trials, scores[1], f"{self.seconds:.0f}"
 
 
 @dataclass
@@ -138,6 +133,7 @@ def run_all(
     started = time.monotonic()
     workspace.require_writable()
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
+    require_one_root(data_root, workspace, discover(data_root.npz))
     sizes = survey(files)
     plan = plan_budget(sizes, budget, seeds=seeds, jobs=jobs, trials=trials)
     if tell is not None:
@@ -159,10 +155,10 @@ def run_all(
 
 def _test_graphs(files: Sequence[GraphFile], sizes: Sequence[CollectionSize]) -> dict[str, int]:
     """Id -> configurations of every test graph whose header could be read, in the order of the submission."""
-    broken = {f"{size.collection} {name}" for size in sizes for name in size.broken}
+    broken = {(size.collection, file.split, file.name) for size in sizes for file in size.broken}
     names: dict[Collection, list[str]] = {}
     for file in files:
-        if file.split == "test" and f"{file.collection} test {file.name}" not in broken:
+        if file.split == "test" and (file.collection, "test", file.name) not in broken:
             names.setdefault(file.collection, []).append(file.name)
     return {
         submission_id(size.collection, name): graph.configs
@@ -194,11 +190,10 @@ class _Job:
         """A submission that is right, if not good."""
         for size in sizes:
             outcome = self.outcomes[size.collection] = CollectionOutcome(str(size.collection))
-            for name, why in size.broken.items():
-                split, graph = name.split(" ", 1)
-                outcome.notes.append(f"{graph} ({split}) is left out: {why}")
-                if split == "test":
-                    self.broken[f"{size.collection} {graph}"] = why
+            for file in size.broken:
+                outcome.notes.append(f"{file.name} ({file.split}) is left out: {file.why}")
+                if file.split == "test":
+                    self.broken[f"{size.collection} {file.name}"] = file.why
         for part in self.plan.collections:
             if not part.trained:
                 self.note(part, "there is no time, memory or disk for a model, or nothing to learn from or to rank")
@@ -277,15 +272,18 @@ class _Job:
 
     def rank(self, part: CollectionPlan, by: str) -> None:
         """Put the collection's rows into the submission, unless the model is known to be worse than no model."""
-        judged = load_model(self.workspace.model(part.collection)).card.folds
+        judged = read_card(self.workspace.model(part.collection)).folds
         if part.collection.kind == "layout" and judged and summarise(judged)["score"]["mean"] <= 0:  # type: ignore[operator]
             self.note(part, f"the {by} is no better than chance out of fold, so the rows stay as they were")
             return
-        report = submit(
-            self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, progress=self.progress
-        )
+        # What the boosters of strangers do, they do in a process of its own.
+        run = partial(isolated, submit, limit=max(60.0, self.left(1.0))) if by == ATTACHED else submit
+        report: Submission = run(
+            self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, keep=True,
+            progress=self.progress,
+        )  # fmt: skip
         outcome, prefix = self.outcomes[part.collection], f"{part.collection}:"
-        folds = load_model(self.workspace.model(part.collection)).card.folds
+        folds = read_card(self.workspace.model(part.collection)).folds
         outcome.ranked_by, outcome.folds = by, summarise(folds) if folds else {}
         outcome.valid = read_first_scores(self.workspace, part.collection).get("report", {})
         rest = sum(row.startswith(prefix) and origin != "ranked" for row, origin in report.origin.items())
@@ -337,7 +335,7 @@ class _Job:
             manifest = read_manifest(self.workspace, part.collection, "train")
             if manifest is None or not (folder / CARD).exists():
                 return None
-            model = load_model(folder)
+            model = model_of(self.workspace, part.collection)
             model.require_rows_of(manifest)
             params, _ = params_for(study, DEFAULT, part.collection.kind)
         except XlarankError:  # what is broken is made anew
@@ -359,7 +357,7 @@ class _Job:
             self.attempt("ranking by the attached model", self.borrow, part, theirs)
 
     def borrow(self, part: CollectionPlan, theirs: Workspace) -> None:
-        recipe = load_model(theirs.model(part.collection)).card.recipe
+        recipe = read_card(theirs.model(part.collection)).recipe
         for kind in ("models", "studies"):
             source = theirs.root.joinpath(kind, *part.collection.parts)
             target = self.workspace.root.joinpath(kind, *part.collection.parts)

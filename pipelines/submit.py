@@ -6,15 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError
+import numpy as np
+
+from xlarank.data.collection import Collection, choose, discover
+from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, ModelError
+from xlarank.data.root import find_data_root
+from xlarank.data.sizes import graph_size
 from xlarank.data.submission import complete_submission, submission_id, wanted_count
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import each_graph, read_manifest
-from xlarank.models.trained import CARD, load_model
+from xlarank.features.store import each_graph, read_manifest, stored_roots
+from xlarank.models.trained import CARD, TrainedModel, model_of
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.workspace_collections import chosen_collections, trained_collections
 
 
 @dataclass
@@ -24,8 +28,8 @@ class Submission:
     Attributes:
         out: the file.
         rows: collection -> test graphs ranked.
-        left_out: collection -> why its test graphs are not in the file.
-        broken: test graphs whose files could not be read, ``collection graph`` -> why.
+        left_out: collection -> why no model ranked its test graphs; they stand in the file all the same.
+        broken: test graphs whose files could not be read, so that they are not in it, ``collection graph`` -> why.
         origin: id -> "ranked", "kept" or "default", by `xlarank.data.submission.complete_submission`.
     """
 
@@ -35,6 +39,11 @@ class Submission:
     broken: dict[str, str] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
 
+    def unranked(self) -> dict[str, int]:
+        """How many rows are "kept" and of the "default" order; those that are 0 are left out."""
+        counts = {origin: list(self.origin.values()).count(origin) for origin in ("kept", "default")}
+        return {origin: count for origin, count in counts.items() if count}
+
 
 def submit(
     workspace: Workspace,
@@ -43,24 +52,37 @@ def submit(
     collections: Sequence[str] = (),
     split: str = "test",
     cover: Mapping[str, int] | None = None,
+    model_from: str | None = None,
+    keep: bool = False,
     progress: Progress | None = None,
 ) -> Submission:
     """Rank every graph of the test split of each collection that has a trained model.
 
-    The file is checked (every id once, every configuration index exactly once or the 5 best) before it is
-    moved into place. ``cover``, id -> number of configurations, names graphs that must stand in it even if no
-    model ranks them: these keep the row of the file now in place, or else the default order. Raises
-    `CollectionError` when there is nothing to rank, or for a named collection that has no model or no test graphs.
+    The file covers every test graph that the chosen collections have, in the workspace or in the data root that it
+    was built from: what no model ranks stands in the order of its file. It is checked (every id once, every
+    configuration index exactly once or the 5 best) before it is moved into place.
+
+    Args:
+        cover: id -> number of configurations, of further graphs that must stand in it.
+        model_from: the collection whose model ranks all that are chosen, in place of their own.
+        keep: whether rows that no model ranks stay what they are in the file now in place, where they are right.
+
+    Raises `CollectionError` when there is nothing to rank, or for a named collection that has no model or no test
+    graphs; `ModelError` where ``model_from`` has no model, and for a model of another collection than its folder's.
     """
     progress = progress or Silent()
     report = Submission(out)
     rows: dict[str, list[int]] = {}
     configs: dict[str, int] = {}
     chosen = chosen_collections(workspace, collections)
+    borrowed = None
+    if model_from is not None:
+        (source,) = choose([model_from], trained_collections(workspace), where=f"the models of {workspace.root}")
+        borrowed = model_of(workspace, source)
     progress.begin("ranking test graphs", len(chosen))
     for collection in chosen:
         try:
-            _rank_collection(workspace, collection, split, report, rows, configs)
+            _rank_collection(workspace, collection, split, borrowed, report, rows, configs)
         except (CollectionError, ModelError) as error:
             if collections:
                 progress.end()
@@ -71,14 +93,43 @@ def submit(
     if not rows and not cover:
         reasons = [f"{name}: {why}" for name, why in (report.left_out | report.broken).items()]
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons))
-    report.origin = complete_submission(out, rows, {**(cover or {}), **configs})
+    others = {} if cover is not None else _test_graphs(workspace, chosen, split, report, everything=not collections)
+    report.origin = complete_submission(out, rows, {**(cover or {}), **others, **configs}, keep=keep)
     return report
+
+
+def _test_graphs(
+    workspace: Workspace, chosen: Sequence[Collection], split: str, report: Submission, *, everything: bool
+) -> dict[str, int]:
+    """Id -> configurations of the graphs to cover, ranked or not."""
+    found: dict[str, int] = {}
+    for collection in chosen:
+        manifest = read_manifest(workspace, collection, split)
+        for name, about in (manifest.graphs if manifest else {}).items():
+            found[submission_id(collection, name)] = int(about["configs"])
+    for root in sorted(stored_roots(workspace)) if everything else ():
+        try:
+            files = discover(find_data_root(Path(root)).npz)
+        except DataRootError:  # gone, or moved: the workspace is all there is
+            continue
+        for file in files:
+            row_id, where = submission_id(file.collection, file.name), f"{file.collection} {file.name}"
+            if file.split != split or row_id in found or where in report.broken:
+                continue
+            if file.collection not in chosen:
+                report.left_out.setdefault(str(file.collection), "its features were not built")
+            try:
+                found[row_id] = graph_size(file.path, file.collection.kind).configs
+            except GraphFileError as error:
+                report.broken[where] = str(error)
+    return found
 
 
 def _rank_collection(
     workspace: Workspace,
     collection: Collection,
     split: str,
+    borrowed: TrainedModel | None,
     report: Submission,
     rows: dict[str, list[int]],
     configs: dict[str, int],
@@ -86,15 +137,26 @@ def _rank_collection(
     manifest = read_manifest(workspace, collection, split)
     if manifest is None or not (manifest.graphs or manifest.broken):
         raise CollectionError(f"{collection} has no {split} graphs in {workspace.root}")
-    if not (workspace.model(collection) / CARD).exists():
+    if borrowed is None and not (workspace.model(collection) / CARD).exists():
         raise ModelError(
             f"{collection} has {len(manifest.graphs)} {split} graphs but no trained model", do="run train first"
         )
-    model = load_model(workspace.model(collection))
+    model = borrowed or model_of(workspace, collection)
+    if model.card.kind != collection.kind:
+        raise ModelError(
+            f"the model of {model.card.collection} ranks {model.card.kind} graphs",
+            expected=f"the model of a {collection.kind} collection for {collection}",
+            do="pass another --model-from",
+        )
     model.require_rows_of(manifest)
     report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
     for graph in each_graph(workspace, collection, split):
         score = model.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
+        if not np.isfinite(score).all():
+            raise ModelError(
+                f"the model of {model.card.collection} gives {graph.name} scores that are no numbers",
+                do="train again, or use a model from somebody you trust",
+            )
         row_id = submission_id(collection, graph.name)
         wanted = wanted_count(row_id, len(graph.ids))
         # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ

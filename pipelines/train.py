@@ -16,13 +16,13 @@ from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, save_model
-from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.

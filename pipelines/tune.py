@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
-from xlarank.models.training_set import StoredTrainingSet, read_training_set
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
@@ -30,6 +29,7 @@ from xlarank.pipelines.study.plot import StudyPicture
 from xlarank.pipelines.study.sharing import at_work, myself, one_at_a_time
 from xlarank.pipelines.study.storage import open_study
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
@@ -399,7 +399,7 @@ def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
     )
     names = ["tune", *collection.parts, search.model, *(["robust"] if robust else [])]
     path = workspace.reports() / ("-".join(names) + ".svg")
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(picture.svg(), encoding="utf-8")
     return path
 
@@ -422,7 +422,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         folds=[sorted({search.training.data.families[g] for g in held}) for held in search.folds],
         code_hash=search.training.manifest.recipe.code_hash,
     ).save(folder)
-    with whole_file(folder / f"trials-{search.model}.csv") as partial:
+    with atomic_write(folder / f"trials-{search.model}.csv") as partial:
         search.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state")).to_csv(
             partial, index=False
         )

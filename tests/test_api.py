@@ -215,3 +215,10 @@ def test_scikit_learn_clones_it(fitted: xlarank.GraphRanker) -> None:
     assert fresh is not ranker and fresh.get_params() == ranker.get_params()
     unfitted = base.clone(fitted)
     assert unfitted.get_params() == fitted.get_params() and not hasattr(unfitted, "ranker_")
+
+
+def test_scikit_learn_searches_its_parameters(kernels: list[TileGraph]) -> None:
+    selection = pytest.importorskip("sklearn.model_selection")
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=3, n_jobs=1, tier="fast")
+    found = selection.GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=2).fit(kernels)
+    assert set(found.best_params_) == {"num_leaves"} and found.best_score_ <= 1

@@ -123,7 +123,6 @@ def test_models_know_nothing_of_files_of_the_dataset() -> None:
     hidden = (
         "xlarank.data.npz",
         "xlarank.data.root",
-        "xlarank.data.workspace",
         "xlarank.data.submission",
         "xlarank.data.config_table",
         "xlarank.data.graph.read_graph",

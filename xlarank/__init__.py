@@ -7,8 +7,9 @@
 (64, 1058)
 
 `rank` orders a graph's configurations with a trained model, `GraphRanker` learns and ranks with scikit-learn's
-words. The rooms ``data``, ``features``, ``models`` and ``pipelines`` are sub-packages. In a clone their folders
-stand beside this one, at the top level; in an installed xlarank they stand below it.
+words, `read_hlo` makes a graph of an HLO program. The rooms ``data``, ``features``, ``models`` and ``pipelines``
+are sub-packages. In a clone their folders stand beside this one, at the top level; in an installed xlarank they
+stand below it.
 """
 
 from importlib import import_module as _import_module
@@ -23,11 +24,13 @@ __all__ = [
     "features",
     "rank",
     "read_graph",
+    "read_hlo",
 ]
 
 if _TYPE_CHECKING:
     from xlarank.api import rank as rank
     from xlarank.api import read_graph as read_graph
+    from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.features.columns import features as features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
     from xlarank.pipelines.support.ranking import Ranking as Ranking
@@ -42,6 +45,7 @@ _HOMES = {
     "Ranking": "xlarank.pipelines.support.ranking",
     "rank": "xlarank.api",
     "read_graph": "xlarank.api",
+    "read_hlo": "xlarank.data.hlo.reading",
 }
 
 

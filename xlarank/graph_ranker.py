@@ -157,6 +157,12 @@ class GraphRanker:
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ranker_")
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn's own tools, such as a grid search, ask of an estimator; only they call this."""
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
     def __repr__(self) -> str:
         given = [f"{name}={value!r}" for name, value in self.get_params().items() if name != "ranker"]
         return f"GraphRanker({', '.join([repr(self.ranker), *given])})"

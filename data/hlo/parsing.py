@@ -19,6 +19,7 @@ from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Mes
 _MAX_BYTES: Final = 2**31 - 1
 _HLO_TEXT: Final = re.compile(rb"\s*(?://[^\n]*\n\s*)*HloModule\b")
 _MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.func|builtin\.module)\b")
+_LOOKED_AT: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
 #: Where jaxlib keeps XLA's parser of HLO text: since 0.8, and before.
@@ -133,9 +134,10 @@ def _text_parser() -> Callable[[str], Message]:
 
 
 def _has_program(module: Message) -> bool:
+    """Whether the first computations hold an instruction; a hostile file may have millions of empty ones."""
     return any(
         _OPCODE.fullmatch(instruction.opcode)
-        for computation in module.computations
+        for computation in module.computations[:_LOOKED_AT]
         for instruction in computation.instructions[:1]
     )
 
@@ -147,13 +149,15 @@ def _module(message: Message) -> Message | None:
 def _layouts(message: Message) -> Message | None:
     configured = message.config_index_to_node or any(
         run.module_config.HasField("layout_config") or run.op_config.HasField("tile_size_config")
-        for run in message.runs
+        for run in message.runs[:_LOOKED_AT]
     )
     return message if configured and _has_program(message.module) else None
 
 
 def _kernels(message: Message) -> Message | None:
-    return message if any(part.runs and _has_program(part.module) for part in message.modules) else None
+    return (
+        message if any(part.runs and _has_program(part.module) for part in message.modules[:_LOOKED_AT]) else None
+    )
 
 
 def _wrapped(message: Message) -> Message | None:

@@ -1,4 +1,4 @@
-"""Columns of node instances: a node, the row it takes, and what stands around it."""
+"""Blocks of node instances: a node, the row it takes, and what stands around it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
+from xlarank.features.instances.block import ABSENT, NodeBlock
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_groups import OPCODE_GROUPS, opcode_group
-from xlarank.features.program.tensors import Floats, Ints, log2p
+from xlarank.features.program.tensors import Ints, log2p, millionths
 
-#: What a column holds where it does not apply; all others are 0 or more.
-ABSENT: Final = -1.0
 #: Groups of operations looked for around a node.
 _NEAR: Final = ("convolution", "dot", "reduce", "transpose", "reshape", "broadcast", "transcendental")
 
@@ -39,62 +38,46 @@ _OPERAND: Final = {
     "fused": "whether a fusing compiler would not store the tensor",
 }
 
-COLUMNS: Final[dict[str, str]] = {
-    "node__opcode__group": "index into xlarank.features.program.opcode_groups.OPCODE_GROUPS",
-    "node__rank__dims": "dimensions of the output",
-    "node__bytes__log2": "log2 of 1 + bytes of the output",
-    "node__bytes__share": "log2 of 1 + the output's millionths of the graph's bytes",
-    "node__flops__log2": "log2 of 1 + estimated operations",
-    "node__flops__share": "log2 of 1 + their millionths of the graph's",
-    "node__fanout__count": "consumers of the output",
-    "node__root__flag": "whether it is the program's root",
-    "node__fused__flag": "whether a fusing compiler would not store the output (xlarank.features.program.fusion)",
-    "node__consumer__opcode": "opcode group of the consumer with the largest output",
-    "node__consumer__configurable": "whether that consumer is configurable",
-    "node__level__share": "longest path down from the node, of the graph's longest",
-    "row__given__count": "slots that the row sets",
-    "row__changed__count": "slots whose full layout differs from the default",
-    **{f"{slot}__{what}__row": text for slot in LAYOUT_SLOTS for what, text in _SLOT.items()},
-    **{f"{slot}__{what}__node": text for slot in LAYOUT_SLOTS[1:] for what, text in _OPERAND.items()},
-    "row__input_is_output__agrees": "whether input and output have one full layout",
-    "row__input_is_kernel__agrees": "whether input and kernel have one full layout",
-    **{f"near__{name}__up": f"whether an operand is of group {name}" for name in _NEAR},
-    **{f"near__{name}__down": f"whether a consumer is of group {name}" for name in _NEAR},
-}
 
+class InstanceNode(NodeBlock):
+    """The node of a node instance, whatever row it takes: operation, sizes and neighbours."""
 
-def node_values(context: LayoutContext) -> NDArray[np.float32]:
-    """``(R, columns)`` float32 of `COLUMNS` for every distinct row of the table."""
-    values = {**_node(context), **_row(context), **_operands(context), **_near(context)}
-    return np.stack([np.asarray(values[name], np.float32) for name in COLUMNS], axis=1)
-
-
-def millionths(part: NDArray[Any], whole: float) -> Floats:
-    """log2 of 1 + a million times the share."""
-    return log2p(1e6 * part / max(whole, 1.0))
-
-
-def _node(context: LayoutContext) -> dict[str, NDArray[Any]]:
-    """What does not depend on the row."""
-    graph = context.graph
-    node = graph.configurable[context.table.node]
-    group = opcode_group(graph.opcode)
-    consumer = _largest_consumer(context)[node]
-    has = consumer >= 0
-    return {
-        "node__opcode__group": group[node],
-        "node__rank__dims": context.rank[node],
-        "node__bytes__log2": log2p(context.bytes[node]),
-        "node__bytes__share": millionths(context.bytes[node], context.bytes.sum()),
-        "node__flops__log2": log2p(context.flops[node]),
-        "node__flops__share": millionths(context.flops[node], context.flops.sum()),
-        "node__fanout__count": _fanout(context)[node],
-        "node__root__flag": context.column("is_root")[node] > 0,
-        "node__fused__flag": context.fused[node],
-        "node__consumer__opcode": np.where(has, group[consumer], ABSENT),
-        "node__consumer__configurable": np.where(has, context.position[consumer] >= 0, ABSENT),
-        "node__level__share": context.level[node] / max(1, int(context.level.max())),
+    columns = {
+        "node__opcode__group": "index into xlarank.features.program.opcode_groups.OPCODE_GROUPS",
+        "node__rank__dims": "dimensions of the output",
+        "node__bytes__log2": "log2 of 1 + bytes of the output",
+        "node__bytes__share": "log2 of 1 + the output's millionths of the graph's bytes",
+        "node__flops__log2": "log2 of 1 + estimated operations",
+        "node__flops__share": "log2 of 1 + their millionths of the graph's",
+        "node__fanout__count": "consumers of the output",
+        "node__root__flag": "whether it is the program's root",
+        "node__fused__flag": "whether a fusing compiler would not store the output "
+        "(xlarank.features.program.fusion)",
+        "node__consumer__opcode": "opcode group of the consumer with the largest output",
+        "node__consumer__configurable": "whether that consumer is configurable",
+        "node__level__share": "longest path down from the node, of the graph's longest",
     }
+
+    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+        graph = context.graph
+        node = graph.configurable[context.table.node]
+        group = opcode_group(graph.opcode)
+        consumer = _largest_consumer(context)[node]
+        has = consumer >= 0
+        return {
+            "node__opcode__group": group[node],
+            "node__rank__dims": context.rank[node],
+            "node__bytes__log2": log2p(context.bytes[node]),
+            "node__bytes__share": millionths(context.bytes[node], context.bytes.sum()),
+            "node__flops__log2": log2p(context.flops[node]),
+            "node__flops__share": millionths(context.flops[node], context.flops.sum()),
+            "node__fanout__count": _fanout(context)[node],
+            "node__root__flag": context.column("is_root")[node] > 0,
+            "node__fused__flag": context.fused[node],
+            "node__consumer__opcode": np.where(has, group[consumer], ABSENT),
+            "node__consumer__configurable": np.where(has, context.position[consumer] >= 0, ABSENT),
+            "node__level__share": context.level[node] / max(1, int(context.level.max())),
+        }
 
 
 def _fanout(context: LayoutContext) -> Ints:
@@ -110,76 +93,106 @@ def _largest_consumer(context: LayoutContext) -> Ints:
     return found
 
 
-def _row(context: LayoutContext) -> dict[str, NDArray[Any]]:
-    """Layout physics slot by slot, from types of rows."""
-    kind, k = context.row_type, context.table.node
-    found: dict[str, NDArray[Any]] = {}
-    stored = float(context.bytes[~context.fused].sum())
-    given, changed = np.zeros(len(k)), np.zeros(len(k))
-    for number, (slot, rows) in enumerate(context.slots.items()):
-        tensor = context.slot_tensor[k, number]
-        layout = rows.layout[kind]
-        present, laid = tensor >= 0, layout[:, 0] >= 0
-        minor = np.maximum(layout[:, 0], 0)
-        default = context.default_layout[tensor]
-        default_minor = np.take_along_axis(context.dims[tensor], np.maximum(default[:, :1], 0), axis=1)[:, 0]
-        columns = {
-            "given": rows.given[kind],
-            "changed": rows.changed[kind],
-            "minor_changed": rows.minor_changed[kind],
-            "distance": rows.distance[kind],
-            "contiguity": rows.contiguity[kind],
-            "minor": log2p(rows.minor[kind]),
-            "default_minor": log2p(default_minor),
-            "minor_place": np.where(laid, context.rank[tensor] - 1 - layout[:, 0], ABSENT),
-            "minor_role": np.where(laid, context.roles[k, number, minor], ABSENT),
-            "kept": millionths(
-                np.where(rows.given[kind] & context.fused[tensor], context.bytes[tensor], 0), stored
-            ),
+class InstanceRow(NodeBlock):
+    """The layouts that the row of a node instance sets, slot by slot, beside the defaults."""
+
+    columns = {
+        "row__given__count": "slots that the row sets",
+        "row__changed__count": "slots whose full layout differs from the default",
+        **{f"{slot}__{what}__row": text for slot in LAYOUT_SLOTS for what, text in _SLOT.items()},
+    }
+
+    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+        row_type, k = context.row_type, context.table.node
+        found: dict[str, NDArray[Any]] = {}
+        stored = float(context.bytes[~context.fused].sum())
+        given, changed = np.zeros(len(k)), np.zeros(len(k))
+        for number, (slot, rows) in enumerate(context.slots.items()):
+            tensor = context.slot_tensor[k, number]
+            layout = rows.layout[row_type]
+            present, laid = tensor >= 0, layout[:, 0] >= 0
+            minor = np.maximum(layout[:, 0], 0)
+            default = context.default_layout[tensor]
+            default_minor = np.take_along_axis(context.dims[tensor], np.maximum(default[:, :1], 0), axis=1)[:, 0]
+            columns = {
+                "given": rows.given[row_type],
+                "changed": rows.changed[row_type],
+                "minor_changed": rows.minor_changed[row_type],
+                "distance": rows.distance[row_type],
+                "contiguity": rows.contiguity[row_type],
+                "minor": log2p(rows.minor[row_type]),
+                "default_minor": log2p(default_minor),
+                "minor_place": np.where(laid, context.rank[tensor] - 1 - layout[:, 0], ABSENT),
+                "minor_role": np.where(laid, context.roles[k, number, minor], ABSENT),
+                "kept": millionths(
+                    np.where(rows.given[row_type] & context.fused[tensor], context.bytes[tensor], 0), stored
+                ),
+            }
+            given += present & columns["given"]
+            changed += present & columns["changed"]
+            found |= {f"{slot}__{what}__row": np.where(present, values, ABSENT) for what, values in columns.items()}
+        return found | {"row__given__count": given, "row__changed__count": changed}
+
+
+class InstanceOperands(NodeBlock):
+    """What makes the tensors behind the input and the kernel slot of a node instance."""
+
+    columns = {f"{slot}__{what}__node": text for slot in LAYOUT_SLOTS[1:] for what, text in _OPERAND.items()}
+
+    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+        group, fanout = opcode_group(context.graph.opcode), _fanout(context)
+        found: dict[str, NDArray[Any]] = {}
+        for number, slot in enumerate(LAYOUT_SLOTS[1:], 1):
+            tensor = context.slot_tensor[context.table.node, number]
+            columns = {
+                "bytes": log2p(context.bytes[tensor]),
+                "share": millionths(context.bytes[tensor], context.bytes.sum()),
+                "opcode": group[tensor],
+                "configurable": context.position[tensor] >= 0,
+                "fanout": fanout[tensor],
+                "fused": context.fused[tensor],
+            }
+            found |= {f"{slot}__{what}__node": np.where(tensor >= 0, v, ABSENT) for what, v in columns.items()}
+        return found
+
+
+class InstanceAgreement(NodeBlock):
+    """Whether the slots of a node instance have one full layout; -1 without such a slot."""
+
+    columns = {
+        "row__input_is_output__agrees": "whether input and output have one full layout",
+        "row__input_is_kernel__agrees": "whether input and kernel have one full layout",
+    }
+
+    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+        row_type, k = context.row_type, context.table.node
+        output, input_, kernel = (rows.key[row_type] for rows in context.slots.values())
+        has_input, has_kernel = (context.slot_tensor[k, slot] >= 0 for slot in (1, 2))
+        return {
+            "row__input_is_output__agrees": np.where(has_input, input_ == output, ABSENT),
+            "row__input_is_kernel__agrees": np.where(has_input & has_kernel, input_ == kernel, ABSENT),
         }
-        given += present & columns["given"]
-        changed += present & columns["changed"]
-        found |= {f"{slot}__{what}__row": np.where(present, values, ABSENT) for what, values in columns.items()}
-    output, input_, kernel = (rows.key[kind] for rows in context.slots.values())
-    has_input, has_kernel = (context.slot_tensor[k, slot] >= 0 for slot in (1, 2))
-    return found | {
-        "row__given__count": given,
-        "row__changed__count": changed,
-        "row__input_is_output__agrees": np.where(has_input, input_ == output, ABSENT),
-        "row__input_is_kernel__agrees": np.where(has_input & has_kernel, input_ == kernel, ABSENT),
+
+
+class InstanceSurroundings(NodeBlock):
+    """Which groups of operations stand one edge up and one edge down from a node instance."""
+
+    columns = {
+        **{f"near__{name}__up": f"whether an operand is of group {name}" for name in _NEAR},
+        **{f"near__{name}__down": f"whether a consumer is of group {name}" for name in _NEAR},
     }
 
-
-def _operands(context: LayoutContext) -> dict[str, NDArray[Any]]:
-    """What makes the tensors behind the input and the kernel slot."""
-    group, fanout = opcode_group(context.graph.opcode), _fanout(context)
-    found: dict[str, NDArray[Any]] = {}
-    for number, slot in enumerate(LAYOUT_SLOTS[1:], 1):
-        tensor = context.slot_tensor[context.table.node, number]
-        columns = {
-            "bytes": log2p(context.bytes[tensor]),
-            "share": millionths(context.bytes[tensor], context.bytes.sum()),
-            "opcode": group[tensor],
-            "configurable": context.position[tensor] >= 0,
-            "fanout": fanout[tensor],
-            "fused": context.fused[tensor],
+    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+        group = opcode_group(context.graph.opcode)
+        member = (group[:, None] == [OPCODE_GROUPS.index(name) for name in _NEAR]).astype(np.float64)
+        node = context.graph.configurable
+        row = context.table.node
+        sides = {
+            "up": context.operands[node] @ member,
+            "down": context.consumers[node] @ member,
         }
-        found |= {f"{slot}__{what}__node": np.where(tensor >= 0, v, ABSENT) for what, v in columns.items()}
-    return found
-
-
-def _near(context: LayoutContext) -> dict[str, NDArray[Any]]:
-    """Which groups of operations stand one edge up and one edge down."""
-    group = opcode_group(context.graph.opcode)
-    member = (group[:, None] == [OPCODE_GROUPS.index(name) for name in _NEAR]).astype(np.float64)
-    node = context.graph.configurable
-    row = context.table.node
-    sides = {
-        "up": context.operands[node] @ member,
-        "down": context.consumers[node] @ member,
-    }
-    return {
-        f"near__{name}__{side}": found[row, number] > 0
-        for side, found in sides.items()
-        for number, name in enumerate(_NEAR)
-    }
+        return {
+            f"near__{name}__{side}": found[row, number] > 0
+            for side, found in sides.items()
+            for number, name in enumerate(_NEAR)
+        }

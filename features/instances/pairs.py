@@ -8,13 +8,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.instances.nodes import millionths
 from xlarank.features.layout.combinations import Combinations
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.layout.pair_layouts import PairLayouts
 from xlarank.features.layout.pairs import Pairs
 from xlarank.features.program.opcode_groups import opcode_group
-from xlarank.features.program.tensors import Ints, log2p
+from xlarank.features.program.tensors import Ints, log2p, millionths
 
 #: A graph with more combinations than this in all loses the pairs that have most: memory stays bounded.
 _MOST_COMBINATIONS: Final = 1 << 21
@@ -101,9 +100,8 @@ class PairCombinations:
             frequency += np.bincount((first + left * width + right).reshape(-1), minlength=total)
         return cls(pairs, first, width, total, frequency, by_relation)
 
-    def values(self, context: LayoutContext) -> tuple[Ints, NDArray[np.float32]]:
-        """The combinations that occur, and ``(those, columns)`` float32 of `COLUMNS`."""
-        taken = np.flatnonzero(self.frequency)
+    def values(self, context: LayoutContext, taken: NDArray[np.intp]) -> NDArray[np.float32]:
+        """``(taken, columns)`` float32 of `COLUMNS` for some combinations, ascending."""
         parts = [np.zeros((0, len(COLUMNS)), np.float32)]
         start = 0
         for relation, own in enumerate(self._by_relation):
@@ -111,7 +109,7 @@ class PairCombinations:
             mine = taken[(taken >= start) & (taken < end)] - start
             parts += [_values(context, own, relation, mine[at : at + _BATCH]) for at in range(0, len(mine), _BATCH)]
             start = end
-        return taken, np.concatenate(parts)
+        return np.concatenate(parts)
 
 
 def _values(context: LayoutContext, of: Combinations, relation: int, combination: Ints) -> NDArray[np.float32]:

@@ -11,7 +11,9 @@ from scipy import sparse
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.facts import LayoutFacts
+from xlarank.features.layout.output_rows import OutputRows, output_rows
 from xlarank.features.layout.pairs import Pairs, connected_pairs, sibling_pairs
+from xlarank.features.layout.regions import Regions, layout_regions
 from xlarank.features.layout.requested import RequestedLayouts
 from xlarank.features.program.tensors import TPU, Tiling
 
@@ -31,6 +33,16 @@ class LayoutContext(LayoutFacts):
     def requested(self) -> RequestedLayouts:
         """The distinct layouts that nodes of one signature request of their slots."""
         return RequestedLayouts.of(self)
+
+    @cached_property
+    def regions(self) -> Regions:
+        """Which tensors share one layout, and who makes and reads them."""
+        return layout_regions(self)
+
+    @cached_property
+    def output_rows(self) -> OutputRows:
+        """What each distinct row does to its node's output."""
+        return output_rows(self, self.regions)
 
     @cached_property
     def pairs(self) -> list[Pairs]:

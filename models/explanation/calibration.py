@@ -107,7 +107,7 @@ class Calibration:
             raise ModelError(
                 f"{len(families)} families and {min((len(one.scores) for one in judged), default=0)} seeds",
                 expected="two or more families of graphs, and of seeds",
-                do="train with --seeds 2 or more on more than one family",
+                do="train with two seeds or more on more than one family",
             )
         rng = np.random.default_rng(seed)
         pairs = [_pairs(one, rng) for one in judged]

@@ -208,7 +208,7 @@ def score_contributions(ranker: Ranker[Any], values: NDArray[np.float32]) -> Flo
         raise ModelError(
             f"the model {ranker.name} cannot be taken apart",
             expected="a ranker on trees",
-            do="train another --model",
+            do="train another model",
         )
     found = np.zeros((len(values), values.shape[1] + 1))
     found[:, ranker._used] = -own[:, :-1]  # trees sum to a relevance, higher is faster

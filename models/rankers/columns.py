@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,3 +44,13 @@ def leaves_out(choice: str) -> tuple[bool, bool]:
     """
     OneOf(CHOICES)("columns", choice)
     return choice in ("no_graph", "alone"), choice in ("no_candidates", "alone")
+
+
+def checked_indices(value: Any, columns: int) -> NDArray[np.intp]:
+    """Indices of chosen columns as they were saved; raises `ValueError` unless they ascend within the columns."""
+    if not isinstance(value, list) or not all(type(index) is int and 0 <= index < columns for index in value):
+        raise ValueError(f"the chosen columns are not among its {columns}")
+    found = np.array(value, np.intp)
+    if (np.diff(found) <= 0).any():
+        raise ValueError("the chosen columns do not ascend")
+    return found

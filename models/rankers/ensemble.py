@@ -151,6 +151,8 @@ class Ensemble(Ranker[EnsembleParams]):
     def _restore(self, learned: Learned) -> None:
         self._weights = {name: float(weight) for name, weight in learned.state["weights"].items()}
         self._members = learned.parts
+        if not np.isfinite([*self._weights.values()]).all():
+            raise ValueError("its weights are no numbers")
         if not self._members or self._weights.keys() != self._members.keys():
             raise ValueError(f"its members are {', '.join(self._members) or 'none'}")
         if any(member.columns != self.columns for member in self._members.values()):

@@ -16,10 +16,11 @@ from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, param
-from xlarank.models.rankers.columns import chosen_columns
+from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import tier_param
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm_data import binned
+from xlarank.models.rankers.lightgbm_text import checked_text
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
@@ -146,11 +147,12 @@ class LightGBMRanker(Ranker[T]):
         return Learned(state, {BOOSTER: self._trees().model_to_string()})
 
     def _restore(self, learned: Learned) -> None:
-        self._used = np.array(learned.state["used"], np.intp)
+        self._used = checked_indices(learned.state["used"], len(self._tree_columns()))
         self._init_score = InitScore.find(self.columns, learned.state["init_score_weight"])
-        text = learned.files[BOOSTER]
-        if "\nend of parameters\n" not in text:  # LightGBM reads past the end of a cut text
-            raise ValueError(f"{BOOSTER} is cut short")
+        try:
+            text = checked_text(learned.files[BOOSTER], len(self._used))
+        except ValueError as error:
+            raise ValueError(f"{BOOSTER}: {error}") from error
         try:
             self._booster = lgb.Booster(model_str=text)
         except lgb.basic.LightGBMError as error:

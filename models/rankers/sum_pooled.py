@@ -13,8 +13,8 @@ from scipy import sparse
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
+from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
 from xlarank.features.instances.instances import Instances, LazyInstances
-from xlarank.features.instances.table import CANDIDATE_COLUMNS, GRAPH_COLUMNS
 from xlarank.features.sampling import sample_configs
 from xlarank.models.base import Learned
 from xlarank.models.fit_settings import FitSettings
@@ -240,14 +240,14 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         return replace(learned, state={**learned.state, "instance_columns": self._instance_columns})
 
     def _restore(self, learned: Learned) -> None:
-        super()._restore(learned)
         self._instance_columns = [str(name) for name in learned.state["instance_columns"]]
+        super()._restore(learned)
 
 
 def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:
     """Indices of the columns of instances that a choice of `xlarank.models.rankers.columns.CHOICES` leaves."""
     graph, candidates = leaves_out(choice)
-    left_out = {*(GRAPH_COLUMNS if graph else ()), *(CANDIDATE_COLUMNS if candidates else ())}
+    left_out = {*(InstanceGraph.columns if graph else ()), *(InstanceRarity.columns if candidates else ())}
     return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -21,7 +20,7 @@ from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.objectives.ties import merge_ties
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, param
-from xlarank.models.rankers.columns import chosen_columns
+from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import (
     columns_param,
     graph_weight_param,
@@ -32,6 +31,7 @@ from xlarank.models.rankers.common_params import (
 )
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.xgboost_data import quantiles
+from xlarank.models.rankers.xgboost_json import checked_json
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
@@ -130,10 +130,12 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
 
     def _restore(self, learned: Learned) -> None:
         xgb = _xgboost()
-        self._used = np.array(learned.state["used"], np.intp)
+        self._used = checked_indices(learned.state["used"], len(self.columns))
         self._init_score = InitScore.find(self.columns, learned.state["init_score_weight"])
-        text = learned.files[_BOOSTER]
-        json.loads(text)["learner"]  # XGBoost takes other bytes for other formats
+        try:
+            text = checked_json(learned.files[_BOOSTER], len(self._used))
+        except ValueError as error:
+            raise ValueError(f"{_BOOSTER}: {error}") from error
         with xgb.config_context(verbosity=0):
             self._booster = xgb.Booster(model_file=bytearray(text.encode("utf-8")))
 

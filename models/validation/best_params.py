@@ -10,6 +10,7 @@ from typing import Any
 from xlarank.data.errors import ModelError
 from xlarank.data.files import write_json
 from xlarank.data.graph import Kind
+from xlarank.data.typed_json import from_json
 from xlarank.models.params import RankerParams
 from xlarank.models.registry import ranker_class
 
@@ -56,11 +57,11 @@ def load_best(folder: Path, model: str) -> BestParams | None:
     if not path.exists():
         return None
     try:
-        best = BestParams(**json.loads(path.read_text(encoding="utf-8")))
+        best = from_json(BestParams, json.loads(path.read_text(encoding="utf-8")))
         if best.model != model:
             raise ValueError(f"it is about {best.model!r}")
         return replace(best, params=dict(best.params))
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ModelError(
             f"{path} cannot be read ({error})", expected="the best parameters", do="remove it, or tune again"
         ) from error

@@ -12,7 +12,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.files import write_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_rows
-from xlarank.models.trained import load_model
+from xlarank.models.trained import model_of
 from xlarank.pipelines.budgeting.plan import FIRST_SEEDS
 from xlarank.pipelines.budgeting.reports import first_scores
 from xlarank.pipelines.evaluate import evaluate
@@ -48,7 +48,7 @@ def _example(workspace: Workspace, collection: Collection, scores: dict[str, flo
     name = sorted(scores, key=lambda graph: (scores[graph], graph))[len(scores) // 2]
     graph = read_rows(workspace.graph_rows(collection, "valid", name)).measured()
     predicted, measured = (
-        load_model(workspace.model(collection)).predict(graph.matrix(), graph.columns),
+        model_of(workspace, collection).predict(graph.matrix(), graph.columns),
         graph.row_cost,
     )
     rng = np.random.default_rng(zlib.crc32(name.encode()))

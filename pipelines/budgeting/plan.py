@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
 
@@ -158,25 +158,6 @@ class Plan:
     jobs: int
     collections: tuple[CollectionPlan, ...]
     notes: tuple[str, ...] = ()
-
-    #: Heads of `rows`; > marks numbers.
-    COLUMNS: ClassVar = (
-        "collection", ">configurations kept", ">rows", ">rounds", ">trials", ">seeds", ">build min", ">first min",
-        ">tune min", ">final min", ">GB memory", ">GB disk",
-    )  # fmt: skip
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """The plan as a table, a row a collection."""
-        return [
-            (
-                str(p.collection), f"{p.max_configs:,}", f"{p.rows:,}", str(p.rounds), str(p.trials), str(p.seeds),
-                f"{p.build_seconds / 60:.1f}", f"{(p.first_seconds + p.rank_seconds) / 60:.1f}",
-                f"{p.tune_seconds / 60:.1f}", f"{p.second_pass / 60:.1f}", f"{p.memory_gb:.1f}", f"{p.disk_gb:.2f}",
-            )
-            if p.trained
-            else (str(p.collection), *["-"] * (len(self.COLUMNS) - 1))
-            for p in self.collections
-        ]  # fmt: skip
 
     @property
     def seconds(self) -> float:

@@ -23,6 +23,9 @@ def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str,
     there is neither.
     """
     try:
-        return dict(json.loads(first_scores(workspace, collection).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
+        found = dict(json.loads(first_scores(workspace, collection).read_text(encoding="utf-8")))
+        if found.get("report"):
+            float(found["report"]["score"]["mean"]) + float(found["report"]["score"]["std"])
+        return found
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}

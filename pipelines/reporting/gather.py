@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
+from xlarank.data.duplicates import group_minimum
 from xlarank.data.errors import FeatureStoreError, GraphFileError, ModelError, XlarankError
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
@@ -192,8 +193,7 @@ def _judged(model: TrainedModel, rows: GraphRows) -> GraphScores:
 
 def _baselines(rows: GraphRows) -> dict[str, Floats]:
     """Rankings that need no model, ``(distinct,)`` each, lower is faster."""
-    first = np.full(len(rows), np.iinfo(np.int64).max)
-    np.minimum.at(first, rows.group, rows.ids)
+    first = group_minimum(rows.ids, rows.group, len(rows))
     found = {FILE_ORDER: first.astype(np.float64)}
     columns = {name: number for number, name in enumerate(rows.config_columns)}
     if all(name in columns for name in _SET_COLUMNS):

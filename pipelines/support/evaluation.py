@@ -5,11 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from xlarank.data.collection import Collection
-from xlarank.data.errors import ModelError
-from xlarank.data.workspace import Workspace
-from xlarank.models.trained import CARD, TrainedModel, load_model
-
 
 @dataclass
 class Evaluation:
@@ -27,10 +22,3 @@ class Evaluation:
     report: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-
-
-def own_model(workspace: Workspace, collection: Collection) -> TrainedModel:
-    """The collection's trained model; raises `ModelError` where there is none, or a damaged one."""
-    if not (workspace.model(collection) / CARD).exists():
-        raise ModelError(f"{collection} has no trained model", do="run train first")
-    return load_model(workspace.model(collection))

@@ -10,7 +10,7 @@ from xlarank.data.graph import Graph, graph_kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.rows import GraphRows
-from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 
@@ -31,7 +31,7 @@ def model_for_graph(
         (chosen,) = choose([collection], trained, where=f"the models of {workspace.root}")
     else:
         chosen = _at_home(path, fitting) or _only(graph.name if path is None else path.name, fitting)
-    return load_model(workspace.model(chosen))
+    return model_of(workspace, chosen)
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:

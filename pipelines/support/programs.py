@@ -80,6 +80,7 @@ def compiled(
     *,
     known: Mapping[str, Outcome] | None = None,
     operands: bool = False,
+    limit: float | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
     """Position and outcome of each of ``codes (configs, nodes)`` as it is done; known ones first."""
     known = known or {}
@@ -90,7 +91,7 @@ def compiled(
             yield at, known[key]
     rows = (candidates.expand(codes[at][None])[0] for at in todo)
     modules = (constrained(program, one, operands=operands) for one in rows)
-    for at, outcome in compiler.compile(modules):
+    for at, outcome in compiler.compile(modules, limit=limit):
         yield todo[at], outcome
 
 

@@ -59,7 +59,7 @@ def test_a_submission_does_not_go_to_standard_output(small, command) -> None:
     [
         *((verb, ("--seed", "-1")) for verb in ("build-features", "tune", "train", "run-all")),
         *((verb, ("--seed", str(2**31))) for verb in ("build-features", "tune", "train", "run-all")),
-        *((verb, ("--threads", "100000")) for verb in ("tune", "train", "evaluate")),
+        *((verb, ("--threads", "100000")) for verb in ("tune", "train", "cross-validate")),
         ("train", ("--threads", "-2")),
     ],
 )  # fmt: skip
@@ -136,3 +136,21 @@ def test_info_tells_of_what_it_does_not_read(small, command) -> None:
         path.touch()
     done = command("info", "--data-root", small)
     assert done.code == 0 and done.out.count("passed over:") == 2 and "rename the folder to valid" in done.out
+
+
+def test_a_mistyped_workspace_is_not_submitted_from(small, command) -> None:
+    done = command("submit", "--data-root", small, "--workspace", "wrok")
+    assert done.code == 1 and "the workspace wrok does not exist" in done.err and not Path("wrok").exists()
+
+
+def test_strict_fails_where_a_graph_is_not_ranked(small, command) -> None:
+    command("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", "tile:cpu")
+    done = command("submit")
+    assert done.code == 0 and "default order: layout:cpu:random" in done.out
+    assert "note: 2 of 4 rows are not ranked by a model: default order" in done.out
+    assert command("submit", "--strict").code == 1
+
+
+def test_what_is_built_first_is_said(small, command) -> None:
+    done = command("evaluate", "--data-root", small, "--workspace", "new")
+    assert "the workspace new has no features: building those of all collections of small first" in done.out

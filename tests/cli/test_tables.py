@@ -7,6 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
+from xlarank.cli.budget_tables import PLAN_HEADS
 from xlarank.cli.scoring import score_table
 from xlarank.cli.tables import Sheet, block, new_table, print_sheet
 
@@ -40,11 +41,10 @@ def info_sheet(name: str) -> Sheet:
 
 
 def plan_sheet(name: str) -> Sheet:
-    from xlarank.pipelines.budgeting.plan import Plan
 
-    sheet = new_table(*Plan.COLUMNS)
+    sheet = new_table(*PLAN_HEADS)
     cells = ["1,000", "200,000", "300", "100", "3", "12.1", "30.2", "120.0", "60.0", "12.2", "1.20"]
-    sheet.add_row(name, *cells[: len(Plan.COLUMNS) - 1])
+    sheet.add_row(name, *cells[: len(PLAN_HEADS) - 1])
     return sheet
 
 

@@ -23,6 +23,7 @@ from tests.graphs import (
     tile_arrays,
     tile_graphs,
 )
+from xlarank.data.duplicates import group_minimum
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
 from xlarank.data.npz import NpzReader
@@ -497,7 +498,7 @@ def test_the_layout_graph(graph_file):
     assert graph.cost.tolist() == graph.runtime.tolist()
     assert graph.duplicates.group.tolist() == [0, 1, 2, 1, 3, 4]
     assert graph.duplicates.first.tolist() == [0, 1, 2, 4, 5]
-    assert graph.duplicates.minimum(graph.runtime).tolist() == [
+    assert group_minimum(graph.runtime, graph.duplicates.group, graph.duplicates.distinct).tolist() == [
         20000003, 20000001, 20000007, 40000001, 40000000
     ]  # fmt: skip
 

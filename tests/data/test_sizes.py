@@ -43,4 +43,4 @@ def test_a_survey_names_broken_files_and_goes_on(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "bad.npz").write_bytes(b"no zip")
     (size,) = survey(graph_files(tmp_path / "npz", [], where="here"))
-    assert list(size.broken) == ["test bad"] and size.rows("test") == 0
+    assert [(file.split, file.name) for file in size.broken] == [("test", "bad")] and size.rows("test") == 0

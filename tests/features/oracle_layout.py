@@ -16,6 +16,7 @@ from tests.features.oracle_around import Around
 from tests.features.oracle_change import change_columns, role_columns, type_columns, violation_columns
 from tests.features.oracle_configs import Columns, Configuration, Configured
 from tests.features.oracle_copies import Copies, propagation_columns
+from tests.features.oracle_outputs import OutputOracle
 from tests.features.oracle_padding import padding_columns
 from tests.features.oracle_program import CLASSES, deviation
 
@@ -32,6 +33,7 @@ class LayoutOracle(Configured):
         columns: Columns = {}
         copies = Copies(self)
         around = Around(copies)
+        outputs = OutputOracle(self)
         for number in self.distinct:
             config = Configuration(self, number)
             values = {
@@ -40,6 +42,7 @@ class LayoutOracle(Configured):
                 **type_columns(self, config),
                 **role_columns(self, config),
                 **padding_columns(self, config),
+                **outputs.columns(config),
                 **copies.columns(config),
                 **propagation_columns(copies, config),
                 **around.columns(config),

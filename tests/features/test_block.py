@@ -134,7 +134,7 @@ def test_every_declared_block_is_listed():
         classes += cls.__subclasses__()
         if cls.__module__.startswith("xlarank.") and not isabstract(cls) and not cls.__name__.startswith("_"):
             declared.add(cls)
-    assert declared == {type(block) for block in catalogue.BLOCKS}
+    assert declared == {type(block) for block in (*catalogue.BLOCKS, *catalogue.INSTANCE_BLOCKS)}
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])

@@ -17,11 +17,14 @@ from tests.features.oracle_fusion import fused_away
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_row
 from xlarank.data.schema import OPCODE
+from xlarank.features.catalogue import INSTANCE_BLOCKS
+from xlarank.features.instances.graph import InstanceRarity
 from xlarank.features.instances.instances import Instances
-from xlarank.features.instances.table import CANDIDATE_COLUMNS, COLUMNS, instance_table
+from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.opcode_groups import OPCODE_GROUPS, opcode_group
 
+COLUMNS = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
 NODE = (
     "node__opcode__group",
     "node__rank__dims",
@@ -187,7 +190,7 @@ def test_every_instance_occurs_and_no_two_are_equal(instances: Instances) -> Non
 def test_columns_without_candidates() -> None:
     context = LayoutContext(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz")))
     found = instance_table(context, candidates=False)
-    assert found.columns == [name for name in COLUMNS if name not in CANDIDATE_COLUMNS]
+    assert found.columns == [name for name in COLUMNS if name not in InstanceRarity.columns]
     assert found.values.shape == (len(found), len(found.columns))
 
 
@@ -199,7 +202,7 @@ def test_rarity_by_hand() -> None:
     arrays["node_config_feat"] = np.array(choices, np.float32)
     arrays["config_runtime"] = np.arange(1, 5)
     found = instance_table(LayoutContext(layout_of(arrays)))
-    rarity, behind = (found.columns.index(name) for name in CANDIDATE_COLUMNS)
+    rarity, behind = (found.columns.index(name) for name in InstanceRarity.columns)
     kind = found.values[:, found.columns.index("node__opcode__group")]
     given = found.values[:, found.columns.index("output__given__row")]
     convolution, reshape = group_of("convolution"), group_of("reshape")

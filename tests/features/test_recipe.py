@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
@@ -88,13 +90,13 @@ def test_a_copy_has_the_same_version(clone):
     ("file", "old", "new"),
     [
         ("features/layout/copies.py", '"""Copies: a consumer', '"""A consumer'),
-        ("features/layout/padding.py", '"""`PaddingByKind` with packed', '"""The same with packed'),
+        ("features/layout/padding.py", '"""`PaddingByClass` with packed', '"""The same with packed'),
         ("features/program/tensors.py", '"""Number of elements', '"""Elements'),
         ("features/program/tensors.py", "#: TPU v2/v3", "# TPU v2/v3"),
         ("features/program/tensors.py", "Ints = ", "\n\n\nInts = "),
         ("data/errors.py", "class ", "_UNUSED = 1\n\n\nclass "),
         ("features/reference.py", "# Feature columns", "# Columns"),
-        ("models/sampling.py", "most // 3", "most // 4"),
+        ("models/ranking_data.py", "2**27", "2**26"),
     ],
 )
 def test_what_cannot_change_a_number_keeps_the_version(clone, file, old, new):
@@ -106,7 +108,7 @@ def test_what_cannot_change_a_number_keeps_the_version(clone, file, old, new):
     [
         ("features/assemble.py", "np.float32", "np.float64"),
         ("features/program/tensors.py", "lanes: int = 128", "lanes: int = 256"),
-        ("features/layout/copies.py", "unlike & (given == 2)", "unlike & (given >= 2)"),
+        ("features/layout/pair_layouts.py", "unlike & (given == 2)", "unlike & (given >= 2)"),
         ("features/tile/inner_loop.py", "_REGISTERS: Final = 16", "_REGISTERS: Final = 32"),
         ("features/instances/pairs.py", "1 << 21", "1 << 22"),
         ("features/store.py", "np.argsort(rows.group", "np.argsort(-rows.group"),
@@ -117,6 +119,15 @@ def test_what_cannot_change_a_number_keeps_the_version(clone, file, old, new):
 )
 def test_what_can_change_a_number_changes_the_version(clone, file, old, new):
     assert edited(clone, file, old, new) != source_hash()
+
+
+def test_what_only_shows_columns_takes_no_part_in_computing_them():
+    """A fresh process, so that nothing else has imported it."""
+    shown = [f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in recipes._PRESENTATION]
+    assert all((ROOT / file).exists() for file in recipes._PRESENTATION)
+    code = f"import sys, xlarank.features.assemble; print([m for m in {shown} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['xlarank.data.errors']", "which says what is wrong, and computes nothing"
 
 
 def test_a_new_file_among_the_features_changes_the_version(clone):

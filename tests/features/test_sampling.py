@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlarank.data.errors import ModelError
-from xlarank.features.sampling import SAMPLES, sample_configs
+from tests.models.rows import graph_rows
+from xlarank.data.errors import XlarankError
+from xlarank.features.recipe import FeatureSettings, Recipe
+from xlarank.features.sampling import SAMPLES, at_most, sample_configs
 
 _COSTS = st.lists(st.sampled_from([10.0, 11.0, 12.0, 20.0, 35.0, 50.0, 2.0**40]), min_size=1, max_size=60).map(
     np.array
@@ -80,7 +84,26 @@ def test_one_alone_is_the_best(how: str) -> None:
 
 def test_bad_requests_are_refused() -> None:
     rng = np.random.default_rng(0)
-    with pytest.raises(ModelError, match=r"'halves' is not a way to sample; expected random, thirds, uniform"):
+    with pytest.raises(XlarankError, match=r"'halves' is not a way to sample; expected random, thirds, uniform"):
         sample_configs(np.ones(3), 2, rng, "halves")
-    with pytest.raises(ModelError, match="a sample of 0"):
+    with pytest.raises(XlarankError, match="a sample of 0"):
         sample_configs(np.ones(3), 0, rng, "thirds")
+
+
+def recipe(most: int, sampling: str = "uniform") -> Recipe:
+    return Recipe.of(FeatureSettings(), "layout", max_configs=most, seed=1, sampling=sampling)
+
+
+def test_a_recipe_keeps_so_many_rows_of_those_measured() -> None:
+    graph = graph_rows("a", [50, 10, 40, 20, 30])
+    assert at_most(graph, recipe(3)).row_cost.tolist() == [50, 10, 30], "at even steps of rank, in the file's order"
+    assert at_most(graph, recipe(5)) is graph and at_most(graph, recipe(0)) is graph
+    broken = replace(graph, runtime=np.where(graph.runtime > 30, 0, graph.runtime))
+    assert at_most(broken, recipe(4)).row_cost.tolist() == [10, 20, 30], "the two that failed go first"
+    assert at_most(broken, recipe(2)).row_cost.tolist() == [10, 30]
+
+
+def test_rows_without_labels_are_drawn_at_random() -> None:
+    graph = replace(graph_rows("a", range(1, 101)), runtime=np.zeros(100, np.int64))
+    kept = [at_most(replace(graph, name=name), recipe(10, "thirds")).ids.tolist() for name in "aab"]
+    assert len(kept[0]) == 10 and kept[0] == kept[1] != kept[2], "by the graph's name"

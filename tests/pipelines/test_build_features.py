@@ -198,14 +198,6 @@ def test_other_settings_mean_build_again(tree: Path, tmp_path: Path, settings: F
     assert rows.columns != FAST.graph_columns("layout") + FAST.config_columns("layout")
 
 
-def test_the_source_hash_covers_features_and_data() -> None:
-    """A stand-in for editing a file: the hash is made of the source of both rooms."""
-    from xlarank.features.assemble import _source_hash
-
-    assert len(_source_hash()) == 64
-    assert FeatureSettings().code_hash("layout") != FeatureSettings().code_hash("tile")
-
-
 # Fewer configurations ------------------------------------------------------------------------------------
 
 
@@ -406,7 +398,7 @@ def everything_below(folder: Path) -> set[Path]:
 
 
 _HARMFUL = (
-    "new\nline__a", "tab\t__a", "a;b", "a:b", "a*b", "back\\slash", "q'uote",
+    "new\nline__a", "tab\t__a", "a;b", "a:b", "a*b", "back\\slash", 'q"uote',
     "x" * 250,  # fits as .npz, is too long as .parquet
 )  # fmt: skip
 
@@ -429,19 +421,19 @@ def test_file_names_that_could_do_harm_are_refused_alone(tree: Path, tmp_path: P
     assert len(list((tmp_path / "work").rglob("*.parquet"))) == 9
 
 
-_HARMLESS = ("with space__a", "-dash__a", "plus+at@comma,equals=__a", "ünïcode__a", "dots.in.it__a")
+_HARMLESS = ("with space__a", "q'uote__a", "-dash__a", "plus+at@comma,equals=__a", "ünïcode__a", "dots.in.it__a")
 
 
 def test_harmless_odd_names_are_taken(tree: Path, tmp_path: Path) -> None:
     for number, name in enumerate(_HARMLESS):
         save_npz(graph_path(tree, LAYOUT, "valid", name), layout_graph(number))
-    for built, kept in ((7, 0), (0, 7)):
+    for built, kept in ((8, 0), (0, 8)):
         report = build(tree, tmp_path / "work", collections=[LAYOUT], splits=["valid"])
         assert totals(report) == (built, kept, 0)
     assert set(stored(tmp_path / "work", split="valid")) == {*_HARMLESS, *TREE[LAYOUT]["valid"]}
 
 
-@pytest.mark.parametrize("source", ["..cpu", ".hidden", "a:b", "c pu!"])
+@pytest.mark.parametrize("source", ["..cpu", ".hidden", "a:b", "c pu?"])
 def test_a_collection_name_that_could_do_harm_does_not_spoil_the_others(
     tree: Path, tmp_path: Path, source: str
 ) -> None:

@@ -71,7 +71,7 @@ def test_a_graph_that_cannot_be_read_is_named_and_its_row_checked_as_far_as_poss
     (tmp_path / "tree" / "npz" / "tile" / "cpu" / "test" / "dot__b.npz").write_bytes(b"cut")
     rows = {TILE_ID: [0, 1, 2, 3, 4], f"{TILE}:dot__b": [0, 1, 2, 3, 99]}
     found = check_submission(write(tmp_path / "a.csv", rows), data_root=data_root(tmp_path / "tree"))
-    assert found.problems == [] and len(found.unknown) == 1 and "dot__b" in found.unknown[0]
+    assert found.problems == [] and len(found.unknown) == 1 and "dot__b" in next(iter(found.unknown))
 
 
 def test_a_sample_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:

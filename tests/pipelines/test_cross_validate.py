@@ -18,12 +18,12 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.trained import load_model
-from xlarank.models.training_set import read_training_set
 from xlarank.models.validation.curves import join_curves, validate_fold, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.support.evaluation import Evaluation
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
 

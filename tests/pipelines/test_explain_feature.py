@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xlarank.data.errors import XlarankError
-from xlarank.features.catalogue import blocks_of
+from xlarank.features.catalogue import blocks_of, every_block
 from xlarank.pipelines.explain_feature import explain_feature
 
 
@@ -25,6 +25,13 @@ def test_a_transductive_column_says_so():
     assert explain_feature("candidates__minority__share")[0].transductive
 
 
+def test_a_column_of_instances_is_known():
+    (found,) = explain_feature("pair__unlike__flag")
+    assert (found.block, found.scope, found.kinds) == ("InstancePair", "instance", ("layout",))
+    assert found.meaning == "whether the two full layouts differ"
+    assert explain_feature("candidates__rarity__log2")[0].transductive
+
+
 def test_a_pattern_finds_all_in_column_order():
     names = [found.name for found in explain_feature("propagation__*")]
     block = next(block for block in blocks_of("layout") if type(block).__name__ == "Propagation")
@@ -32,7 +39,7 @@ def test_a_pattern_finds_all_in_column_order():
 
 
 def test_every_column_is_found():
-    declared = {name for kind in ("layout", "tile") for block in blocks_of(kind) for name in block.columns}
+    declared = {name for kind in ("layout", "tile") for block in every_block(kind) for name in block.columns}
     assert {found.name for found in explain_feature("*")} == declared
 
 

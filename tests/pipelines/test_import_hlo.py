@@ -127,9 +127,18 @@ def test_a_name_taken_in_the_same_call_or_the_wrong_kind_is_refused(tmp_path: Pa
     files = [saved(tmp_path / "f.pb", matmul_module()), saved(tmp_path / "other" / "f.hlo", matmul_module())]
     report = import_hlo(files, tmp_path)
     assert len(report.graphs) == 1
-    assert "f was written from" in report.broken[str(files[1])]
+    assert "f.npz was written from" in report.broken[str(files[1])]
     report = import_hlo(files[:1], tmp_path, collection="tile:own")
-    assert "is a layout graph; expected a tile graph for tile:own" in report.broken[str(files[0])]
+    assert "it is a layout graph; expected a tile graph for tile:own" in report.broken[str(files[0])]
+
+
+def test_a_kernel_that_is_there_twice_does_not_stop_the_next(tmp_path: Path) -> None:
+    data = measured_kernels()
+    data.modules[1].CopyFrom(data.modules[0])
+    data.modules[2].runs[0].is_default = True
+    report = import_hlo([saved(tmp_path / "ops.pb", data)], tmp_path)
+    assert [graph.graph for graph in report.graphs] == ["ops_7", "ops_-1"]
+    assert "written from" in report.broken[f"{tmp_path / 'ops.pb'} ops_7"]
 
 
 def test_what_the_format_cannot_hold_is_noted(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, build, data_root, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
-from xlarank.models.training_set import read_training_set
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
 FAILED = (3, 5, 8)
@@ -50,7 +50,7 @@ def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path
     ranking = rank(work, graph_path(partly, LAYOUT, "valid", "delta__a"))
     assert sorted(ranking.order.tolist()) == list(range(24)), "a submission lists them all"
     assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
-    assert {e["configuration"] for e in ranking.best() if e["runtime_ns"] is None} == set(FAILED)
+    assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == set(FAILED)
     assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
 
 

@@ -67,7 +67,7 @@ def test_evolving_finds_what_the_model_likes_better(
     again = propose(path, tmp_path / "f.npz", search="evolve", population=30, generations=4, **words)
     assert again.configs == found.configs and (tmp_path / "e.npz").read_bytes() == (tmp_path / "f.npz").read_bytes()
     ranking = rank(Workspace(shared_trained), tmp_path / "e.npz", collection=LAYOUT)
-    assert int((ranking.score < ranking.score[0]).sum()) == found.default_place
+    assert int((ranking.scores < ranking.scores[0]).sum()) == found.default_place
     propose(path, tmp_path / "r.npz", **words)
     both = [np.load(tmp_path / name)["node_config_feat"] for name in ("e.npz", "r.npz")]
     assert len(both[0]) == 20 and not np.array_equal(*both)

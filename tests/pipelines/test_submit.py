@@ -18,8 +18,9 @@ from xlarank.data.submission import check_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.trained import load_model
+from xlarank.models.trained import TrainedModel, load_model
 from xlarank.pipelines.submit import Submission, submit
+from xlarank.pipelines.train import train
 
 OLD = "what was there before\n"
 
@@ -148,7 +149,9 @@ def test_a_collection_without_a_model_is_left_out(trained: Path, tmp_path: Path)
     report = run(trained, tmp_path / "out.csv")
     assert set(report.rows) == {LAYOUT}
     assert f"{TILE} has 2 test graphs but no trained model; run train first" in report.left_out[TILE]
-    assert len(rows_of(tmp_path / "out.csv")) == 2
+    rows = rows_of(tmp_path / "out.csv")
+    assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, "Kaggle needs every id"
+    assert report.unranked() == {"default": 2}
     with pytest.raises(ModelError, match="no trained model"):
         run(trained, tmp_path / "named.csv", collections=[TILE])
     assert not (tmp_path / "named.csv").exists()
@@ -160,6 +163,42 @@ def test_a_collection_without_test_graphs_is_left_out(trained: Path, tmp_path: P
     assert "tile:cpu has no test graphs" in report.left_out[TILE]
     with pytest.raises(CollectionError, match="tile:cpu has no test graphs"):
         run(trained, tmp_path / "named.csv", collections=[TILE])
+
+
+def test_a_collection_that_was_never_built_is_covered_all_the_same(tree: Path, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    build(tree, work, collections=[TILE])
+    train(Workspace(work), seeds=1, rounds=5, threads=1)
+    report = run(work, tmp_path / "out.csv")
+    assert report.left_out == {LAYOUT: "its features were not built"}
+    assert report.unranked() == {"default": 2} and len(rows_of(tmp_path / "out.csv")) == 4
+
+
+def test_rows_of_an_older_file_are_not_taken_over(trained: Path, tmp_path: Path) -> None:
+    run(trained, tmp_path / "out.csv")
+    shutil.rmtree(trained / "models" / "tile")
+    assert run(trained, tmp_path / "out.csv").unranked() == {"default": 2}
+    assert run(trained, tmp_path / "out.csv", keep=True).unranked() == {"kept": 2}
+
+
+def test_the_model_of_another_collection_where_it_is_asked_for(trained: Path, tmp_path: Path) -> None:
+    other = Workspace(trained)
+    for part in ("features", "models"):
+        shutil.copytree(trained / part / "layout/cpu/random", trained / part / "layout/cpu/default")
+    shutil.rmtree(trained / "models/layout/cpu/default")
+    report = submit(other, tmp_path / "out.csv", collections=["layout:cpu:default"], model_from=LAYOUT)
+    assert report.rows == {"layout:cpu:default": 2}
+    with pytest.raises(ModelError, match="ranks layout graphs"):
+        submit(other, tmp_path / "out.csv", collections=[TILE], model_from=LAYOUT)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_that_are_no_numbers_are_not_submitted(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    monkeypatch.setattr(TrainedModel, "predict", lambda self, rows, *_: np.full(len(rows), value))
+    with pytest.raises(ModelError, match="scores that are no numbers"):
+        run(trained, tmp_path / "out.csv", collections=[TILE])
 
 
 def test_a_chosen_collection_alone(shared_trained: Path, tmp_path: Path) -> None:

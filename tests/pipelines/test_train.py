@@ -37,10 +37,11 @@ from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.trained import TrainedModel, load_model
-from xlarank.models.training_set import TrainingSet, read_training_set
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.metrics import METRICS, kendall_tau, summarise
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import TrainResult, train
 
 

@@ -33,10 +33,11 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
-from xlarank.models.training_set import TrainingSet, read_training_set
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.best_params import load_best, params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_fold
 from xlarank.models.validation.folds import family_folds
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.tune import TuneResult, tune
 
 ROOT = Path(__file__).parents[2]

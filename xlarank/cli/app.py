@@ -10,6 +10,7 @@ import typer
 
 import xlarank
 from xlarank.cli import (
+    compiling,
     console,
     dataset,
     explaining,
@@ -38,6 +39,7 @@ for group in (
     ranking,
     explaining,
     programs,
+    compiling,
     whole_job,
 ):
     app.add_typer(group.app)

@@ -76,12 +76,18 @@ def build_features(
         bool, typer.Option(help="With columns that look at the graph's whole candidate set (transductive).")
     ] = True,
     seed: Seed = 0,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace", help="Drop what the workspace holds of another data root, models of its collections too."
+        ),
+    ] = False,
     json_file: Json = None,
 ) -> None:
     """Turn graph files into stored feature rows; goes on where it was interrupted."""
     build(
         data_root_of(data_root), workspace_at(workspace), collection, split, max_configs, jobs, tier, candidates,
-        seed, sampling, json_file,
+        seed, sampling, json_file, replace=replace,
     )  # fmt: skip
 
 

@@ -46,11 +46,29 @@ def workspace_at(path: Path) -> Workspace:
     return Workspace(path)
 
 
+def require_models(data_root: Path | None, workspace: Path) -> None:
+    """Raise `ModelError` for a workspace that holds nothing, before anything is built into it."""
+    from xlarank.data.errors import ModelError
+    from xlarank.data.root import find_data_root
+    from xlarank.features.store import stored_collections
+    from xlarank.pipelines.support.workspace_collections import trained_collections
+
+    if data_root is not None:
+        find_data_root(data_root)  # the error that is nearest
+    place = workspace_at(workspace)
+    if workspace.exists() and not workspace.is_dir():
+        place.require_writable()
+    if not trained_collections(place) and not stored_collections(place):
+        what = "holds no trained model" if workspace.is_dir() else "does not exist"
+        raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
+
+
 def built_workspace(data_root: Path | None, workspace: Path) -> Workspace:
     """The workspace, with features: built now where there are none, or none of the data root that is named.
 
     What is there keeps the settings it was built with.
     """
+    from xlarank.data.root import SAMPLE
     from xlarank.features.store import stored_roots
 
     place = workspace_at(workspace)
@@ -58,6 +76,10 @@ def built_workspace(data_root: Path | None, workspace: Path) -> Workspace:
     if data_root is not None or not stored:
         root = data_root_of(data_root)
         if str(root.path.resolve()) not in stored:
+            why = "has no features" if not stored else "has none of this data root"
+            say(f"the workspace {workspace} {why}: building those of all collections of {root.path} first")
+            if data_root is None and root.path == SAMPLE:
+                list_lines("note", ["no data root is named, so all of this is about the embedded sample"])
             build(root, place, None, None, 0, 0, "full", True, 0)
     return place
 
@@ -74,6 +96,8 @@ def build(
     seed: int,
     sampling: str = "random",
     json_file: Path | None = None,
+    *,
+    replace: bool = False,
 ) -> None:
     from xlarank.data.errors import XlarankError
     from xlarank.features.block import Tier
@@ -86,7 +110,7 @@ def build(
         report = run(
             root, workspace, collections=collection or (), splits=split or (),
             settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, sampling=sampling,
-            jobs=jobs, seed=seed, progress=progress,
+            jobs=jobs, seed=seed, replace=replace, progress=progress,
         )  # fmt: skip
     table = new_table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
     for part in report.splits:

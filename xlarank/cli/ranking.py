@@ -18,7 +18,7 @@ from xlarank.cli.console import (
     show,
     write_json,
 )
-from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
+from xlarank.cli.inputs import built_workspace, data_root_of, require_models, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, Out, Root, Work
 
 app = typer.Typer()
@@ -59,22 +59,34 @@ def submit(
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
+    model_from: Annotated[
+        str | None, typer.Option(help="Rank with the model of this collection instead of each one's own.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Fail where a test graph is not ranked by a model.")
+    ] = False,
     json_file: Json = None,
 ) -> None:
-    """Write the Kaggle submission for the test graphs of all trained collections."""
+    """Write the Kaggle submission: all test graphs, in the default order where no model ranks them."""
     from xlarank.pipelines.submit import submit as run
 
+    require_models(data_root, workspace)
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
-        report = run(place, out, collections=collection or (), progress=progress)
+        report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
     table = new_table("collection", ">test graphs")
     for name, count in report.rows.items():
         table.add_row(name, str(count))
     show(table)
-    say(f"wrote {report.out}: {sum(report.rows.values())} rows, checked")
-    list_lines("left out", [f"{name}: {why}" for name, why in report.left_out.items()])
+    say(f"wrote {report.out}: {len(report.origin)} rows, checked")
+    list_lines("default order", [f"{name}: {why}" for name, why in report.left_out.items()])
+    for origin, count in report.unranked().items():
+        list_lines("note", [f"{count} of {len(report.origin)} rows are not ranked by a model: {origin} order"])
     write_json(json_file, plain_values(report))
     finish(report.broken)
+    if strict and report.unranked():
+        error_line("not every test graph is ranked by a model, as --strict asks")
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -92,7 +104,7 @@ def check_submission(
     root = None if sample is not None and data_root is None else data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root)
     write_json(json_file, plain_values(checked))
-    list_lines("not known how many configurations", checked.unknown)
+    list_lines("not known how many configurations", [f"{row_id}: {why}" for row_id, why in checked.unknown.items()])
     if not checked.problems:
         say(f"{file}: {checked.rows} rows, right (checked against {checked.against})")
         return

@@ -11,6 +11,7 @@ from xlarank.cli.console import list_lines, new_table, progress_bars, show, writ
 from xlarank.cli.inputs import built_workspace
 from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Threads, Work
 from xlarank.cli.tables import Sheet
+from xlarank.data.ranges import MAX_THREADS
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.pipelines.support.evaluation import Evaluation
@@ -37,6 +38,7 @@ def evaluate(
         str | None, typer.Option(help="Score with the model of this collection instead of each one's own.")
     ] = None,
     folds: Annotated[str | None, typer.Option(hidden=True, help=_OLD)] = None,
+    threads: Annotated[int, typer.Option(hidden=True, min=-1, max=MAX_THREADS, help=_OLD)] = 0,
     json_file: Json = None,
     graphs: Listed = True,
 ) -> None:
@@ -50,7 +52,9 @@ def evaluate(
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         if split == _FOLDS:
-            found = out_of_fold(place, by=folds or "family", collections=collection or (), progress=progress)
+            found = out_of_fold(
+                place, by=folds or "family", collections=collection or (), threads=threads, progress=progress
+            )  # fmt: skip
             found.notes.append(_OLD)
         else:
             found = run(place, split=split, collections=collection or (), official_indices=official_indices,
@@ -116,4 +120,13 @@ def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: b
     table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
     for end in ("low", "high"):
         table.add_row(f"95 % {end}", *(f"{metric[end]:.3f}" for metric in metrics.values()))
+    without = first.get("baselines", {})
+    if without:
+        if any(metric["repeats_once"] != metric["mean"] for metric in metrics.values()):
+            # a submission lists every configuration, and the mean above counts each of them
+            once = (f"{metric['repeats_once']:.3f}" for metric in metrics.values())
+            table.add_row("mean, identical ones counted once", *once)
+        table.add_section()
+    for name in without:
+        table.add_row(f"no model: {name}", *(f"{metric['baselines'][name]:.3f}" for metric in metrics.values()))
     return table

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, plan_rows
 from xlarank.cli.console import (
     finish,
     headline,
@@ -67,18 +68,16 @@ def run_all(
             root, place, out, budget, collections=collection or (), seeds=seeds, trials=trials, jobs=jobs,
             models=models, seed=seed, progress=progress, tell=lambda plan: show_plan(plan, models is None),
         )  # fmt: skip
-    table = new_table("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
+    table = new_table(*OUTCOME_HEADS)
     for outcome in summary.outcomes:
-        table.add_row(*outcome.cells())
+        table.add_row(*outcome_row(outcome))
     show(table)
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {summary.rows} rows, checked; {summary.seconds / 60:.1f} min")
-    planned = [
-        dict(zip((head.lstrip(">") for head in summary.plan.COLUMNS), row, strict=True))
-        for row in summary.plan.rows()
-    ]
-    write_json(json_file, plain_values({**vars(summary), "plan": planned}))
+    planned = [{**plain_values(part), "collection": str(part.collection)} for part in summary.plan.collections]
+    plan = {**plain_values(summary.plan), "collections": planned}
+    write_json(json_file, {**plain_values(summary), "plan": plan})
     finish(summary.broken)
 
 
@@ -89,8 +88,8 @@ def show_plan(plan: Plan, learning: bool) -> None:
         f"{budget.cores} cores; {plan.jobs} build at a time"
     )
     if learning:
-        table = new_table(*plan.COLUMNS)
-        for row in plan.rows():
+        table = new_table(*PLAN_HEADS)
+        for row in plan_rows(plan):
             table.add_row(*row)
         show(table)
         list_lines("note", list(plan.notes))

@@ -40,6 +40,7 @@ class Compile:
 
     number: int
     module: bytes
+    limit: float | None = None
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,13 @@ class Service:
             self._answer(job, Outcome(Status.FAILED, message=error.read_text(encoding="utf-8")))
         elif gone is not None:
             self._answer(job, Outcome(Status.CRASHED, message=f"the compiler's process ended with {gone}"))
-        elif job.seconds > self.limit and not isinstance(job.ask, Measure):
-            self._answer(job, Outcome(Status.TIMEOUT, message=f"not compiled within {self.limit:g} s"))
+        elif job.seconds > (limit := self._limit(job.ask)):
+            self._answer(job, Outcome(Status.TIMEOUT, message=f"not compiled within {limit:.3g} s"))
+
+    def _limit(self, ask: Compile | Lower | Measure) -> float:
+        if isinstance(ask, Measure):
+            return float("inf")
+        return min(self.limit, ask.limit or self.limit) if isinstance(ask, Compile) else self.limit
 
     def _compiled(self, job: _Job) -> bool:
         """Whether the job was answered, or waits for another one's answer."""

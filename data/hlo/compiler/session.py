@@ -94,8 +94,11 @@ class Compiler:
         if estimates:
             self._connection.send(dict(estimates))
 
-    def compile(self, modules: Iterable[Message]) -> Iterator[tuple[int, Outcome]]:
-        """Position and outcome of every module, in the order in which they are done."""
+    def compile(self, modules: Iterable[Message], *, limit: float | None = None) -> Iterator[tuple[int, Outcome]]:
+        """Position and outcome of every module, in the order in which they are done.
+
+        ``limit`` seconds for each, where that is less than the compiler's own.
+        """
         asked: dict[int, int] = {}
         waiting = enumerate(modules)
         while True:
@@ -103,7 +106,7 @@ class Compiler:
             for position, module in islice(waiting, self._jobs + 1 - len(asked)):
                 self._number += 1
                 asked[self._number] = position
-                self._connection.send(Compile(self._number, module.SerializeToString()))
+                self._connection.send(Compile(self._number, module.SerializeToString(), limit))
             if not asked:
                 return
             number, outcome = self._receive()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import xlarank
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_parsing import kernels, tuning_data
 from xlarank.data.errors import HloError
@@ -20,7 +21,7 @@ from xlarank.data.writing import write_graph
 def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) -> None:
     path = tmp_path / "module_0007.jit_f.hlo.pb"
     path.write_bytes(HloProto(hlo_module=matmul_module()).SerializeToString())
-    graph = read_hlo(path)
+    graph = xlarank.read_hlo(str(path))
     assert graph.name == "module_0007.jit_f"
     assert (graph.nodes, graph.configs, graph.configurable.tolist()) == (9, 1, [4, 5])
     assert (graph.table.rows == -1).all() and not graph.labelled

@@ -1,0 +1,56 @@
+"""JSON that somebody may have edited, turned into a dataclass only where every value is of the declared type."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+def from_json(kind: type[T], value: Any, where: str = "it") -> T:
+    """A dataclass from the object that `dataclasses.asdict` and JSON made of one.
+
+    Fields may be numbers, text, lists, ``dict[str, ...]``, dataclasses, ``Any``, or one of several of these; those
+    with a default may be missing. Raises `TypeError` that names the entry of another type.
+    """
+    if not isinstance(value, dict):
+        raise TypeError(f"{where} is no object")
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(cast(Any, kind)) if field.init}
+    for name in value:
+        if name not in fields:
+            raise TypeError(f"{where} has the unknown entry {str(name)[:60]!r}")
+    for name, field in fields.items():
+        bare = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+        if bare and name not in value:
+            raise TypeError(f"{where} lacks {name}")
+    return kind(**{name: _checked(hints[name], entry, name) for name, entry in value.items()})
+
+
+def _checked(kind: Any, value: Any, name: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return value
+    if origin in (typing.Union, types.UnionType):
+        for one in arguments:
+            try:
+                return _checked(one, value, name)
+            except TypeError:
+                continue
+    elif dataclasses.is_dataclass(kind):
+        return from_json(cast(type[Any], kind), value, name)
+    elif origin in (list, tuple) and isinstance(value, list):
+        return origin(_checked(arguments[0], entry, f"an entry of {name}") for entry in value)
+    elif origin is dict and isinstance(value, dict):
+        return {str(key): _checked(arguments[1], entry, f"{name}.{str(key)[:60]}") for key, entry in value.items()}
+    elif kind is type(None) and value is None:
+        return None
+    elif kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    elif kind in (bool, int, str) and type(value) is kind:
+        return value
+    raise TypeError(f"{name} is {str(value)[:60]!r}, not {getattr(kind, '__name__', kind)}")

@@ -1,0 +1,105 @@
+"""Tensors that share one layout, and who makes and reads them.
+
+XLA's layout assignment carries the layout of an output on through elementwise operations of the same shape. A
+*region* is a connected component along those: what pads one of its tensors pads all of them, and whoever reads one
+meets that layout.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
+from xlarank.features.program.opcode_classes import COARSE_CLASSES, OPCODE_CLASSES
+from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
+from xlarank.features.program.tensors import Floats, Ints
+
+if TYPE_CHECKING:
+    from xlarank.features.layout.facts import LayoutFacts
+
+#: The kinds of configurable nodes whose dimensions have roles, with these.
+CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
+#: Roles of all kinds one after another: ``convolution_batch``, ...
+ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
+_ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.index("reduce")
+
+
+@dataclass(frozen=True, eq=False)
+class Regions:
+    """The regions of one graph; arrays are ``(regions, ...)`` but for ``of``.
+
+    Attributes:
+        of: ``(nodes,)`` the region of each node's output.
+        tensors: number of tensors.
+        bytes: those that a fusing compiler stores, without padding.
+        makers: configurable nodes among them.
+        made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension is that to a configurable node that makes,
+            or reads, a tensor of the region.
+        reduced: ``(regions, 6)`` whether a reduction that reads a tensor of the region removes the dimension.
+    """
+
+    of: Ints
+    tensors: Ints
+    bytes: Floats
+    makers: Ints
+    made: NDArray[np.bool_]
+    read: NDArray[np.bool_]
+    reduced: NDArray[np.bool_]
+
+
+def layout_regions(facts: LayoutFacts) -> Regions:
+    """Find the regions of a graph."""
+    graph = facts.graph
+    consumer, operand = graph.edges.T
+    alike = (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (facts.rank[consumer] > 0)
+    alike &= facts.rank[consumer] == facts.rank[operand]
+    joins = alike & (facts.opcode_class[consumer] == _ELEMENTWISE)
+    links = sparse.coo_array(
+        (np.ones(np.count_nonzero(joins)), (consumer[joins], operand[joins])), shape=(graph.nodes,) * 2
+    )
+    count, component = connected_components(links, directed=False)
+    of: Ints = component.astype(np.int64)
+    made, read = _roles(facts, of, count)
+    return Regions(
+        of=of,
+        tensors=np.bincount(of, minlength=count),
+        bytes=np.bincount(of, np.where(facts.fused, 0.0, facts.bytes), minlength=count).astype(np.float64),
+        makers=np.bincount(of[graph.configurable], minlength=count),
+        made=made,
+        read=read,
+        reduced=_reduced(facts, of, count),
+    )
+
+
+def _roles(facts: LayoutFacts, of: Ints, count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    made, read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
+    first = 0
+    for kind, roles in enumerate(CLASS_ROLES.values()):
+        for slot in range(2 if roles is RESHAPE_ROLES else len(LAYOUT_SLOTS)):
+            tensor = facts.slot_tensor[:, slot]
+            role = facts.roles[:, slot]
+            mine = (facts.coarse_class == kind) & (tensor >= 0)
+            node, dim = np.nonzero((role >= 0) & mine[:, None])
+            (read if slot else made)[of[tensor[node]], first + role[node, dim], dim] = True
+        first += len(roles)
+    return made, read
+
+
+def _reduced(facts: LayoutFacts, of: Ints, count: int) -> NDArray[np.bool_]:
+    """A reduction lists the dimensions that it removes; its other operand, the initial value, has none."""
+    reduced = np.zeros((count, MAX_RANK), bool)
+    consumer, operand = facts.graph.edges.T
+    fewer = facts.rank[operand] - facts.rank[consumer]
+    at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
+    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
+    edge, place = np.nonzero(np.arange(MAX_RANK) < fewer[at, None])
+    dim = listed[edge, place]
+    inside = (dim >= 0) & (dim < MAX_RANK)
+    reduced[of[operand[at[edge[inside]]]], dim[inside]] = True
+    return reduced

@@ -1,0 +1,154 @@
+"""LightGBM's text of a booster, checked before LightGBM sees it.
+
+LightGBM trusts its text: children out of range are followed, sizes are believed, and a loop of children never ends.
+Here every count, index and number is looked at, and only trees as this project's rankers grow them are let through:
+one value a leaf, no categories, no linear leaves.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Final
+
+_END: Final = "\nend of trees\n"
+_HEADER: Final = (
+    "version", "num_class", "num_tree_per_iteration", "label_index", "max_feature_idx", "objective",
+    "feature_names", "feature_infos", "tree_sizes",
+)  # fmt: skip
+_TREE: Final = (
+    "num_leaves", "num_cat", "split_feature", "split_gain", "threshold", "decision_type", "left_child",
+    "right_child", "leaf_value", "leaf_weight", "leaf_count", "internal_value", "internal_weight", "internal_count",
+    "is_linear", "shrinkage",
+)  # fmt: skip
+_FIXED: Final = {"num_class": "1", "num_tree_per_iteration": "1", "label_index": "0"}
+_OBJECTIVES: Final = ("lambdarank", "regression")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,10}")
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
+_NAME: Final = re.compile(r"[A-Za-z]+_?[0-9]+")
+_INFO: Final = re.compile(r"none|\[[-+.0-9eE]+:[-+.0-9eE]+\]")
+#: Far above what boosting makes of relevances; the sum of all trees stays a number.
+_LARGEST_LEAF: Final = 1e100
+_MOST_TREES: Final = 100_000
+_MOST_LEAVES: Final = 131_072
+
+
+def checked_text(text: str, features: int) -> str:
+    """What LightGBM may be given of a booster's text: its header and trees.
+
+    Args:
+        features: columns that the booster was grown on.
+
+    Raises `ValueError` for anything that LightGBM would not have written of this project's boosters.
+    """
+    if "\nend of parameters\n" not in text:
+        raise ValueError("it is cut short")
+    trees, end, _ = text.partition(_END)
+    if not end or not trees.isascii():
+        raise ValueError("it has no end of trees")
+    head, *blocks = trees.split("\nTree=")
+    header = _header(head)
+    names = header["feature_names"].split(" ")
+    infos = header["feature_infos"].split(" ")
+    if int(header["max_feature_idx"]) != features - 1 or len(names) != features or len(infos) != features:
+        raise ValueError(f"it is not of {features} columns")
+    if not all(map(_NAME.fullmatch, names)) or not all(map(_INFO.fullmatch, infos)):
+        raise ValueError("its columns have names or ranges that LightGBM does not write")
+    # what LightGBM takes as a tree reaches to the next one, the blank line before the end included
+    blocks = [f"Tree={block}\n" for block in blocks]
+    sizes = [len(block) for block in blocks]
+    if _integers(header["tree_sizes"], len(blocks), 1) != sizes or len(blocks) > _MOST_TREES:
+        raise ValueError("its trees have other sizes than it says")
+    for number, block in enumerate(blocks):
+        try:
+            _check_tree(block, number, features)
+        except ValueError as error:
+            raise ValueError(f"tree {number}: {error}") from error
+    return trees + _END
+
+
+def _header(head: str) -> dict[str, str]:
+    first, *lines = head.rstrip("\n").split("\n")
+    pairs = [line.split("=", 1) for line in lines]
+    keys = [pair[0] for pair in pairs]
+    wanted = [key for key in _HEADER if key in keys or key != "objective"]
+    if first != "tree" or keys != wanted or any(len(pair) != 2 for pair in pairs):
+        raise ValueError(f"its header has the entries {', '.join(map(repr, keys[:12]))}")
+    header = {pair[0]: pair[1] for pair in pairs}
+    for key, value in _FIXED.items():
+        if header[key] != value:
+            raise ValueError(f"{key} is {header[key]!r}")
+    if not re.fullmatch("v[34]", header["version"]) or header.get("objective", "regression") not in _OBJECTIVES:
+        raise ValueError(f"it is of version {header['version']!r} and objective {header.get('objective')!r}")
+    if not _INTEGER.fullmatch(header["max_feature_idx"]):
+        raise ValueError(f"max_feature_idx is {header['max_feature_idx']!r}")
+    return header
+
+
+def _check_tree(block: str, number: int, features: int) -> None:
+    first, *lines = block.rstrip("\n").split("\n")
+    entries = dict(line.split("=", 1) for line in lines if "=" in line)
+    if first != f"Tree={number}" or tuple(entries) != _TREE or len(lines) != len(_TREE):
+        raise ValueError(f"it has the entries {', '.join(list(entries)[:20])}")
+    if entries["num_cat"] != "0" or entries["is_linear"] != "0":
+        raise ValueError("it has categories or linear leaves")
+    (leaves,) = _integers(entries["num_leaves"], 1, 1, _MOST_LEAVES)
+    splits = leaves - 1
+    _integers(entries["split_feature"], splits, 0, features - 1)
+    for kind in _integers(entries["decision_type"], splits, 0, 10):
+        if kind % 2:
+            raise ValueError("it has categories")
+    for name in ("split_gain", "threshold", "internal_value", "internal_weight"):
+        _numbers(entries[name], splits)
+    _integers(entries["internal_count"], splits, 0)
+    if max(map(abs, _numbers(entries["leaf_value"], leaves))) > _LARGEST_LEAF:
+        raise ValueError("a leaf is larger than any score")
+    if leaves > 1 or entries["leaf_weight"]:
+        _numbers(entries["leaf_weight"], leaves)
+    if leaves > 1 or entries["leaf_count"]:
+        _integers(entries["leaf_count"], leaves, 0)
+    _numbers(entries["shrinkage"], 1)
+    left = _integers(entries["left_child"], splits, -leaves, splits - 1)
+    right = _integers(entries["right_child"], splits, -leaves, splits - 1)
+    require_tree([(a, b) for a, b in zip(left, right, strict=True)], leaves)
+
+
+def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
+    """Raise `ValueError` unless every split and leaf is reached from split 0, once.
+
+    Args:
+        children: of each split, a split (0 or more) or leaf ``i`` as ``-1 - i``.
+    """
+    seen_splits, seen_leaves = {0}, set[int]()
+    waiting = [0] if children else []
+    while waiting:
+        for child in children[waiting.pop()]:
+            seen = seen_splits if child >= 0 else seen_leaves
+            if child in seen:
+                raise ValueError(f"{'split' if child >= 0 else 'leaf'} {child} has two parents")
+            seen.add(child)
+            if child >= 0:
+                waiting.append(child)
+    if children and (len(seen_splits) != len(children) or len(seen_leaves) != leaves):
+        raise ValueError("its splits and leaves do not form one tree")
+
+
+def _integers(text: str, count: int, low: int, high: int = 2**31 - 1) -> list[int]:
+    words = text.split(" ") if text else []
+    if len(words) != count or not all(map(_INTEGER.fullmatch, words)):
+        raise ValueError(f"it lists {text[:40]!r} where {count} whole numbers are due")
+    found = [int(word) for word in words]
+    if any(not low <= value <= high for value in found):
+        raise ValueError(f"it lists a number outside {low} to {high}")
+    return found
+
+
+def _numbers(text: str, count: int) -> list[float]:
+    words = text.split(" ") if text else []
+    if len(words) != count or not all(map(_NUMBER.fullmatch, words)):
+        raise ValueError(f"it lists {text[:40]!r} where {count} numbers are due")
+    found = [float(word) for word in words]
+    if not all(map(math.isfinite, found)):
+        raise ValueError("it lists a number that is not finite")
+    return found

@@ -1,0 +1,1 @@
+"""Choosing which configurations to try next from what those tried so far cost."""

@@ -1,0 +1,281 @@
+"""Better layouts for a program, found by a ranker and verified by the TPU's compiler without a TPU."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CompilerError
+from xlarank.data.files import atomic_write, write_json
+from xlarank.data.hlo.candidates import Candidates, Codes, Score, candidate_rows
+from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.compiler.targets import target_of
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import TrainedModel, load_model
+from xlarank.pipelines.support.adviser import Adviser
+from xlarank.pipelines.support.jax_lines import jax_lines, major_to_minor, shape_text
+from xlarank.pipelines.support.one_graph import rows_for_model
+from xlarank.pipelines.support.programs import Program, compiled, load_program
+from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.workspace_collections import trained_collections
+
+#: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
+BATCH: Final = 4
+#: How many times as long as the compiler's own choice a configuration may compile, and at least so many seconds.
+_PATIENCE: Final = 4.0
+_LEAST: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Change:
+    """One layout to set.
+
+    Attributes:
+        node: its number in the graph.
+        name, opcode, shape: of the operation in the program before layout assignment.
+        source: where the program's author wrote it, as far as the module says.
+        minor_to_major: TpuGraphs' and XLA's order, the dimension along the lanes first.
+        major_to_minor: JAX's order, the reverse.
+    """
+
+    node: int
+    name: str
+    opcode: str
+    shape: str
+    source: str
+    minor_to_major: tuple[int, ...]
+
+    @property
+    def major_to_minor(self) -> tuple[int, ...]:
+        return major_to_minor(self.minor_to_major)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """One configuration that was compiled: its estimate in ns (0: it failed) and how many layouts it sets."""
+
+    estimate_ns: int
+    layouts: int
+    status: str
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What was found.
+
+    Attributes:
+        program, target, versions: what was compiled by what.
+        ranked_by: collection of the model that ordered the candidates, or None.
+        default_ns, best_ns: estimates by the compiler, not measurements; best is never above default.
+        verified: everything compiled, in order; the compiler's own choice is the first.
+        changes: what the best one sets; empty when nothing beats the compiler's own choice.
+        lines: for JAX programs, the calls to put in.
+        configuration: its rows by node, as in ``node_config_feat``.
+        files: what was written.
+    """
+
+    program: str
+    target: str
+    versions: dict[str, str]
+    ranked_by: str | None
+    default_ns: int
+    best_ns: int
+    verified: list[Verified]
+    changes: list[Change]
+    lines: list[str]
+    configuration: dict[str, list[int]]
+    files: list[str]
+
+    @property
+    def speedup(self) -> float:
+        """Estimate of the compiler's own choice over that of the best; at least 1."""
+        return self.default_ns / self.best_ns
+
+    def as_json(self) -> dict[str, Any]:
+        value = asdict(self) | {"speedup": self.speedup, "labels": f"estimated by the compiler for {self.target}"}
+        for change, plain in zip(self.changes, value["changes"], strict=True):
+            plain["major_to_minor"] = list(change.major_to_minor)
+        return value
+
+
+def advise(
+    program: str,
+    target: str = "tpu-v4",
+    *,
+    budget: int = 60,
+    out: Path | None = None,
+    workspace: Workspace | None = None,
+    collection: str | None = None,
+    model: TrainedModel | None = None,
+    seed: int = 0,
+    per_node: int = 8,
+    jobs: int = 1,
+    limit: float = 120.0,
+    progress: Progress | None = None,
+) -> Advice:
+    """Search layouts for a file of HLO or ``module:function`` within ``budget`` compilations.
+
+    Candidates are ordered by ``model``, by the layout model of ``workspace`` (``collection`` chooses between
+    several), or, without any, by how few layouts they set; then by what those compiled so far cost. The compiler's
+    own choice is compiled first and stands unless something beats it. With ``out``, the advice, the configuration
+    and the edited module are written there.
+    Raises `CompilerError` where the compiler is missing or its own choice does not compile.
+    """
+    chip = target_of(target)
+    if not chip.estimated:
+        raise CompilerError(f"{target} has no estimates", expected="a TPU", do="use collect to measure on the CPU")
+    if budget < 1:
+        raise CompilerError(f"a budget of {budget} compilations", expected="at least 1")
+    model = model or layout_model(workspace, collection)
+    with Compiler(chip, jobs=jobs, limit=limit) as compiler:
+        loaded = load_program(program, compiler)
+        rng = np.random.default_rng(seed)
+        candidates = candidate_rows(loaded.graph, rng, per_node=per_node)
+        search = AdvisedSearch(compiler, loaded, candidates, ranker_score(loaded, candidates, model), rng)
+        search.run(budget, progress or Silent())
+        versions = compiler.versions
+    best = search.best
+    layouts = layouts_of(loaded.module, loaded.graph.configurable, candidates.expand(search.codes[best][None])[0])
+    found = [instruction for _, instruction in instructions(loaded.module)]
+    changes = [
+        Change(
+            node,
+            found[node].name,
+            found[node].opcode,
+            shape_text(found[node].shape),
+            found[node].metadata.op_name,
+            given.output,
+        )
+        for node, given in layouts.items()
+    ]
+    rows = candidates.expand(search.codes[best][None])[0]
+    advice = Advice(
+        program=loaded.name,
+        target=target,
+        versions=versions,
+        ranked_by=None if model is None else model.card.collection,
+        default_ns=chip.nanoseconds(search.outcomes[0].estimate.cycles),
+        best_ns=chip.nanoseconds(search.outcomes[best].estimate.cycles),
+        verified=[
+            Verified(chip.nanoseconds(one.estimate.cycles), int((code > 0).sum()), str(one.status))
+            for code, one in zip(search.codes, search.outcomes, strict=True)
+        ],
+        changes=changes,
+        lines=jax_lines([(found[change.node], change.minor_to_major) for change in changes]),
+        configuration={str(change.node): _row_of(loaded, rows, change.node) for change in changes},
+        files=[],
+    )
+    if out is not None:
+        edited = constrain(loaded.module, layouts)
+        path = out / f"{loaded.name}.advised.pb"
+        with atomic_write(path) as partial:
+            partial.write_bytes(edited.SerializeToString())
+        advice.files.extend([str(path), str(out / f"{loaded.name}.advice.json")])
+        write_json(out / f"{loaded.name}.advice.json", advice.as_json())
+    return advice
+
+
+class AdvisedSearch:
+    """Compiles what an `Adviser` proposes until a budget is spent.
+
+    Attributes:
+        codes, outcomes: everything compiled, the compiler's own choice first.
+    """
+
+    def __init__(
+        self,
+        compiler: Compiler,
+        program: Program,
+        candidates: Candidates,
+        score: Score | None,
+        rng: np.random.Generator,
+    ) -> None:
+        self.compiler, self.program, self.candidates = compiler, program, candidates
+        self.codes: Codes = np.zeros((0, candidates.nodes), np.int32)
+        self.outcomes: list[Outcome] = []
+        self._score, self._rng = score, rng
+
+    @property
+    def best(self) -> int:
+        """The fastest by the estimate; of equals the one that sets fewest layouts, then the first."""
+        cost = [one.estimate.cycles if one.status is Status.OK else np.inf for one in self.outcomes]
+        return int(np.lexsort([(self.codes > 0).sum(axis=1), cost])[0])
+
+    def run(self, budget: int, progress: Progress) -> None:
+        """Raises `CompilerError` when not even the compiler's own choice compiles or has an estimate."""
+        progress.begin(f"compiling {self.program.name} for {self.compiler.target.name}", budget)
+        try:
+            self._compile(np.zeros((1, self.candidates.nodes), np.int32), progress)
+            default = self.outcomes[0]
+            if default.status is not Status.OK or not default.estimate.cycles:
+                raise CompilerError(
+                    f"the compiler's own choice has no estimate ({default.message or 'no operation has cycles'})",
+                    expected="a program that compiles within the limit",
+                    do="check the program, or give it more seconds",
+                )
+            adviser = Adviser(self.program.graph, self.candidates, self._score, self._rng)
+            while len(self.codes) < budget:
+                codes = adviser.propose(min(BATCH, budget - len(self.codes)))
+                if not len(codes):
+                    break
+                done = self._compile(codes, progress)
+                adviser.learn(codes, np.array([self._cost(one) for one in done]))
+        finally:
+            progress.end()
+
+    def _compile(self, codes: Codes, progress: Progress) -> list[Outcome]:
+        found: dict[int, Outcome] = {}
+        for at, outcome in compiled(self.compiler, self.program, self.candidates, codes, limit=self._patience()):
+            found[at] = outcome
+            progress.step(outcome.message[:60])
+        done = [found[at] for at in range(len(codes))]
+        self.codes = np.concatenate([self.codes, codes])
+        self.outcomes += done
+        return done
+
+    def _patience(self) -> float | None:
+        """Seconds for one compilation: a much slower one makes much more code, and a slower program with it."""
+        return max(_LEAST, _PATIENCE * self.outcomes[0].seconds) if self.outcomes else None
+
+    def _cost(self, outcome: Outcome) -> float:
+        """Time over that of the compiler's own choice."""
+        if outcome.status is not Status.OK:
+            return float("inf")
+        return outcome.estimate.cycles / self.outcomes[0].estimate.cycles
+
+
+def layout_model(workspace: Workspace | None, collection: str | None) -> TrainedModel | None:
+    """The model of the workspace that ranks layouts: the one asked for, else that of estimated labels, else any.
+
+    Raises `xlarank.data.errors.ModelError` when the one asked for is missing.
+    """
+    if workspace is None:
+        return None
+    known = [one for one in trained_collections(workspace) if one.kind == "layout"]
+    if collection is None and not known:
+        return None
+    chosen = collection or str(next((one for one in known if "estimate" in one.parts[1]), known[0]))
+    return load_model(workspace.model(Collection.parse(chosen)))
+
+
+def ranker_score(program: Program, candidates: Candidates, model: TrainedModel | None) -> Score | None:
+    """The model's scores of codes of this program, lower is faster."""
+    if model is None:
+        return None
+
+    def score(codes: Codes) -> Any:
+        rows = rows_for_model(candidates.graph(program.graph, codes), model)
+        return model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
+
+    return score
+
+
+def _row_of(program: Program, rows: Any, node: int) -> list[int]:
+    at = program.graph.configurable.tolist().index(node)
+    return [int(entry) for entry in rows[at]]

@@ -1,0 +1,77 @@
+"""The training set of a collection, read from the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError
+from xlarank.data.workspace import Workspace
+from xlarank.features.recipe import Recipe
+from xlarank.features.rows import GraphRows
+from xlarank.features.sampling import at_most
+from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_set import TrainingSet
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTrainingSet(TrainingSet):
+    """A training set from the workspace.
+
+    Attributes:
+        collection: that the graphs are of.
+        splits: split -> names of its graphs, in the order of the groups.
+        manifest: of the first split.
+    """
+
+    collection: Collection
+    splits: dict[str, list[str]]
+    manifest: Manifest
+
+
+def read_training_set(
+    workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)
+) -> StoredTrainingSet:
+    """The labelled, rankable graphs of some splits.
+
+    Where the first split was built with at most so many configurations of each graph, the others, which are stored
+    whole, give no more: a few validation graphs of 100,000 rows would outweigh, and outgrow, all the rest.
+
+    Raises `CollectionError` when the first split was not built or nothing in it can be learned from.
+    """
+    manifests = [read_manifest(workspace, collection, split) for split in splits]
+    manifest = manifests[0]
+    if manifest is None or not manifest.graphs:
+        raise CollectionError(
+            f"{collection} has no {splits[0]} split in {workspace.root}",
+            expected="stored features of labelled graphs",
+            do=f"run build-features with a data root that holds it, or leave {collection} out",
+        )
+    for other in manifests[1:]:
+        if other is not None and other.recipe.code_hash != manifest.recipe.code_hash:
+            raise CollectionError(
+                f"the splits of {collection} were built by different feature code or settings",
+                do="run build-features again for all splits",
+            )
+    found, usable, names = 0, [], {split: list[str]() for split in splits}
+    for split in splits:
+        for graph in each_graph(workspace, collection, split):
+            found += 1
+            if graph.labelled and graph.rankable:
+                usable.append(_at_most(graph.measured(), manifest.recipe))
+                names[split].append(graph.name)
+    if not usable:
+        raise CollectionError(
+            f"{collection} has {found} graphs in {' and '.join(splits)}, none of which can be learned from",
+            expected="a graph with measured runtimes and two configurations that differ",
+            do=f"leave {collection} out",
+        )
+    return StoredTrainingSet(collection.kind, RankingData.from_graphs(usable), collection, names, manifest)
+
+
+def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
+    """A graph with no more rows than the recipe keeps, unless these could not be ranked."""
+    kept = at_most(graph, recipe)
+    return kept if kept.rankable else graph

@@ -1,0 +1,111 @@
+"""Layouts set in a module: where the constraint goes and who then uses it."""
+
+import numpy as np
+import pytest
+
+from tests.data.hlo.programs import F32, instruction, matmul_module
+from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.repair import repaired
+from xlarank.data.hlo.messages import HloModuleProto
+
+DOT, RESHAPE = 4, 5  # nodes of matmul_module
+
+
+def row(output=(), operand=(), kernel=()):
+    slots = [list(slot) + [-1] * (6 - len(slot)) for slot in (output, operand, kernel)]
+    return np.array(slots, np.int8).reshape(-1)
+
+
+def body_of(module):
+    return next(computation for computation in module.computations if computation.name == "while_body")
+
+
+def test_the_constraint_takes_the_place_of_the_output():
+    module = matmul_module()
+    body = body_of(constrain(module, layouts_of(module, [DOT], row((0, 1))[None])))
+    assert [one.opcode for one in body.instructions] == ["parameter", "parameter", "dot", "custom-call", "reshape"]
+    dot, call, reshape = body.instructions[2:]
+    assert call.custom_call_target == "LayoutConstraint"
+    assert list(call.operand_ids) == [dot.id]
+    assert list(reshape.operand_ids) == [call.id]
+    assert list(call.shape.layout.minor_to_major) == [0, 1]
+    assert list(call.operand_shapes_with_layout[0].layout.minor_to_major) == [0, 1]
+    assert list(call.shape.dimensions) == list(dot.shape.dimensions)
+    assert list(dot.shape.layout.minor_to_major) == [1, 0]  # what it says of itself stays
+
+
+def test_the_root_is_replaced_too():
+    module = matmul_module()
+    body = body_of(constrain(module, layouts_of(module, [RESHAPE], row((1, 0, 2))[None])))
+    assert body.instructions[-1].opcode == "custom-call"
+    assert body.root_id == body.instructions[-1].id
+
+
+def test_new_identities_are_unique_in_the_module():
+    module = matmul_module()
+    rows = np.stack([row((0, 1)), row((0, 1, 2))])
+    edited = constrain(module, layouts_of(module, [DOT, RESHAPE], rows))
+    ids = [one.id for computation in edited.computations for one in computation.instructions]
+    assert len(set(ids)) == len(ids)
+
+
+def test_composite_identities_stay_in_their_computation():
+    module = HloModuleProto(entry_computation_id=1)
+    main = module.computations.add(name="main", id=1)
+    instruction(main, "parameter", (8, 128), id=(1 << 32) + 1)
+    instruction(main, "reshape", (128, 8), ((1 << 32) + 1,), id=(1 << 32) + 2)
+    other = module.computations.add(name="other", id=2)
+    instruction(other, "parameter", (8, 128), id=(2 << 32) + 9)
+    edited = constrain(module, layouts_of(module, [1], row((0, 1))[None]))
+    assert edited.computations[0].root_id == (1 << 32) + 3
+
+
+def test_a_partial_order_is_completed_by_the_last_dimensions_first():
+    module = matmul_module()
+    given = layouts_of(module, [RESHAPE], row((1,))[None])
+    assert given[RESHAPE].output == (1, 2, 0)
+
+
+def test_operands_are_constrained_only_when_asked_for():
+    module = matmul_module()
+    wanted = row(operand=(0, 1), kernel=(1, 0))[None]
+    assert layouts_of(module, [DOT], wanted) == {}
+    body = body_of(constrain(module, layouts_of(module, [DOT], wanted, operands=True)))
+    dot = next(one for one in body.instructions if one.opcode == "dot")
+    calls = {one.id: one for one in body.instructions if one.opcode == "custom-call"}
+    assert [list(calls[one].shape.layout.minor_to_major) for one in dot.operand_ids] == [[0, 1], [1, 0]]
+    assert [list(calls[one].shape.dimensions) for one in dot.operand_ids] == [[8, 64], [64, 128]]
+
+
+def test_nothing_set_is_nothing_changed():
+    module = matmul_module()
+    rows = np.full((2, 18), -1, np.int8)
+    assert constrain(module, layouts_of(module, [DOT, RESHAPE], rows)) == module
+
+
+@pytest.mark.parametrize(
+    ("node", "output", "message"),
+    [
+        (DOT, (0, 2), "does not fit its 2 dimensions"),
+        (DOT, (1, 1), "at most once"),
+        (99, (0,), "not in the module"),
+    ],
+)
+def test_what_does_not_fit_is_refused(node, output, message):
+    module = matmul_module()
+    with pytest.raises(CompilerError, match=message):
+        layouts_of(module, [node], row(output)[None])
+
+
+def test_the_halves_of_64_bit_values_become_conversions_and_aliases_go():
+    module = matmul_module()
+    main = module.computations[-1]
+    call = instruction(main, "custom-call", (8,), (30, 31), id=40, element=F32, custom_call_target="X64Combine")
+    call.custom_call_api_version = 2
+    module.input_output_alias.SetInParent()
+    mended = repaired(module)
+    last = mended.computations[-1].instructions[-1]
+    assert (last.opcode, list(last.operand_ids), last.custom_call_target) == ("convert", [30], "")
+    assert not mended.HasField("input_output_alias")
+    assert module.HasField("input_output_alias")  # the caller's own module stays

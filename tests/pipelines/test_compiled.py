@@ -1,0 +1,136 @@
+"""collect and advise with the real compiler; skipped, visibly, where the extra ``collect`` is not installed.
+
+Its absence is tested here too, so that one of the two always runs.
+"""
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import TEST_DATA
+from xlarank.data.errors import CompilerError
+from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.cycle_table import read_cycles
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.compiler.targets import target_of
+from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.pipelines.advise import advise
+from xlarank.pipelines.collect import CollectSettings, collect
+
+pytestmark = pytest.mark.slow
+
+INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
+needs_compiler = pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")
+PRODUCTS = "tests.pipelines.compiled_programs:products"
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
+def test_without_jax_it_says_what_to_install(tmp_path):
+    with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
+        collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3"))
+
+
+@needs_compiler
+def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
+    found = collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5), jobs=2)
+    assert found.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
+    graph = read_graph(found.path)
+    assert isinstance(graph, LayoutGraph)
+    assert (graph.table.rows[graph.table.codes[0]] == -1).all()
+    table = read_cycles(found.path)
+    assert table is not None
+    for config, label in enumerate(graph.runtime):
+        assert label == round(sum(one.cycles for one in table.of(config).operations) / 0.94)
+    assert "not measured" in found.manifest["source"]
+    again = collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5))
+    assert not again.fresh
+    with pytest.raises(CompilerError, match="another seed"):
+        collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5, seed=1))
+
+
+@needs_compiler
+def test_the_body_of_a_loop_is_configured_and_counts_as_often_as_it_runs(tmp_path):
+    found = collect("tests.pipelines.compiled_programs:loop", tmp_path, CollectSettings("tpu-v3", configs=3))
+    assert found.manifest["loops_counted_once"] == 0
+    table = read_cycles(found.path)
+    assert table is not None
+    assert any(one.cycles % 7 == 0 and "while/body" in one.source for one in table.of(0).operations)
+    assert len({estimate.cycles for estimate in table.estimates}) > 1
+
+
+@needs_compiler
+def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
+    command = [sys.executable, "-m", "xlarank", "collect", "--program", PRODUCTS, "--configs", "6"]
+    subprocess.run([*command, "--out", tmp_path / "whole"], check=True, capture_output=True)
+    killed = subprocess.Popen([*command, "--out", tmp_path / "killed"], stderr=subprocess.DEVNULL)
+    journal = tmp_path / "killed/npz/layout/tpu-estimate/random/train/.products.journal"
+    until = time.monotonic() + 120
+    while time.monotonic() < until and not (journal.exists() and journal.read_bytes().count(b"\n") > 2):
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert journal.exists()
+    subprocess.run([*command, "--out", tmp_path / "killed"], check=True, capture_output=True)
+    place = Path("npz/layout/tpu-estimate/random/train/products.npz")
+    assert (tmp_path / "whole" / place).read_bytes() == (tmp_path / "killed" / place).read_bytes()
+    assert not journal.exists()
+
+
+@needs_compiler
+def test_the_cpu_measures_and_checks_outputs(tmp_path):
+    found = collect(PRODUCTS, tmp_path, CollectSettings("cpu", configs=3))
+    assert found.path == tmp_path / "npz/layout/cpu/random/train/products.npz"
+    assert (read_graph(found.path).runtime > 0).all()
+    assert found.manifest["wrong_outputs"] == 0
+    assert "measured on this machine" in found.manifest["source"]
+
+
+@needs_compiler
+def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
+    advice = advise(PRODUCTS, "tpu-v3", budget=6, out=tmp_path, jobs=2)
+    assert advice.verified[0].layouts == 0
+    assert len(advice.verified) <= 6
+    assert advice.best_ns <= advice.default_ns
+    assert advice.best_ns == min(one.estimate_ns for one in advice.verified if one.status == "ok")
+    edited = HloModuleProto.FromString((tmp_path / "products.advised.pb").read_bytes())
+    with Compiler(target_of("tpu-v3")) as compiler:
+        ((_, outcome),) = compiler.compile([edited])
+    assert target_of("tpu-v3").nanoseconds(outcome.estimate.cycles) == advice.best_ns
+
+
+@needs_compiler
+def test_what_returns_no_program_is_refused(tmp_path):
+    with pytest.raises(CompilerError, match="returned int"):
+        collect("tests.pipelines.compiled_programs:nothing", tmp_path, CollectSettings("tpu-v3"))
+    with pytest.raises(CompilerError, match="cannot be imported"):
+        collect("tests.pipelines.no_such_module:f", tmp_path, CollectSettings("tpu-v3"))
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["mlp_train__a", "crossattn__a"])
+def test_labels_of_another_tool_are_reproduced_exactly(name):
+    """Files made by a tool that shares no code with this one, by jax 0.10.2 and libtpu 0.0.42.1."""
+    named = os.environ.get(TEST_DATA)
+    folder = Path(named or "").parent / "tpu_estimate"
+    if not named or not folder.is_dir():
+        pytest.skip(f"{TEST_DATA} is not set, or no tpu_estimate lies beside it")
+    module = HloModuleProto.FromString((folder / "modules" / f"{name}.pb").read_bytes())
+    graph = read_graph(folder / "npz/layout/tpu-estimate/random/valid" / f"{name}.npz")
+    assert isinstance(graph, LayoutGraph)
+    configs = np.random.default_rng(1).choice(graph.configs, 3, replace=False)
+    rows = graph.table.rows[graph.table.codes[configs]]
+    with Compiler(target_of("tpu-v3"), jobs=2) as compiler:
+        if compiler.versions != {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}:
+            pytest.skip(f"the labels are of another compiler: {compiler.versions}")
+        constrained = [constrain(module, layouts_of(module, graph.configurable, one)) for one in rows]
+        found = dict(compiler.compile(constrained))
+    labels = [target_of("tpu-v3").nanoseconds(found[at].estimate.cycles) for at in range(len(configs))]
+    assert labels == graph.runtime[configs].tolist()

@@ -1,0 +1,34 @@
+"""Lines for a JAX program: TpuGraphs and XLA count minor to major, JAX major to minor."""
+
+import numpy as np
+
+from tests.data.hlo.programs import matmul_module
+from xlarank.pipelines.support.jax_lines import jax_lines, major_to_minor, shape_text
+
+
+def test_the_minor_most_dimension_is_last_in_jax():
+    """minor-to-major (2, 0, 1): dimension 2 along the lanes, so JAX's order ends with it."""
+    assert major_to_minor([2, 0, 1]) == (1, 0, 2)
+
+
+def test_the_order_agrees_with_strides():
+    """Whatever is minor-most in XLA's order has the smallest stride in an array laid out by JAX's."""
+    order = [2, 0, 1]
+    shape = (3, 4, 5)
+    laid_out = np.empty([shape[dimension] for dimension in major_to_minor(order)])
+    stride = dict(zip(major_to_minor(order), laid_out.strides, strict=True))
+    assert sorted(range(3), key=stride.__getitem__) == order
+
+
+def test_every_value_is_named_above_its_call():
+    dot = matmul_module().computations[1].instructions[2]
+    dot.metadata.op_name = "jit(f)/dot_general"
+    lines = jax_lines([(dot, (0, 1))])
+    assert lines[0] == "from jax.experimental.layout import Layout, with_layout_constraint"
+    assert lines[1] == "# dot dot.22: f32[8,128], jit(f)/dot_general"
+    assert lines[2] == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
+    assert jax_lines([]) == []
+
+
+def test_a_shape_is_written_as_xla_does():
+    assert shape_text(matmul_module().computations[1].instructions[3].shape) == "f32[8,16,8]"
