@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.full_size_shapes import Shape
 from xlarank.data.collection import Collection
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, write_manifest
 
@@ -31,7 +31,7 @@ def fill(workspace: Workspace, collection: Collection, shapes: Sequence[Shape]) 
             table = pq.read_table(workspace.graph_rows(collection, split, original))
             about = json.loads(table.schema.metadata[b"xlarank"])
             table = table.replace_schema_metadata({b"xlarank": json.dumps({**about, "name": name})})
-            with whole_file(workspace.graph_rows(collection, split, name)) as partial:
+            with atomic_write(workspace.graph_rows(collection, split, name)) as partial:
                 pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
             if collection.kind == "layout":
                 beside = workspace.graph_instances(collection, split, name)

@@ -54,7 +54,7 @@ def _unwritable(path: Path, why: str, do: str) -> WorkspaceError:
 
 
 @contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Give a temporary path beside ``path``; move it into place when the block ends without an error.
 
     A link stays a link: the file it names is replaced. A file that is replaced keeps its mode. Raises
@@ -101,7 +101,7 @@ def _mode_of(target: Path) -> int:
 
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, whole or not at all."""
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 

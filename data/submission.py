@@ -10,7 +10,7 @@ from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import SubmissionError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.
@@ -115,7 +115,7 @@ def complete_submission(
             rows[row_id], origin[row_id] = ranked[row_id], "ranked"
         elif row_id in before and _order_problem(row_id, before[row_id], count, more=False) is None:
             rows[row_id], origin[row_id] = before[row_id], "kept"
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         write_submission(partial, rows)
         check_submission(partial, configs)
     return origin

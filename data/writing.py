@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import GraphFileError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 
 
@@ -26,7 +26,7 @@ def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
     for name, array in contiguous.items():
         if array.dtype.hasobject:
             raise GraphFileError(f"{path.name}: array {name} holds Python objects", expected="plain numbers")
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         with partial.open("wb") as stream:
             np.savez_compressed(stream, **contiguous)
         try:

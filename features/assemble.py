@@ -31,35 +31,35 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows
 
 
 def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphRows:
-    placed, names = _placed(settings.blocks("layout"))
+    blocks, names = _with_columns(settings.blocks("layout"))
     rows = np.zeros((len(names), context.table.configs), np.float32).T
-    summed = [(block, at) for block, at in placed if isinstance(block, LayoutBlock)]
+    summed = [(block, at) for block, at in blocks if isinstance(block, LayoutBlock)]
     compute_together(context, summed, rows)
     for block, at in summed:
         context.columns |= {name: rows[:, at + number] for number, name in enumerate(block.columns)}
-    _one_by_one([(block, at) for block, at in placed if not isinstance(block, LayoutBlock)], context, rows)
+    _one_by_one([(block, at) for block, at in blocks if not isinstance(block, LayoutBlock)], context, rows)
     instances = LazyInstances(lambda: instance_table(context, candidates=settings.candidates))
     constants = _constants(settings.blocks("layout"), context)
     return GraphRows.of(context.graph, constants, names, rows, instances)
 
 
 def _tile(context: TileContext, settings: FeatureSettings) -> GraphRows:
-    placed, names = _placed(settings.blocks("tile"))
+    blocks, names = _with_columns(settings.blocks("tile"))
     rows = np.zeros((len(names), context.configs), np.float32).T
-    _one_by_one(placed, context, rows)
+    _one_by_one(blocks, context, rows)
     found = GraphRows.of(context.graph, _constants(settings.blocks("tile"), context), names, rows)
     return replace(found, kinds=kernel_kinds(context))
 
 
-def _placed(blocks: Sequence[Block]) -> tuple[list[tuple[Block, int]], list[str]]:
-    """Blocks of configurations with the place of their first column, and the names of all columns."""
-    placed: list[tuple[Block, int]] = []
+def _with_columns(chosen: Sequence[Block]) -> tuple[list[tuple[Block, int]], list[str]]:
+    """Blocks of configurations with the index of their first column, and the names of all columns."""
+    blocks: list[tuple[Block, int]] = []
     names: list[str] = []
-    for block in blocks:
+    for block in chosen:
         if block.scope is Scope.CONFIG:
-            placed.append((block, len(names)))
+            blocks.append((block, len(names)))
             names += block.columns
-    return placed, names
+    return blocks, names
 
 
 def _constants(blocks: Sequence[Block], context: LayoutContext | TileContext) -> dict[str, float]:
@@ -72,9 +72,9 @@ def _constants(blocks: Sequence[Block], context: LayoutContext | TileContext) ->
 
 
 def _one_by_one(
-    placed: Sequence[tuple[Block, int]], context: LayoutContext | TileContext, rows: NDArray[np.float32]
+    blocks: Sequence[tuple[Block, int]], context: LayoutContext | TileContext, rows: NDArray[np.float32]
 ) -> None:
-    for block, at in placed:
+    for block, at in blocks:
         values = block.compute(context)
         if values.shape != (len(rows), len(block.columns)):
             raise AssertionError(f"{type(block).__name__} gave {values.shape}")

@@ -30,7 +30,7 @@ from xlarank.features.layout.dimension_roles import (
 )
 from xlarank.features.layout.neighbourhood import Boundary, ChangedSurroundings, ConfigurableNodes
 from xlarank.features.layout.outputs import Outputs
-from xlarank.features.layout.padding import PackedPadding, PackedPaddingByKind, Padding, PaddingByKind
+from xlarank.features.layout.padding import PackedPadding, PackedPaddingByClass, Padding, PaddingByClass
 from xlarank.features.layout.propagation import Propagation
 from xlarank.features.layout.types import MinorSizes, TypeHistogram
 from xlarank.features.layout.violation import Violation
@@ -84,9 +84,9 @@ BLOCKS: Final = checked(
         ChangedSurroundings(),
         Boundary(),
         Padding(),
-        PaddingByKind(),
+        PaddingByClass(),
         PackedPadding(),
-        PackedPaddingByKind(),
+        PackedPaddingByClass(),
         Outputs(),
         Propagation(),
         ConvolutionRoles(),

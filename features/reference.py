@@ -6,7 +6,7 @@ import inspect
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
@@ -64,7 +64,7 @@ def _section(block: Block) -> str:
 
 def main() -> None:
     """Write FEATURES.md."""
-    with whole_file(TARGET) as partial:
+    with atomic_write(TARGET) as partial:
         partial.write_text(markdown(), encoding="utf-8")
 
 

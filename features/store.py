@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
-from xlarank.data.files import whole_file, write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.instances import Instances, LazyInstances
@@ -96,7 +96,7 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         "kinds": rows.kinds,
     }
     table = pa.table(columns).replace_schema_metadata({_METADATA: sealable(metadata)})
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
         seal(partial)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import whole_file, write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.candidates import Candidates, Codes, Score, candidate_rows
 from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
@@ -174,7 +174,7 @@ def advise(
     if out is not None:
         edited = constrain(loaded.module, layouts)
         path = out / f"{loaded.name}.advised.pb"
-        with whole_file(path) as partial:
+        with atomic_write(path) as partial:
             partial.write_bytes(edited.SerializeToString())
         advice.files.extend([str(path), str(out / f"{loaded.name}.advice.json")])
         write_json(out / f"{loaded.name}.advice.json", advice.as_json())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import whole_file, write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
 from xlarank.data.hlo.compiler.cycle_table import cycle_arrays
@@ -268,7 +268,7 @@ def _write(
     place: Path, program: Program, rows: NDArray[np.int8], labels: NDArray[np.int64], extra: dict[str, NDArray[Any]]
 ) -> None:
     graph: LayoutGraph = program.graph
-    with whole_file(place.with_suffix(".pb")) as partial:
+    with atomic_write(place.with_suffix(".pb")) as partial:
         partial.write_bytes(program.module.SerializeToString())
     write_graph(
         place,

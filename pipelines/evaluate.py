@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,10 +17,13 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.trained import TrainedModel, model_of
+from xlarank.models.validation.baselines import baselines, each_once
 from xlarank.models.validation.metrics import judge, summarise
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import chosen_collections, trained_collections
+
+_SET: Final = "change__nodes_set__share"
 
 
 def evaluate(
@@ -46,12 +51,13 @@ def evaluate(
     progress = progress or Silent()
     found = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
+    if official_indices is not None:
+        _require_official(official_indices, chosen)
     progress.begin(f"evaluating on {split}", len(chosen))
     for collection in chosen:
         try:
             scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, found)
-            if scores:
-                found.report[str(collection)] = summarise(scores)
+            found.report[str(collection)] = _summary(scores)
         except (CollectionError, ModelError) as error:
             if collections:
                 progress.end()
@@ -101,7 +107,7 @@ def _evaluate_one(
     indices: Path | None,
     borrowed: TrainedModel | None,
     found: Evaluation,
-) -> dict[str, dict[str, float]]:
+) -> dict[str, _Judged]:
     model = borrowed or model_of(workspace, collection)
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
@@ -113,7 +119,7 @@ def _evaluate_one(
         model.require_rows_of(manifest)
     learned = {name for names in model.card.trained_on.values() for name in names}
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
-    scores: dict[str, dict[str, float]] = {}
+    scores: dict[str, _Judged] = {}
     for graph in each_graph(workspace, collection, split):
         where = f"{collection} {graph.name}"
         if not graph.labelled:
@@ -141,9 +147,22 @@ def _evaluate_one(
     return scores
 
 
-def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | None) -> dict[str, float]:
+@dataclass(frozen=True)
+class _Judged:
+    """Metrics of one graph: of the model, of it where each distinct configuration counts once, of no model."""
+
+    metrics: dict[str, float]
+    once: dict[str, float]
+    baselines: dict[str, dict[str, float]]
+
+
+def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | None) -> _Judged:
+    kind = model.card.kind
     scores = model.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
     cost, group = graph.cost, graph.group
+    layouts_set = (
+        graph.matrix(used=np.array([graph.columns.index(_SET)]))[group, 0] if _SET in graph.columns else None
+    )
     if configurations is not None:
         if not configurations:
             raise CollectionError(f"the official indices list no configuration of {graph.name}")
@@ -155,13 +174,46 @@ def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | No
             )
         picked = np.searchsorted(graph.ids, configurations)
         scores, cost, group = scores[picked], cost[picked], group[picked]
+        layouts_set = None if layouts_set is None else layouts_set[picked]
         if not np.isfinite(cost).any():
             raise CollectionError(f"none of the official configurations of {graph.name} was measured")
-    return judge(model.card.kind, scores, cost, group)
+    return _Judged(
+        judge(kind, scores, cost, group),
+        judge(kind, *each_once(scores, cost, group)),
+        baselines(kind, cost, group, layouts_set),
+    )
+
+
+def _summary(scores: dict[str, _Judged]) -> dict[str, dict[str, Any]]:
+    """`summarise`, and for each metric the means of the baselines and of counting repeats once."""
+    report: dict[str, dict[str, Any]] = summarise({name: judged.metrics for name, judged in scores.items()})
+    names = next(iter(scores.values())).baselines
+    for metric, about in report.items():
+        about["baselines"] = {
+            name: float(np.mean([judged.baselines[name][metric] for judged in scores.values()])) for name in names
+        }
+        about["repeats_once"] = float(np.mean([judged.once[metric] for judged in scores.values()]))
+    return report
+
+
+def _require_official(folder: Path, chosen: Sequence[Collection]) -> None:
+    """Raise `CollectionError` where the folder has indices of none of the layout collections."""
+    layouts = [collection for collection in chosen if collection.kind == "layout"]
+    wanted = [_official_file(folder, collection) for collection in layouts]
+    if not any(path.is_file() for path in wanted):
+        raise CollectionError(
+            f"the official indices folder {folder} has no file of any layout collection that is judged",
+            expected=", ".join(path.name for path in wanted) or "a layout collection",
+            do="check --official-indices, or leave it out",
+        )
+
+
+def _official_file(folder: Path, collection: Collection) -> Path:
+    return folder / f"{'_'.join(collection.parts[1:])}.json"
 
 
 def _official(folder: Path, collection: Collection) -> dict[str, list[int]]:
-    path = folder / f"{'_'.join(collection.parts[1:])}.json"
+    path = _official_file(folder, collection)
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         return {str(name): [int(i) for i in indices] for name, indices in value.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
@@ -36,6 +36,6 @@ def explain(
     found = explain_graph(graph, model, config=config, against=against)
     if svg is not None:
         picture = segment_picture(graph, found)
-        with whole_file(svg) as partial:
+        with atomic_write(svg) as partial:
             partial.write_text(picture, encoding="utf-8")
     return found

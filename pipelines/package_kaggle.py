@@ -19,7 +19,7 @@ from typing import Final
 from packaging.requirements import Requirement  # comes with optuna
 
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import CARD, load_model
 from xlarank.pipelines.budgeting.reports import first_scores
@@ -200,7 +200,7 @@ def _wheels(folder: Path) -> tuple[str, ...]:
 
 def _write_zip(out: Path, content: Mapping[str, Path]) -> None:
     with (
-        whole_file(out) as partial,
+        atomic_write(out) as partial,
         zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive,
     ):
         for name in sorted(content):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import xlarank
 from xlarank.data.errors import CollectionError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.reporting import sections
 from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, gather, read_runs
@@ -65,7 +65,7 @@ def report(
     progress.end()
     text = _page(workspace, all_facts, others, compare)
     out = out or workspace.reports() / "report.html"
-    with whole_file(out) as partial:
+    with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
     return Report(
         out=out,

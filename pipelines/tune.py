@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
@@ -26,7 +26,7 @@ from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.selection import paired_difference, require_selection
 from xlarank.pipelines.study.plot import StudyPicture
-from xlarank.pipelines.study.sharing import at_work, myself, one_at_a_time
+from xlarank.pipelines.study.sharing import at_work, gone, myself, one_at_a_time
 from xlarank.pipelines.study.storage import open_study
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
@@ -301,6 +301,7 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
 
     study, known = search.study, _known(search.model, search.training.kind)
     with one_at_a_time(workspace.study(search.training.collection)):
+        _make_up_for_killed(study)
         there = study.get_trials(deepcopy=False)
         finished = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in there)
         if finished >= trials:
@@ -312,6 +313,18 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
         trial = study.ask()
         trial.set_user_attr(_PROCESS, myself())
         return trial, False
+
+
+def _make_up_for_killed(study: optuna.Study) -> None:
+    """Trials whose process of this machine is gone end as failed, and their points come next."""
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if gone(trial.user_attrs.get(_PROCESS)):
+            study.tell(trial.number, state=TrialState.FAIL)
+            point = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+            if point and not any(_tried(other, point) for other in study.get_trials(deepcopy=False)):
+                study.enqueue_trial(point)
 
 
 def _run_trial(search: _Search, trial: optuna.Trial) -> None:
@@ -399,7 +412,7 @@ def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
     )
     names = ["tune", *collection.parts, search.model, *(["robust"] if robust else [])]
     path = workspace.reports() / ("-".join(names) + ".svg")
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(picture.svg(), encoding="utf-8")
     return path
 
@@ -422,7 +435,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         folds=[sorted({search.training.data.families[g] for g in held}) for held in search.folds],
         code_hash=search.training.manifest.recipe.code_hash,
     ).save(folder)
-    with whole_file(folder / f"trials-{search.model}.csv") as partial:
+    with atomic_write(folder / f"trials-{search.model}.csv") as partial:
         search.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state")).to_csv(
             partial, index=False
         )

@@ -68,6 +68,8 @@ class Instances:
         pair_width: ``(pairs,)`` requested layouts of its right side;
             combination = left request * width + right request.
         pair_instance: ``(combinations,)`` instance of each; -1 for none.
+        structure: ``(1,)`` uint64 `xlarank.data.structure.structure_hash` of the graph.
+        sizes: ``(nodes, 6)`` output shape of each configurable node, 0 past the rank.
     """
 
     columns: list[str]
@@ -83,6 +85,8 @@ class Instances:
     pair_first: Ints
     pair_width: Ints
     pair_instance: Ints
+    structure: NDArray[np.uint64]
+    sizes: Ints
 
     def __len__(self) -> int:
         return len(self.values)
@@ -102,6 +106,10 @@ class Instances:
         if not parts:
             return sparse.csr_array((0, len(self)))
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
+
+    def outputs(self) -> NDArray[np.int8]:
+        """``(configs, nodes, 6)`` the layout that each configuration sets on each node's output, -1 for none."""
+        return self.rows[self.first + self.codes, :MAX_RANK]
 
     def sums(self, scores: Floats) -> Floats:
         """``counts() @ scores`` without the counts: ``(configs,)``, or ``(configs, n)`` for ``(instances, n)``."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.errors import FeatureStoreError
-from xlarank.data.files import whole_file
+from xlarank.data.files import atomic_write
 from xlarank.features.instances.instances import ARRAYS, Instances
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.seal import require_seal, seal_zip
@@ -34,7 +34,7 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
     # node by node: neighbouring entries are mostly equal, and half the size when compressed
     arrays["codes"] = np.ascontiguousarray(instances.codes.T)
     arrays[_ABOUT] = np.array(json.dumps(about))
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         with partial.open("wb") as stream:
             np.savez_compressed(stream, **arrays)
         seal_zip(partial)

@@ -20,7 +20,7 @@ from xlarank.data.config_table import code_counts
 from xlarank.features.layout.combinations import Combinations
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.layout.pairs import Pairs
-from xlarank.features.program.opcode_classes import NODE_KINDS
+from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 
 #: Quantities of combinations of pairs' types of rows: (pair, left type, right type) -> ``(combinations, n)``.
@@ -235,17 +235,17 @@ def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
 
 
 def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
-    """Split quantities ``(T, n)`` by the kinds of nodes they are about.
+    """Split quantities ``(T, n)`` by the coarse classes of nodes they are about.
 
     Most quantities speak of convolutions only, or of reshapes only; what is 0 everywhere is left out.
     """
-    kinds = len(NODE_KINDS)
-    used = np.stack([table[context.type_kind == kind].any(axis=0) for kind in range(kinds)])
-    together = (1 << np.arange(kinds)) @ used
+    classes = len(COARSE_CLASSES)
+    used = np.stack([table[context.type_coarse_class == coarse].any(axis=0) for coarse in range(classes)])
+    together = (1 << np.arange(classes)) @ used
     found = []
     for members in np.unique(together[together > 0]):
         which = np.flatnonzero(together == members)
-        present = (members >> context.node_kind) & 1 > 0
+        present = (members >> context.coarse_class) & 1 > 0
         found.append(_Table(which, present, np.ascontiguousarray(table[:, which])))
     return found
 

@@ -13,47 +13,47 @@ from xlarank.features.block import Tier
 from xlarank.features.layout.aggregation import Aggregation, Request
 from xlarank.features.layout.block import LayoutBlock
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.program.opcode_classes import NODE_KINDS
+from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 
-_PLACES = {"minor": "minor-most", "second": "second minor-most"}
+_POSITIONS = {"minor": "minor-most", "second": "second minor-most"}
 
 
-def _columns(kind: str, slots: Sequence[str], roles: Sequence[str], place: str) -> dict[str, str]:
+def _columns(name: str, slots: Sequence[str], roles: Sequence[str], position: str) -> dict[str, str]:
     columns: dict[str, str] = {}
     for slot in slots:
         for role in roles:
-            what = f"the {_PLACES[place]} dimension is {role}"
+            what = f"the {_POSITIONS[position]} dimension is {role}"
             columns |= {
-                f"roles__{kind}_{slot}_{role}_{place}__share": f"share of configurable {kind} nodes: of the "
+                f"roles__{name}_{slot}_{role}_{position}__share": f"share of configurable {name} nodes: of the "
                 f"{slot}, {what}",
-                f"roles__{kind}_{slot}_{role}_{place}_bytes__share": f"share of the {slot} bytes of configurable "
-                f"{kind} nodes: {what}",
+                f"roles__{name}_{slot}_{role}_{position}_bytes__share": f"share of the {slot} bytes of "
+                f"configurable {name} nodes: {what}",
             }
     return columns
 
 
 class _Roles(LayoutBlock, abstract=True):
-    """Shares of nodes and bytes by the role in one place; see `program.roles` for what the roles are."""
+    """Shares of nodes and bytes by the role in one position; see `program.roles` for what the roles are."""
 
-    kind: str
+    of_class: str
     roles: Sequence[str]
     slots: Sequence[str]
-    place: int
+    position: int
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         tables: list[NDArray[Any]] = []
         scales: list[float] = []
-        kind = NODE_KINDS.index(self.kind)
-        mine = context.type_kind == kind
+        of_class = COARSE_CLASSES.index(self.of_class)
+        mine = context.type_coarse_class == of_class
         for slot in self.slots:
             rows = context.slots[slot]
-            at = rows.layout[:, self.place]
+            at = rows.layout[:, self.position]
             named = context.roles[context.type_node, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
             for role in range(len(self.roles)):
                 here = mine & (at >= 0) & (named == role)
                 tables += [here, here * rows.bytes]
-                scales += [context.kind_nodes[kind], rows.kind_bytes[kind]]
+                scales += [context.nodes_of_class[of_class], rows.bytes_of_class[of_class]]
         return aggregation.sum(tables, over=scales)
 
 
@@ -64,16 +64,16 @@ class ConvolutionRoles(_Roles):
     """
 
     tier = Tier.FULL
-    kind, slots, roles, place = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, 0
-    columns = _columns(kind, slots, roles, "minor")
+    of_class, slots, roles, position = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, 0
+    columns = _columns(of_class, slots, roles, "minor")
 
 
 class SecondConvolutionRoles(_Roles):
     """Role of a convolution's second minor-most dimensions; as `ConvolutionRoles`."""
 
     tier = Tier.FULL
-    kind, slots, roles, place = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, 1
-    columns = _columns(kind, slots, roles, "second")
+    of_class, slots, roles, position = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, 1
+    columns = _columns(of_class, slots, roles, "second")
 
 
 class DotRoles(_Roles):
@@ -83,29 +83,29 @@ class DotRoles(_Roles):
     """
 
     tier = Tier.FULL
-    kind, slots, roles, place = "dot", LAYOUT_SLOTS, DOT_ROLES, 0
-    columns = _columns(kind, slots, roles, "minor")
+    of_class, slots, roles, position = "dot", LAYOUT_SLOTS, DOT_ROLES, 0
+    columns = _columns(of_class, slots, roles, "minor")
 
 
 class SecondDotRoles(_Roles):
     """Role of a dot's second minor-most dimensions; as `DotRoles`."""
 
     tier = Tier.FULL
-    kind, slots, roles, place = "dot", LAYOUT_SLOTS, DOT_ROLES, 1
-    columns = _columns(kind, slots, roles, "second")
+    of_class, slots, roles, position = "dot", LAYOUT_SLOTS, DOT_ROLES, 1
+    columns = _columns(of_class, slots, roles, "second")
 
 
 class ReshapeRoles(_Roles):
     """Whether a reshape's minor-most dimensions are kept, split or merged by it."""
 
     tier = Tier.FULL
-    kind, slots, roles, place = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, 0
-    columns = _columns(kind, slots, roles, "minor")
+    of_class, slots, roles, position = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, 0
+    columns = _columns(of_class, slots, roles, "minor")
 
 
 class SecondReshapeRoles(_Roles):
     """Whether a reshape's second minor-most dimensions are kept, split or merged; as `ReshapeRoles`."""
 
     tier = Tier.FULL
-    kind, slots, roles, place = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, 1
-    columns = _columns(kind, slots, roles, "second")
+    of_class, slots, roles, position = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, 1
+    columns = _columns(of_class, slots, roles, "second")

@@ -18,7 +18,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.physics import SlotRows, TensorPhysics
 from xlarank.features.program.context import ProgramContext
-from xlarank.features.program.opcode_classes import NODE_KINDS, node_kind
+from xlarank.features.program.opcode_classes import COARSE_CLASSES, coarse_class
 from xlarank.features.program.roles import slot_roles
 from xlarank.features.program.slots import slot_tensors
 from xlarank.features.program.tensors import (
@@ -71,14 +71,14 @@ class LayoutFacts(ProgramContext):
         return self.opcode_class[self.graph.configurable]
 
     @cached_property
-    def node_kind(self) -> Ints:
-        """``(configurable nodes,)`` index into `xlarank.features.program.opcode_classes.NODE_KINDS`."""
-        return node_kind(self.node_class)
+    def coarse_class(self) -> Ints:
+        """``(configurable nodes,)`` index into `xlarank.features.program.opcode_classes.COARSE_CLASSES`."""
+        return coarse_class(self.node_class)
 
     @cached_property
-    def kind_nodes(self) -> Floats:
-        """``(4,)`` configurable nodes of each kind, at least 1."""
-        return np.maximum(np.bincount(self.node_kind, minlength=len(NODE_KINDS)), 1.0)
+    def nodes_of_class(self) -> Floats:
+        """``(4,)`` configurable nodes of each coarse class, at least 1."""
+        return np.maximum(np.bincount(self.coarse_class, minlength=len(COARSE_CLASSES)), 1.0)
 
     @cached_property
     def signature(self) -> Ints:
@@ -100,8 +100,8 @@ class LayoutFacts(ProgramContext):
         key = layout_key(slots) @ (MAX_RANK + 1) ** (MAX_RANK * np.arange(len(LAYOUT_SLOTS)))
         choice = np.unique(key, return_inverse=True)[1]
         signed = self.signature[self.table.node] * max(1, len(key)) + choice
-        _, example, kind = np.unique(signed, return_index=True, return_inverse=True)
-        return example, kind
+        _, example, row_type = np.unique(signed, return_index=True, return_inverse=True)
+        return example, row_type
 
     @property
     def row_type(self) -> Ints:
@@ -119,9 +119,9 @@ class LayoutFacts(ProgramContext):
         return self.node_class[self.type_node]
 
     @cached_property
-    def type_kind(self) -> Ints:
-        """``(T,)`` kind of the nodes that take each type."""
-        return self.node_kind[self.type_node]
+    def type_coarse_class(self) -> Ints:
+        """``(T,)`` coarse class of the nodes that take each type."""
+        return self.coarse_class[self.type_node]
 
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
@@ -152,7 +152,9 @@ class LayoutFacts(ProgramContext):
             now=TensorPhysics.of(dims, layout, element, self.tiling),
             default=TensorPhysics.of(dims, default, element, self.tiling),
             total_bytes=max(1.0, float(node_bytes.sum())),
-            kind_bytes=np.maximum(np.bincount(self.node_kind, node_bytes, minlength=len(NODE_KINDS)), 1.0),
+            bytes_of_class=np.maximum(
+                np.bincount(self.coarse_class, node_bytes, minlength=len(COARSE_CLASSES)), 1.0
+            ),
         )
 
     @cached_property

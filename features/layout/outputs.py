@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from xlarank.features.layout.aggregation import Aggregation, Batch
 from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.layout.regions import KIND_ROLES, ROLE_NAMES
+from xlarank.features.layout.regions import CLASS_ROLES, ROLE_NAMES
 from xlarank.features.program.tensors import Floats
 
-_WHOSE: Final = ("all", *KIND_ROLES)
+_WHOSE: Final = ("all", *CLASS_ROLES)
 _SUMMED: Final = {
     "excess": "bytes that regions of set outputs are padded beyond the layout that pads least",
     "own_excess": "the same of the set outputs alone",
@@ -67,8 +67,8 @@ class Outputs(LayoutBlock):
         padded = rows.given * rows.padded * rows.region_bytes
         excess = rows.given * (rows.padded - rows.least) * rows.region_bytes
         summed = (excess, rows.given * (rows.padded - rows.least) * rows.bytes, padded, rows.given * rows.bytes)
-        kind = context.node_kind[context.table.node]
-        mine = [np.ones(len(kind), bool), *(kind == number for number in range(len(KIND_ROLES)))]
+        kind = context.coarse_class[context.table.node]
+        mine = [np.ones(len(kind), bool), *(kind == number for number in range(len(CLASS_ROLES)))]
         tables: list[NDArray[np.float64]] = [values * some for values in summed for some in mine]
         for dim in (rows.minor, rows.second):
             at, has = np.maximum(dim, 0), dim >= 0

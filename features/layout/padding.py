@@ -12,7 +12,7 @@ from xlarank.features.block import Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch
 from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.program.opcode_classes import NODE_KINDS
+from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
 
 
@@ -34,13 +34,13 @@ def _all_slots(block: str) -> dict[str, str]:
     return columns
 
 
-def _kinds_and_slots(block: str) -> dict[str, str]:
+def _classes_and_slots(block: str) -> dict[str, str]:
     columns: dict[str, str] = {}
-    for kind in NODE_KINDS:
+    for coarse in COARSE_CLASSES:
         for slot in LAYOUT_SLOTS:
-            whose = f"{slot} tensors of configurable {kind} nodes"
-            columns[f"{block}__{kind}_{slot}_waste__log"] = f"sum of the waste over {whose}, log2(1 + x)"
-            columns |= _columns(block, f"{kind}_{slot}", whose)
+            whose = f"{slot} tensors of configurable {coarse} nodes"
+            columns[f"{block}__{coarse}_{slot}_waste__log"] = f"sum of the waste over {whose}, log2(1 + x)"
+            columns |= _columns(block, f"{coarse}_{slot}", whose)
     return columns
 
 
@@ -72,27 +72,27 @@ class Padding(LayoutBlock):
         return finalize
 
 
-class PaddingByKind(LayoutBlock):
+class PaddingByClass(LayoutBlock):
     """`Padding` for convolutions, dots, reshapes and other configurable nodes apart, with the sum of the waste."""
 
     tier = Tier.FULL
-    columns = _kinds_and_slots("padding")
+    columns = _classes_and_slots("padding")
     packed = False
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         tables: list[NDArray[Any]] = []
         wastes: list[Floats] = []
         scales: list[float] = []
-        for kind in range(len(NODE_KINDS)):
-            mine = context.type_kind == kind
+        for coarse in range(len(COARSE_CLASSES)):
+            mine = context.type_coarse_class == coarse
             for rows in context.slots.values():
                 now = mine * (rows.now.packed if self.packed else rows.now.waste)
                 extra = now - mine * (rows.default.packed if self.packed else rows.default.waste)
                 tables += [now, now * rows.bytes, extra, extra * rows.bytes]
-                scales += [context.kind_nodes[kind], rows.kind_bytes[kind]] * 2
+                scales += [context.nodes_of_class[coarse], rows.bytes_of_class[coarse]] * 2
                 wastes.append(now)
         summed, largest = aggregation.sum(tables, over=scales), aggregation.maximum(wastes)
-        nodes = np.repeat(context.kind_nodes, len(LAYOUT_SLOTS))
+        nodes = np.repeat(context.nodes_of_class, len(LAYOUT_SLOTS))
 
         def finalize(batch: Batch) -> Floats:
             table = batch[summed].reshape(len(batch), len(wastes), 4)
@@ -111,9 +111,9 @@ class PackedPadding(Padding):
     packed = True
 
 
-class PackedPaddingByKind(PaddingByKind):
-    """`PaddingByKind` with packed elements and small tiles."""
+class PackedPaddingByClass(PaddingByClass):
+    """`PaddingByClass` with packed elements and small tiles."""
 
     tier = Tier.FULL
-    columns = _kinds_and_slots("packed")
+    columns = _classes_and_slots("packed")
     packed = True

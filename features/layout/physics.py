@@ -64,7 +64,7 @@ class SlotRows:
         contiguity: how much a copy from the default moves in one piece, 0 to 1.
         now, default: physics of the full layout and of the default.
         total_bytes: bytes of this slot's tensors over all configurable nodes, at least 1.
-        kind_bytes: ``(4,)`` the same by `xlarank.features.program.opcode_classes.NODE_KINDS`.
+        bytes_of_class: ``(4,)`` the same by `xlarank.features.program.opcode_classes.COARSE_CLASSES`.
     """
 
     bytes: Floats
@@ -79,4 +79,4 @@ class SlotRows:
     now: TensorPhysics
     default: TensorPhysics
     total_bytes: float
-    kind_bytes: Floats
+    bytes_of_class: Floats

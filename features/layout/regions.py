@@ -16,7 +16,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.program.opcode_classes import NODE_KINDS, OPCODE_CLASSES
+from xlarank.features.program.opcode_classes import COARSE_CLASSES, OPCODE_CLASSES
 from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 from xlarank.features.program.tensors import Floats, Ints
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from xlarank.features.layout.facts import LayoutFacts
 
 #: The kinds of configurable nodes whose dimensions have roles, with these.
-KIND_ROLES: Final = dict(zip(NODE_KINDS[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
+CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
 #: Roles of all kinds one after another: ``convolution_batch``, ...
-ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in KIND_ROLES.items() for role in roles)
+ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
 _ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.index("reduce")
 
 
@@ -80,11 +80,11 @@ def layout_regions(facts: LayoutFacts) -> Regions:
 def _roles(facts: LayoutFacts, of: Ints, count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     made, read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
     first = 0
-    for kind, roles in enumerate(KIND_ROLES.values()):
+    for kind, roles in enumerate(CLASS_ROLES.values()):
         for slot in range(2 if roles is RESHAPE_ROLES else len(LAYOUT_SLOTS)):
             tensor = facts.slot_tensor[:, slot]
             role = facts.roles[:, slot]
-            mine = (facts.node_kind == kind) & (tensor >= 0)
+            mine = (facts.coarse_class == kind) & (tensor >= 0)
             node, dim = np.nonzero((role >= 0) & mine[:, None])
             (read if slot else made)[of[tensor[node]], first + role[node, dim], dim] = True
         first += len(roles)

@@ -1,4 +1,4 @@
-"""Histograms over configurable nodes: what kind of tensor lies how."""
+"""Histograms over configurable nodes: what coarse of tensor lies how."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xlarank.features.block import Tier
 from xlarank.features.layout.aggregation import Aggregation, Request
 from xlarank.features.layout.block import LayoutBlock
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.program.opcode_classes import NODE_KINDS
+from xlarank.features.program.opcode_classes import COARSE_CLASSES
 
 _RANKS: Final = range(2, MAX_RANK + 1)
 #: Lower ends of the bins of minor-most sizes; the tile has 8 x 128 elements.
@@ -19,18 +19,18 @@ _BINS: Final = (1, 2, 8, 32, 128, 512)
 
 
 class TypeHistogram(LayoutBlock):
-    """Share of configurable nodes by kind, rank of the output and which of its dimensions is minor-most.
+    """Share of configurable nodes by class, rank of the output and which of its dimensions is minor-most.
 
-    count(kind, rank, minor-most dimension) / configurable nodes, a histogram that sums to 1 with the tensors
+    count(class, rank, minor-most dimension) / configurable nodes, a histogram that sums to 1 with the tensors
     of rank 0 and 1, which have no choice. Counts of node type by layout per graph are from the trees that
     placed 11th in the Kaggle competition.
     """
 
     tier = Tier.FULL
     columns = {
-        f"types__{kind}_rank{rank}_minor{dimension}__share": f"share of configurable nodes that are {kind} with "
-        f"an output of rank {rank} and dimension {dimension} minor-most"
-        for kind in NODE_KINDS
+        f"types__{coarse}_rank{rank}_minor{dimension}__share": f"share of configurable nodes that are {coarse} "
+        f"with an output of rank {rank} and dimension {dimension} minor-most"
+        for coarse in COARSE_CLASSES
         for rank in _RANKS
         for dimension in range(rank)
     }
@@ -39,8 +39,8 @@ class TypeHistogram(LayoutBlock):
         layout = context.slots["output"].layout
         rank = (layout >= 0).sum(axis=1)
         tables: list[NDArray[Any]] = [
-            (context.type_kind == kind) & (rank == size) & (layout[:, 0] == dimension)
-            for kind in range(len(NODE_KINDS))
+            (context.type_coarse_class == coarse) & (rank == size) & (layout[:, 0] == dimension)
+            for coarse in range(len(COARSE_CLASSES))
             for size in _RANKS
             for dimension in range(size)
         ]

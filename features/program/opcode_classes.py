@@ -28,7 +28,7 @@ _MEMBERS: Final[dict[str, str]] = {
 OPCODE_CLASSES: Final[tuple[str, ...]] = (*_MEMBERS, "other")
 
 #: What a configurable node is to TPU's layout search: convolution, dot and reshape choose, the rest is other.
-NODE_KINDS: Final = ("convolution", "dot", "reshape", "other")
+COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
 _CLASS_OF: Final = np.full(len(OPCODES), len(_MEMBERS))
 for _number, _names in enumerate(_MEMBERS.values()):
@@ -46,7 +46,7 @@ def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
     return classes
 
 
-def node_kind(classes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Index into `NODE_KINDS` for each index into `OPCODE_CLASSES` (whose first three are the same)."""
-    kinds: NDArray[np.int64] = np.minimum(classes, len(NODE_KINDS) - 1)
-    return kinds
+def coarse_class(classes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Index into `COARSE_CLASSES` for each index into `OPCODE_CLASSES` (whose first three are the same)."""
+    coarse: NDArray[np.int64] = np.minimum(classes, len(COARSE_CLASSES) - 1)
+    return coarse

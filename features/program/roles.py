@@ -133,13 +133,13 @@ def _dot(facts: ProgramFacts, tensors: Ints) -> Ints:
     for slot, first in ((1, batch), (2, batch + rows)):
         operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
         last = np.where(slot == 1, batch + rows, rank)
-        for place in range(MAX_RANK):
-            _find(operand, output[:, place], place < batch, roles[:, slot], batch_role, contracted_role)
+        for position in range(MAX_RANK):
+            _find(operand, output[:, position], position < batch, roles[:, slot], batch_role, contracted_role)
         order = range(MAX_RANK) if slot == 1 else range(MAX_RANK - 1, -1, -1)
-        for place in order:
-            own = (place >= first) & (place < last)
+        for position in order:
+            own = (position >= first) & (position < last)
             ahead = slot == 1
-            _find(operand, output[:, place], own, roles[:, slot], rows_role, contracted_role, ahead=ahead)
+            _find(operand, output[:, position], own, roles[:, slot], rows_role, contracted_role, ahead=ahead)
     return roles
 
 

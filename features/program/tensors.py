@@ -58,14 +58,14 @@ def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -
     [[0, 3, 2, 1, -1, -1]]
     """
     tensors = len(layout)
-    place = np.full((tensors, MAX_RANK + 1), 3 * MAX_RANK)  # the last column swallows the -1 entries
+    position = np.full((tensors, MAX_RANK + 1), 3 * MAX_RANK)  # the last column swallows the -1 entries
     rows = np.arange(tensors)[:, None]
-    places = np.broadcast_to(np.arange(MAX_RANK), layout.shape)
-    place[rows, default] = places + MAX_RANK
-    place[rows, layout] = places
-    place = place[:, :MAX_RANK]
-    order: Ints = np.argsort(place, axis=1, kind="stable")
-    order[np.take_along_axis(place, order, axis=1) >= 3 * MAX_RANK] = -1
+    positions = np.broadcast_to(np.arange(MAX_RANK), layout.shape)
+    position[rows, default] = positions + MAX_RANK
+    position[rows, layout] = positions
+    position = position[:, :MAX_RANK]
+    order: Ints = np.argsort(position, axis=1, kind="stable")
+    order[np.take_along_axis(position, order, axis=1) >= 3 * MAX_RANK] = -1
     return order
 
 
@@ -176,17 +176,17 @@ def permutation_distance(one: Ints, other: Ints) -> Floats:
     >>> permutation_distance(np.array([[0, 1, 2, -1, -1, -1]]), np.array([[2, 1, 0, -1, -1, -1]])).tolist()
     [1.0]
     """
-    places = []
+    positions = []
     for layout in (one, other):
-        place = np.zeros((len(layout), MAX_RANK + 1), np.int64)
-        place[np.arange(len(layout))[:, None], layout] = np.arange(MAX_RANK)
-        places.append(place[:, :MAX_RANK])
+        position = np.zeros((len(layout), MAX_RANK + 1), np.int64)
+        position[np.arange(len(layout))[:, None], layout] = np.arange(MAX_RANK)
+        positions.append(position[:, :MAX_RANK])
     rank = (one >= 0).sum(axis=1)
     present = np.arange(MAX_RANK) < rank[:, None]
     differing = np.zeros(len(one))
     for i in range(MAX_RANK):
         for j in range(i + 1, MAX_RANK):
-            crossed = (places[0][:, i] < places[0][:, j]) != (places[1][:, i] < places[1][:, j])
+            crossed = (positions[0][:, i] < positions[0][:, j]) != (positions[1][:, i] < positions[1][:, j])
             differing += crossed & present[:, j]
     share: Floats = differing / np.maximum(rank * (rank - 1) / 2, 1)
     return share

@@ -51,9 +51,9 @@ class TileFacts(ProgramContext):
     @cached_property
     def main(self) -> int:
         """The node that costs most: by class (convolution first), then by bytes, then the last one."""
-        kinds = self.opcode_class
+        classes = self.opcode_class
         for wanted in _WORK_ORDER:
-            nodes = np.flatnonzero(kinds == wanted)
+            nodes = np.flatnonzero(classes == wanted)
             if len(nodes):
                 return _last_largest(nodes, self.bytes)
         return _last_largest(np.arange(len(self.bytes)), self.bytes)
@@ -118,9 +118,9 @@ class TileFacts(ProgramContext):
         )
         sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
         sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
-        place = rank[:, None] - 1 - np.arange(MAX_RANK)  # turned round within the rank
-        turned = np.take_along_axis(sizes, np.maximum(place, 0), axis=1)
-        return np.where(place >= 0, turned, 0.0)
+        position = rank[:, None] - 1 - np.arange(MAX_RANK)  # turned round within the rank
+        turned = np.take_along_axis(sizes, np.maximum(position, 0), axis=1)
+        return np.where(position >= 0, turned, 0.0)
 
     @cached_property
     def physical(self) -> bool:
@@ -154,18 +154,18 @@ class TileFacts(ProgramContext):
         A dot's is not in the file; it follows from the shapes (`roles.split_sizes`).
         """
         sizes = np.zeros(MAX_RANK)
-        kind = OPCODE_CLASSES[self.opcode_class[self.main]]
-        if kind == "convolution" and self.kernel_tensor >= 0:
+        of_main = OPCODE_CLASSES[self.opcode_class[self.main]]
+        if of_main == "convolution" and self.kernel_tensor >= 0:
             features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
             dims = self.dims[self.kernel_tensor]
             inner = [dims[i] for i in range(int(self.rank[self.kernel_tensor])) if i != features]
             sizes[: len(inner)] = inner
-        elif kind == "dot" and len(self.main_operands) > 0:
+        elif of_main == "dot" and len(self.main_operands) > 0:
             sizes[0] = dot_split(self, self.main_tensors)[2][0]
         elif self.graph.opcode[self.main] == OPCODE["reduce-window"]:
             window = self.column("window_size_0", MAX_RANK)[self.main]
             sizes[: int((window > 1).sum())] = window[window > 1]
-        elif kind == "reduce" and len(self.main_operands) > 0:
+        elif of_main == "reduce" and len(self.main_operands) > 0:
             sizes[0] = self.volume[self.main_operands[0]] / max(1.0, self.volume[self.main])
         return sizes
 

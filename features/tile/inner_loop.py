@@ -93,16 +93,16 @@ def inner_loop(facts: TileFacts) -> InnerLoop:
     lanes = max(1.0, _REGISTER / size)
     n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
     row = np.ceil(n / lanes)
-    kind = OPCODE_CLASSES[facts.opcode_class[facts.main]]
+    of_main = OPCODE_CLASSES[facts.opcode_class[facts.main]]
     contracted = facts.contracted[facts.contracted > 0]
     depth = float(np.prod(contracted)) if len(contracted) else 1.0
     window = facts.column("window_size_0", 6)[facts.main]
-    shared = kind == "dot" or (kind == "convolution" and depth > np.prod(window[window > 0]))
+    shared = of_main == "dot" or (of_main == "convolution" and depth > np.prod(window[window > 0]))
     step = facts.tiles["kernel"].prod(axis=1) if len(contracted) else np.ones(facts.configs)
     if shared:
         loads = m + row
     else:
-        loads = m * row + (row if kind == "convolution" else 0.0)
+        loads = m * row + (row if of_main == "convolution" else 0.0)
     stride = facts.extents["output"][rank - 1] * size / _LINE
     return InnerLoop(
         lanes=lanes,

@@ -14,6 +14,7 @@ from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.features.attribution import node_changes
 from xlarank.features.causes import cause_of
 from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.parts import Parts, Place, Rows, model_parts
 from xlarank.models.trained import TrainedModel
@@ -138,7 +139,7 @@ def explain_graph(
     rank[order] = np.arange(1, len(order) + 1)
     nodes: tuple[NodePart, ...] = ()
     if isinstance(graph, LayoutGraph):
-        nodes = _node_parts(graph, model, parts, now, then)
+        nodes = node_parts(graph, model.card.recipe.settings(), parts, now, then)
     by_column = {**parts.columns}
     for name, value in parts.instance_columns.items():
         by_column[name] = by_column.get(name, 0.0) + value
@@ -208,9 +209,11 @@ def default_configuration(graph: Graph) -> int | None:
     return int(all_unset[0]) if len(all_unset) else None
 
 
-def _node_parts(graph: LayoutGraph, model: TrainedModel, parts: Parts, now: int, then: int) -> tuple[NodePart, ...]:
+def node_parts(
+    graph: LayoutGraph, settings: FeatureSettings, parts: Parts, now: int, then: int
+) -> tuple[NodePart, ...]:
     """Contributions of columns dealt to the nodes that change them, and those of instances."""
-    changes = node_changes(graph, model.card.recipe.settings(), now, then)
+    changes = node_changes(graph, settings, now, then)
     ids = graph.configurable[changes.nodes]
     dealt = np.zeros(len(ids))
     for name, shares in changes.shares().items():

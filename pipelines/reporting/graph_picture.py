@@ -62,7 +62,7 @@ class Drawn:
         place = _placed(part)
         left, top = min(x for x, _ in place.values()), min(y for _, y in place.values())
         place = {node: (x - left + _BOX / 2 + 12, y - top + _HIGH / 2 + 40) for node, (x, y) in place.items()}
-        width = max(x for x, _ in place.values()) + 1.1 * _BOX
+        width = max(x for x, _ in place.values()) + _BOX
         height = max(y for _, y in place.values()) + _HIGH / 2 + 40
         width = max(width, 460.0)
         title = escape(self.title)
@@ -102,8 +102,7 @@ class Drawn:
             clash = wanted is not None and not made.startswith(wanted[:-1])
             colour, opacity = (CLASH, 0.9) if clash else ("currentColor", 0.45)
             bend = (y2 - y1) / 2
-            # an edge past other layers goes around what stands there
-            aside = _BOX * 1.05 if y2 - y1 > _LAYER else 0.0
+            aside = _aside(place, (x1, y1), (x2, y2))
             yield (
                 f'<path d="M{x1:.0f},{y1:.0f}C{x1 + aside:.0f},{y1 + bend:.0f} {x2 + aside:.0f},{y2 - bend:.0f} '
                 f'{x2:.0f},{y2:.0f}" fill="none" stroke="{colour}" stroke-opacity="{opacity}" stroke-width="1.3"/>'
@@ -151,6 +150,7 @@ class Drawn:
             strength = 0.15 + 0.7 * abs(value) / largest if value else 0.0
             border = "1.6" if node in configurable else "0.7"
             dash = "" if node in configurable else ' stroke-dasharray="4 3"'
+            box = f'x="{x - _BOX / 2:.0f}" y="{y - _HIGH / 2:.0f}" width="{_BOX:.0f}" height="{_HIGH:.0f}" rx="6"'
             said = f", contributes {value:+.4f}" if value else ""
             top = y - (10 if value else 3)
             lines = [_line(x, top, f"{text.opcode} {node}", bold=True), _line(x, top + 14, text.shape)]
@@ -158,9 +158,8 @@ class Drawn:
                 lines.append(_line(x, top + 28, f"{value:+.3f}"))
             yield (
                 f"<g><title>node {node}: {escape(str(text))}{said}</title>"
-                f'<rect x="{x - _BOX / 2:.0f}" y="{y - _HIGH / 2:.0f}" width="{_BOX:.0f}" height="{_HIGH:.0f}" '
-                f'rx="6" fill="{fill}" fill-opacity="{strength:.2f}" stroke="currentColor" '
-                f'stroke-width="{border}"{dash}/>{"".join(lines)}</g>'
+                f'<rect {box} fill="var(--page,#fff)"/><rect {box} fill="{fill}" fill-opacity="{strength:.2f}" '
+                f'stroke="currentColor" stroke-width="{border}"{dash}/>{"".join(lines)}</g>'
             )
 
 
@@ -168,6 +167,15 @@ def _line(x: float, y: float, text: str, *, bold: bool = False) -> str:
     shown = text if len(text) <= _CHARACTERS else text[: _CHARACTERS - 1] + "…"
     weight = ' font-weight="bold"' if bold else ""
     return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="middle" fill="currentColor"{weight}>{escape(shown)}</text>'
+
+
+def _aside(place: Mapping[int, tuple[float, float]], start: tuple[float, float], end: tuple[float, float]) -> float:
+    """How far to the right an edge bends so that its middle goes around the nodes of the layers that it passes."""
+    between = [x for x, y in place.values() if start[1] < y < end[1]]
+    if not between:
+        return 0.0
+    right = max(between) + _BOX / 2 + 24
+    return max(0.0, (right - (start[0] + end[0]) / 2) / 0.75)  # the middle of a cubic lies at 3/4 of its bend
 
 
 def _layers(part: nx.DiGraph) -> dict[int, int]:

@@ -27,7 +27,7 @@ table{border-collapse:collapse;font-size:13.5px;font-variant-numeric:tabular-num
 th,td{padding:4px 10px;text-align:left;border-bottom:1px solid var(--line);vertical-align:top}
 th{cursor:pointer;user-select:none;vertical-align:bottom;color:var(--soft);font-weight:600}
 th[aria-sort=ascending]::after{content:" \\2191"}th[aria-sort=descending]::after{content:" \\2193"}
-td.n,th.n{text-align:right;white-space:nowrap}
+td.n,th.n{text-align:right}td.n{white-space:nowrap}
 tbody tr:hover{background:color-mix(in srgb,var(--accent) 8%,transparent)}
 tr.sum td,tr.sum td.n{font-weight:600;white-space:normal}code{font-size:12.5px;overflow-wrap:anywhere}
 td code{display:inline-block;min-width:230px}
@@ -35,7 +35,8 @@ details>summary{cursor:pointer;color:var(--accent)}
 .facts{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px;margin:14px 0}
 .fact{background:var(--card);border:1px solid var(--line);border-radius:10px;padding:10px 14px}
 .fact b{display:block;font-size:22px}.fact span{color:var(--soft);font-size:13px}
-@media (max-width:600px){body{font-size:14px}th,td{padding:4px 6px}.card{padding:8px}h1{font-size:21px}}
+@media (max-width:600px){body{font-size:14px}th,td{padding:4px 6px}td:not(.n){min-width:105px}
+.card{padding:8px}h1{font-size:21px}}
 @media print{nav{display:none}.card{break-inside:avoid}}
 """
 #: Rows of a sum stay at the end; numbers sort as numbers, whatever is written beside them.
@@ -132,7 +133,7 @@ class Section:
 def page(title: str, lead: str, sections: Sequence[Section]) -> str:
     """The whole document."""
     shown = [section for section in sections if section.inner]
-    links = "".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in shown)
+    links = " ".join(f'<a href="#{section.name}">{escape(section.title)}</a>' for section in shown)
     body = "".join(
         f'<section id="{section.name}"><h2>{escape(section.title)}</h2>{section.inner}</section>'
         for section in shown

@@ -109,7 +109,7 @@ def test_what_lies_elsewhere_is_no_graph(tmp_path, name):
 
 @pytest.mark.parametrize("name", [".partial-k3j2.npz", "._alexnet.npz"])
 def test_hidden_files_are_no_graphs(tmp_path, name):
-    """`whole_file` leaves a .partial- file when it is killed, a Mac leaves ._ files in archives."""
+    """`atomic_write` leaves a .partial- file when it is killed, a Mac leaves ._ files in archives."""
     assert discover(plant(tmp_path, f"tile/xla/train/{name}")) == []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from xlarank.data.errors import WorkspaceError
-from xlarank.data.files import sweep_partial, whole_file, write_json
+from xlarank.data.files import atomic_write, sweep_partial, write_json
 
 
 def content(folder: Path) -> dict[str, str]:
@@ -21,7 +21,7 @@ def content(folder: Path) -> dict[str, str]:
 
 def test_the_file_appears_when_the_block_ends(tmp_path):
     path = tmp_path / "deep" / "er" / "model.json"
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("new")
         assert not path.exists()
         assert partial.parent == path.parent, "beside its name, so that the move is atomic"
@@ -32,7 +32,7 @@ def test_the_file_appears_when_the_block_ends(tmp_path):
 def test_an_old_file_is_there_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "model.json"
     path.write_text("old")
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("new")
         assert path.read_text() == "old"
     assert content(tmp_path) == {"model.json": "new"}
@@ -44,7 +44,7 @@ def test_an_error_leaves_things_as_they_were(tmp_path, error, old):
     path = tmp_path / "model.json"
     if old:
         path.write_text(old)
-    with pytest.raises(type(error)), whole_file(path) as partial:
+    with pytest.raises(type(error)), atomic_write(path) as partial:
         partial.write_text("half")
         raise error
     assert content(tmp_path) == ({"model.json": old} if old else {})
@@ -53,7 +53,7 @@ def test_an_error_leaves_things_as_they_were(tmp_path, error, old):
 def test_a_full_disk_is_reported_as_such(tmp_path):
     path = tmp_path / "model.json"
     path.write_text("old")
-    with pytest.raises(WorkspaceError) as caught, whole_file(path):
+    with pytest.raises(WorkspaceError) as caught, atomic_write(path):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert str(path) in caught.value.got and "No space left" in caught.value.got
     assert content(tmp_path) == {"model.json": "old"}
@@ -61,7 +61,7 @@ def test_a_full_disk_is_reported_as_such(tmp_path):
 
 def test_a_missing_input_is_not_blamed_on_the_output(tmp_path):
     """The file that is missing is another one, and free space will not bring it back."""
-    with pytest.raises((OSError, WorkspaceError)) as caught, whole_file(tmp_path / "out.json") as partial:
+    with pytest.raises((OSError, WorkspaceError)) as caught, atomic_write(tmp_path / "out.json") as partial:
         partial.write_text((tmp_path / "input.json").read_text())
     assert "input.json" in str(caught.value)
 
@@ -69,7 +69,7 @@ def test_a_missing_input_is_not_blamed_on_the_output(tmp_path):
 def test_a_folder_in_place_of_the_file_is_refused(tmp_path):
     path = tmp_path / "model.json"
     path.mkdir()
-    with pytest.raises(WorkspaceError, match=r"cannot write .*model\.json"), whole_file(path) as partial:
+    with pytest.raises(WorkspaceError, match=r"cannot write .*model\.json"), atomic_write(path) as partial:
         partial.write_text("new")
     assert [p.name for p in tmp_path.iterdir()] == ["model.json"]
 
@@ -77,7 +77,7 @@ def test_a_folder_in_place_of_the_file_is_refused(tmp_path):
 @pytest.mark.parametrize("below", ["out.json", "deep/out.json"])
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path, below):
     (tmp_path / "file").write_text("keep me")
-    with pytest.raises(WorkspaceError) as caught, whole_file(tmp_path / "file" / below):
+    with pytest.raises(WorkspaceError) as caught, atomic_write(tmp_path / "file" / below):
         pytest.fail("the block must not run")
     assert "cannot write" in caught.value.got
     assert "--workspace (or --out)" in caught.value.do
@@ -88,12 +88,12 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path, below):
 def test_a_read_only_folder_is_refused(tmp_path):
     folder = tmp_path / "locked"
     folder.mkdir(mode=0o555)
-    with pytest.raises(WorkspaceError, match="Permission denied"), whole_file(folder / "out.json"):
+    with pytest.raises(WorkspaceError, match="Permission denied"), atomic_write(folder / "out.json"):
         pytest.fail("the block must not run")
 
 
 def test_a_file_that_the_block_removed_is_an_error_not_an_empty_file(tmp_path):
-    with pytest.raises(WorkspaceError), whole_file(tmp_path / "out.json") as partial:
+    with pytest.raises(WorkspaceError), atomic_write(tmp_path / "out.json") as partial:
         partial.unlink()
     assert content(tmp_path) == {}
 
@@ -103,7 +103,7 @@ def test_a_file_that_the_block_removed_is_an_error_not_an_empty_file(tmp_path):
 def test_a_result_is_as_readable_as_any_other_new_file(tmp_path, umask, mode):
     before = os.umask(umask)
     try:
-        with whole_file(tmp_path / "out.json") as partial:
+        with atomic_write(tmp_path / "out.json") as partial:
             partial.write_text("x")
         assert os.umask(umask) == umask, "the mask of the process is as before"
     finally:
@@ -113,7 +113,7 @@ def test_a_result_is_as_readable_as_any_other_new_file(tmp_path, umask, mode):
 
 def test_two_writers_do_not_meet(tmp_path):
     path = tmp_path / "out.json"
-    with whole_file(path) as one, whole_file(path) as other:
+    with atomic_write(path) as one, atomic_write(path) as other:
         assert one != other
         one.write_text("one")
         other.write_text("other")
@@ -185,7 +185,7 @@ def test_a_device_a_pipe_and_a_folder_are_refused_and_stay(tmp_path, make, said,
     named = tmp_path / "link" if linked else place
     if linked:
         named.symlink_to("place")
-    with pytest.raises(WorkspaceError, match=f"cannot write .*{named.name} .*{said}"), whole_file(named):
+    with pytest.raises(WorkspaceError, match=f"cannot write .*{named.name} .*{said}"), atomic_write(named):
         pytest.fail("the block must not run")
     assert stat.S_IFMT(place.lstat().st_mode) == before and named.is_symlink() == linked
     assert len(list(tmp_path.iterdir())) == 1 + linked
@@ -200,7 +200,7 @@ def test_a_link_is_written_through(tmp_path, old):
         real.write_text(old)
     link = tmp_path / "near.json"
     link.symlink_to(Path("far", "real.json"))
-    with whole_file(link) as partial:
+    with atomic_write(link) as partial:
         assert partial.parent == real.parent, "beside the file itself: another file system may be behind the link"
         partial.write_text("new")
     assert link.is_symlink() and real.read_text() == "new"
@@ -210,7 +210,7 @@ def test_a_link_is_written_through(tmp_path, old):
 def test_links_in_a_circle_are_refused(tmp_path):
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")
-    with pytest.raises(WorkspaceError, match="circle"), whole_file(tmp_path / "one"):
+    with pytest.raises(WorkspaceError, match="circle"), atomic_write(tmp_path / "one"):
         pytest.fail("the block must not run")
 
 
@@ -219,7 +219,7 @@ def test_a_read_only_file_is_refused_even_to_root(tmp_path):
     path = tmp_path / "kept.csv"
     path.write_text("kept")
     path.chmod(0o444)
-    with pytest.raises(WorkspaceError, match="read-only"), whole_file(path):
+    with pytest.raises(WorkspaceError, match="read-only"), atomic_write(path):
         pytest.fail("the block must not run")
     assert content(tmp_path) == {"kept.csv": "kept"} and stat.S_IMODE(path.stat().st_mode) == 0o444
 
@@ -230,7 +230,7 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
     path = tmp_path / "kept.csv"
     path.write_text("old")
     path.chmod(mode)
-    with whole_file(path) as partial:
+    with atomic_write(path) as partial:
         partial.write_text("new")
     assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == mode
 
@@ -239,7 +239,7 @@ def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
 def test_what_was_protected_meanwhile_is_not_replaced(tmp_path):
     path = tmp_path / "kept.csv"
     path.write_text("old")
-    with pytest.raises(WorkspaceError, match="read-only"), whole_file(path) as partial:
+    with pytest.raises(WorkspaceError, match="read-only"), atomic_write(path) as partial:
         partial.write_text("new")
         path.chmod(0o444)
     assert content(tmp_path) == {"kept.csv": "old"}

@@ -24,7 +24,7 @@ def quantities(context: LayoutContext, count: int, *, types: bool) -> list[np.nd
     random = np.random.default_rng(1)
     rows = len(context.type_node) if types else len(context.table.rows)
     values = [random.normal(size=rows) for _ in range(count)]
-    kinds = context.type_kind if types else context.node_kind[context.table.node]
+    kinds = context.type_coarse_class if types else context.coarse_class[context.table.node]
     values[1] = np.zeros(rows)
     values[2] = values[2] * (kinds == kinds[0])
     return values

@@ -90,7 +90,7 @@ def test_a_copy_has_the_same_version(clone):
     ("file", "old", "new"),
     [
         ("features/layout/copies.py", '"""Copies: a consumer', '"""A consumer'),
-        ("features/layout/padding.py", '"""`PaddingByKind` with packed', '"""The same with packed'),
+        ("features/layout/padding.py", '"""`PaddingByClass` with packed', '"""The same with packed'),
         ("features/program/tensors.py", '"""Number of elements', '"""Elements'),
         ("features/program/tensors.py", "#: TPU v2/v3", "# TPU v2/v3"),
         ("features/program/tensors.py", "Ints = ", "\n\n\nInts = "),

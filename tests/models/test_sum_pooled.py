@@ -48,6 +48,8 @@ def pooled_graph(name: str, configs: int, seed: int, columns: list[str] = NAMES)
         pair_first=np.zeros(0, np.int32),
         pair_width=np.zeros(0, np.int32),
         pair_instance=np.zeros(0, np.int32),
+        structure=np.zeros(1, np.uint64),
+        sizes=np.full((NODES, 6), 2),
     )
     rows = graph_rows(name, cost.tolist(), features=np.zeros((configs, 3)))
     return replace(rows, instances=LazyInstances(lambda: instances))

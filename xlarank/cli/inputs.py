@@ -46,12 +46,19 @@ def workspace_at(path: Path) -> Workspace:
     return Workspace(path)
 
 
-def require_models(workspace: Path) -> None:
-    """Raise `ModelError` for a workspace without a trained model, before anything is built into it."""
+def require_models(data_root: Path | None, workspace: Path) -> None:
+    """Raise `ModelError` for a workspace that holds nothing, before anything is built into it."""
     from xlarank.data.errors import ModelError
+    from xlarank.data.root import find_data_root
+    from xlarank.features.store import stored_collections
     from xlarank.pipelines.support.workspace_collections import trained_collections
 
-    if not trained_collections(workspace_at(workspace)):
+    if data_root is not None:
+        find_data_root(data_root)  # the error that is nearest
+    place = workspace_at(workspace)
+    if workspace.exists() and not workspace.is_dir():
+        place.require_writable()
+    if not trained_collections(place) and not stored_collections(place):
         what = "holds no trained model" if workspace.is_dir() else "does not exist"
         raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
 

@@ -120,4 +120,13 @@ def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: b
     table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
     for end in ("low", "high"):
         table.add_row(f"95 % {end}", *(f"{metric[end]:.3f}" for metric in metrics.values()))
+    without = first.get("baselines", {})
+    if without:
+        if any(metric["repeats_once"] != metric["mean"] for metric in metrics.values()):
+            # a submission lists every configuration, and the mean above counts each of them
+            once = (f"{metric['repeats_once']:.3f}" for metric in metrics.values())
+            table.add_row("mean, identical ones counted once", *once)
+        table.add_section()
+    for name in without:
+        table.add_row(f"no model: {name}", *(f"{metric['baselines'][name]:.3f}" for metric in metrics.values()))
     return table

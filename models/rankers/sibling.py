@@ -1,0 +1,230 @@
+"""Programs that were seen at another batch size: corrected by what their siblings measured, node by node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.graph import Kind
+from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.sampling import sample_configs
+from xlarank.models.base import Learned, Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.param_checks import Number, Whole
+from xlarank.models.params import RankerParams, nested_params, param
+from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.search_space import Between
+from xlarank.models.validation.out_of_fold import out_of_fold_scores
+
+Floats = NDArray[np.float64]
+
+_GENERAL: Final = "general"
+_SIBLINGS: Final = "siblings.json"
+
+
+@dataclass(frozen=True, eq=False)
+class Sibling:
+    """One graph that was learned from, as its siblings look at it.
+
+    Attributes:
+        structure: hash of its opcodes and edges.
+        node: ``(nodes,)`` numbers of its configurable nodes.
+        sizes: ``(nodes, 6)`` their output shapes.
+        outputs: ``(configs, nodes, 6)`` layouts set on their outputs, -1 for none.
+        target: ``(configs,)`` from -1 for the fastest to 1.
+        prior: ``(configs,)`` the same of a general ranker that did not see the graph's family.
+    """
+
+    structure: int
+    node: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    outputs: NDArray[np.int8]
+    target: Floats
+    prior: Floats
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON takes it."""
+        arrays = {name: value.tolist() for name, value in vars(self).items() if name != "structure"}
+        return {"structure": self.structure, **arrays}
+
+    @classmethod
+    def of_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """Back from `plain`; raises any error for what is damaged."""
+        node = np.array(plain["node"], np.int64)
+        outputs = np.array(plain["outputs"], np.int8).reshape(-1, len(node), 6)
+        target, prior = (np.array(plain[name], np.float64) for name in ("target", "prior"))
+        if not len(outputs) == len(target) == len(prior):
+            raise ValueError("a sibling's configurations and ranks differ in number")
+        sizes = np.array(plain["sizes"], np.int64).reshape(-1, 6)
+        return cls(int(plain["structure"]), node, sizes, outputs, target, prior)
+
+
+def _whole_general(kind: Kind, given: EnsembleParams | Mapping[str, Any]) -> EnsembleParams:
+    """Those given, or some of them, else the defaults of the kind."""
+    return Ensemble(given, kind=kind).params
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiblingParams(RankerParams):
+    """Parameters of `SiblingRanker`.
+
+    Attributes:
+        general: parameters of the `Ensemble` that ranks graphs without siblings.
+        folds: most folds of families that the priors of siblings come from.
+        configs: configurations kept of each graph.
+        ridge: variance of the noise of a rank.
+        prior_weight: variance of the weight of the general ranker's rank.
+    """
+
+    ranker: ClassVar[str] = "sibling"
+
+    general: EnsembleParams = nested_params(_whole_general)
+    folds: int = param(5, Whole(2))
+    configs: int = param(200, Whole(2))
+    ridge: float = param(0.03, Number(0, above=True), Between(0.003, 0.3, log=True))
+    prior_weight: float = param(1.0, Number(0), Between(0.1, 10.0, log=True))
+
+
+class SiblingRanker(Ranker[SiblingParams]):
+    """An `Ensemble` everywhere; where graphs of the same structure were learned from, corrected by them.
+
+    A sibling's ranks t are explained by the general ranker's rank p of the same configurations (of folds without
+    its family) and by the layouts of its outputs, node by node: kernel ridge regression with the kernel
+    ``w p p' + k + 1``, where k compares configurations (`alike`). The sibling's solution is then read off at the
+    configurations asked for. Several siblings are averaged, those of like shapes counting more. So the general
+    ranker decides where siblings say nothing, and the weights of both come from ranks that are out of fold.
+
+    The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees. With some
+    dozens of configurations a sibling, trees have too little to split.
+    """
+
+    name = SiblingParams.ranker
+    params_class = SiblingParams
+    file_names = (_SIBLINGS,)
+    part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {_GENERAL: Ensemble}
+
+    def __init__(self, params: SiblingParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
+        super().__init__(params, kind=kind)
+        self._general = Ensemble(self.params.general, kind=kind)
+        self._known: list[Sibling] = []
+
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        rng = np.random.default_rng(settings.seed)
+        self._known = []
+        if any(data.instances_of(group) is not None for group in range(data.groups)):
+            scores = out_of_fold_scores(self._general, data, self.params.folds, settings)
+            for group in range(data.groups):
+                lazy = data.instances_of(group)
+                if lazy is not None:
+                    part = slice(data.indptr[group], data.indptr[group + 1])
+                    self._known.append(self._sibling(lazy.value, data.cost[part], scores[part], rng))
+        self._general.fit(data, settings)
+
+    def _sibling(self, instances: Instances, cost: Floats, score: Floats, rng: np.random.Generator) -> Sibling:
+        kept = sample_configs(cost, self.params.configs, rng, "uniform")
+        return Sibling(
+            structure=int(instances.structure[0]),
+            node=instances.node.astype(np.int64),
+            sizes=instances.sizes.astype(np.int64),
+            outputs=instances.outputs()[kept],
+            target=_centred(cost[kept]),
+            prior=_centred(score)[kept],
+        )
+
+    def siblings_of(self, instances: Instances) -> list[Sibling]:
+        """The graphs learned from that have the same structure, and configurable nodes in common."""
+        structure = int(instances.structure[0])
+        return [
+            known
+            for known in self._known
+            if known.structure == structure and np.isin(known.node, instances.node).any()
+        ]
+
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
+        return self._corrected(self._general.predict(rows, self.columns, instances), instances)
+
+    def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+        for score in self._general.staged(rows, every, instances):
+            yield self._corrected(score, instances)
+
+    def _corrected(self, score: Floats, lazy: LazyInstances | None) -> Floats:
+        if lazy is None or not self._known:
+            return score
+        instances = lazy.value
+        known = self.siblings_of(instances)
+        if not known:
+            return score
+        prior = _centred(score)
+        found = [self._read_off(one, instances, prior) for one in known]
+        weights = [nearness(one, instances) for one in known]
+        return np.asarray(np.average(found, axis=0, weights=weights))
+
+    def _read_off(self, known: Sibling, instances: Instances, prior: Floats) -> Floats:
+        """``(configs,)`` a sibling's solution at the configurations asked for."""
+        _, theirs, mine = np.intersect1d(known.node, instances.node, return_indices=True)
+        learned, asked = known.outputs[:, theirs], instances.outputs()[:, mine]
+        weight = self.params.prior_weight
+        kernel = alike(learned, learned) + weight * np.outer(known.prior, known.prior) + 1
+        solution = np.linalg.solve(kernel + self.params.ridge * np.eye(len(kernel)), known.target)
+        step = max(1, (1 << 22) // max(1, learned[..., 0].size))
+        found = np.empty(len(asked))
+        for at in range(0, len(asked), step):
+            part = slice(at, at + step)
+            across = alike(asked[part], learned) + weight * np.outer(prior[part], known.prior) + 1
+            found[part] = across @ solution
+        return found
+
+    def _gains(self) -> dict[str, float]:
+        return self._general.importance()
+
+    def _learned(self) -> Learned:
+        plain = json.dumps([known.plain() for known in self._known])
+        return Learned(files={_SIBLINGS: plain}, parts={_GENERAL: self._general})
+
+    def _restore(self, learned: Learned) -> None:
+        general = learned.parts[_GENERAL]
+        assert isinstance(general, Ensemble)
+        if general.columns != self.columns:
+            raise ValueError("its general ranker learned from other columns")
+        self._general = general
+        self._known = [Sibling.of_plain(plain) for plain in json.loads(learned.files[_SIBLINGS])]
+
+
+def alike(one: NDArray[np.int8], other: NDArray[np.int8]) -> Floats:
+    """How alike configurations are, ``(a, b)`` of ``(a, nodes, 6)`` and ``(b, nodes, 6)``, 0 to 1.
+
+    Of two layouts of an output half counts for the same minor-most dimension, half for the same layout; nothing
+    set is a layout of its own. The mean over nodes adds up effects of single nodes, exp(-nodes that differ / 2)
+    sees configurations that are nearly the same; half of each.
+
+    >>> nodes = np.array([[[0, 1], [1, 0]], [[0, 1], [0, 1]]], np.int8)
+    >>> alike(nodes, nodes).round(3).tolist()  # one of two nodes differs: (1/2 + exp(-1/2)) / 2
+    [[1.0, 0.553], [0.553, 1.0]]
+    """
+    same = np.zeros((len(one), len(other)))
+    for node in range(one.shape[1]):
+        mine, yours = one[:, None, node], other[None, :, node]
+        same += 0.5 * (mine[..., 0] == yours[..., 0]) + 0.5 * (mine == yours).all(axis=-1)
+    nodes = max(1, one.shape[1])
+    kernel: Floats = 0.5 * same / nodes + 0.5 * np.exp((same - one.shape[1]) / 2)
+    return kernel
+
+
+def nearness(known: Sibling, instances: Instances) -> float:
+    """1 for equal shapes, half for each factor of two between the sizes of the nodes' outputs, on average."""
+    _, theirs, mine = np.intersect1d(known.node, instances.node, return_indices=True)
+    logs = [np.log2(np.maximum(sizes, 1)).sum(axis=1) for sizes in (known.sizes[theirs], instances.sizes[mine])]
+    return float(2.0 ** -np.abs(logs[0] - logs[1]).mean())
+
+
+def _centred(values: Floats) -> Floats:
+    """Ranks from -1 for the smallest to 1."""
+    found: Floats = 2 * mean_rank(values) - 1
+    return found

@@ -1,0 +1,143 @@
+"""What is particular to the sibling ranker; the contract is tested in test_registry."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models.contract import fitted
+from tests.models.rows import easy_data, easy_graph, graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.rows import GraphRows
+from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.rankers.sibling import Sibling, SiblingRanker, alike, nearness
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.metrics import kendall_tau
+
+NODES, ROWS = 5, 4
+#: Row 0 sets nothing.
+LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))
+QUICK = {"general": {"weight_sum_pooled": 0.0}, "folds": 2}
+
+
+def graph_of(name: str, structure: int, seed: int, *, configs: int = 60, batch: int = 8) -> GraphRows:
+    """Runtime is a sum over nodes of what a row costs there: drawn per structure, so that only siblings tell."""
+    effect = np.random.default_rng(structure).integers(0, 100, NODES * ROWS)
+    codes = np.random.default_rng([seed, 1]).integers(0, ROWS, (configs, NODES)).astype(np.uint8)
+    first = np.arange(0, NODES * ROWS, ROWS)
+    rows = np.full((NODES * ROWS, 18), -1, np.int8)
+    rows[:, :3] = np.tile(np.array(LAYOUTS, np.int8), (NODES, 1))
+    cost = 1000 * batch + batch * effect[first + codes].sum(axis=1)
+    instances = Instances(
+        columns=["noise"],
+        values=np.random.default_rng(seed).random((NODES * ROWS, 1)).astype(np.float32),
+        codes=codes,
+        node=np.arange(3, 3 + NODES),
+        opcode=np.zeros(NODES, np.int16),
+        first=first,
+        rows=rows,
+        row_instance=np.arange(NODES * ROWS),
+        request=np.zeros((NODES * ROWS, 3), np.int32),
+        pairs=np.zeros((0, 5), np.int32),
+        pair_first=np.zeros(0, np.int32),
+        pair_width=np.zeros(0, np.int32),
+        pair_instance=np.zeros(0, np.int32),
+        structure=np.array([structure], np.uint64),
+        sizes=np.tile([batch, 4, 4, 0, 0, 0], (NODES, 1)),
+    )
+    wide = graph_rows(name, cost.tolist(), features=np.random.default_rng(seed).random((configs, 3)))
+    return replace(wide, instances=LazyInstances(lambda: instances))
+
+
+def instances_of(graph: GraphRows) -> Instances:
+    assert graph.instances is not None
+    return graph.instances.value
+
+
+@pytest.fixture(scope="module")
+def ranker() -> SiblingRanker:
+    graphs = [graph_of(f"f{number}__a", number, number) for number in range(4)]
+    found = fitted("sibling", RankingData.from_graphs(graphs), rounds=5, **QUICK)
+    assert isinstance(found, SiblingRanker)
+    return found
+
+
+def tau(ranker: SiblingRanker, graph: GraphRows) -> float:
+    return kendall_tau(ranker.predict(graph.matrix(), graph.columns, graph.instances), graph.row_cost)
+
+
+def test_siblings_tell_what_nothing_else_does(ranker: SiblingRanker) -> None:
+    assert tau(ranker, graph_of("f2__b", 2, 99, batch=16)) > 0.8
+    assert abs(tau(ranker, graph_of("new__a", 77, 99))) < 0.4, "of no known structure: the rows are noise"
+
+
+def test_without_siblings_it_is_the_general_ranker(ranker: SiblingRanker) -> None:
+    graph = graph_of("new__a", 77, 99)
+    general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
+    assert np.array_equal(ranker.predict(graph.matrix(), graph.columns, graph.instances), general)
+
+
+def test_rows_without_instances_are_ranked_too() -> None:
+    ranker = fitted("sibling", easy_data(), **QUICK)
+    graph = easy_graph("unseen__a", 60, 5)
+    assert kendall_tau(ranker.predict(graph.matrix(), graph.columns), graph.row_cost) > 0.5
+
+
+def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) -> None:
+    """Against the formula entry by entry: f = K* (K + ridge I)^-1 t, K = w p p' + k + 1."""
+    graph = graph_of("f1__b", 1, 50, configs=7)
+    (known,) = ranker.siblings_of(instances_of(graph))
+    general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
+    prior = 2 * mean_rank(general) - 1
+    asked, size = instances_of(graph).outputs(), len(known.target)
+
+    def kernel(a: np.ndarray, b: np.ndarray, p: float, q: float) -> float:
+        same = sum(0.5 * (x[0] == y[0]) + 0.5 * (x == y).all() for x, y in zip(a, b, strict=True))
+        return float(0.5 * same / NODES + 0.5 * np.exp(-(NODES - same) / 2) + p * q + 1)
+
+    full = np.array([
+        [kernel(known.outputs[i], known.outputs[j], known.prior[i], known.prior[j]) for j in range(size)]
+        for i in range(size)
+    ])  # fmt: skip
+    solution = np.linalg.inv(full + 0.03 * np.eye(size)) @ known.target
+    expected = [
+        sum(kernel(asked[c], known.outputs[i], prior[c], known.prior[i]) * solution[i] for i in range(size))
+        for c in range(7)
+    ]
+    assert ranker.predict(graph.matrix(), graph.columns, graph.instances) == pytest.approx(expected, abs=1e-8)
+
+
+def test_the_kernel_of_likeness_is_symmetric_and_1_on_the_diagonal() -> None:
+    outputs = instances_of(graph_of("f0__a", 0, 0, configs=9)).outputs()
+    kernel = alike(outputs, outputs)
+    assert np.diag(kernel) == pytest.approx(np.ones(9))
+    assert np.array_equal(kernel, kernel.T)
+    assert np.linalg.eigvalsh(kernel).min() > -1e-9
+
+
+def test_siblings_of_like_shapes_count_more() -> None:
+    asked = instances_of(graph_of("f0__a", 0, 0, batch=8))
+    for batch, expected in ((8, 1.0), (16, 0.5), (4, 0.5), (32, 0.25)):
+        other = instances_of(graph_of("f0__b", 0, 0, batch=batch))
+        known = Sibling(0, other.node, other.sizes, other.outputs(), np.zeros(60), np.zeros(60))
+        assert nearness(known, asked) == pytest.approx(expected)
+
+
+def test_what_was_saved_is_what_is_loaded(ranker: SiblingRanker, tmp_path: Path) -> None:
+    ranker.save(tmp_path)
+    graph = graph_of("f3__b", 3, 12)
+    again = SiblingRanker.load(tmp_path)
+    assert np.array_equal(
+        again.predict(graph.matrix(), graph.columns, graph.instances),
+        ranker.predict(graph.matrix(), graph.columns, graph.instances),
+    )
+    damaged = json.loads((tmp_path / "siblings.json").read_text())
+    damaged[0]["target"].pop()
+    (tmp_path / "siblings.json").write_text(json.dumps(damaged))
+    with pytest.raises(ModelError, match="differ in number"):
+        SiblingRanker.load(tmp_path)
