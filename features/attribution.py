@@ -10,6 +10,7 @@ does.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from xlarank.features.layout.candidates import placed_columns
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.tensors import Floats, Ints
 from xlarank.features.recipe import FeatureSettings
+
+Code = TypeVar("Code", bound=np.integer[Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,19 +68,25 @@ def node_changes(graph: LayoutGraph, settings: FeatureSettings, now: int, then: 
         if isinstance(block, LayoutBlock):
             blocks.append((block, len(columns)))
             columns += block.columns
-    walk = _walk(start, end, nodes)
+    walk = walk_codes(start, end, nodes)
     found = np.zeros((len(columns), len(walk)), np.float32).T
     compute_together(context, blocks, found, walk)
     values = found.astype(np.float64)
-    count = len(nodes)
-    forward, backward = np.diff(values[: count + 1], axis=0), np.diff(values[count + 1 :], axis=0)[::-1]
-    steps = ((forward + backward) / 2).T
+    steps = walk_steps(values).T
     place = {name: number for number, name in enumerate(columns)}
     placed = {name: place[of] for name, of in placed_columns().items() if of in place}
     return NodeChanges(nodes, [*columns, *placed], np.concatenate([steps, steps[list(placed.values())]]))
 
 
-def _walk(start: NDArray[np.int32], end: NDArray[np.int32], nodes: Ints) -> NDArray[np.int32]:
+def walk_steps(values: Floats) -> Floats:
+    """``(changed, n)`` mean step at each node, from values ``(2 * (changed + 1), n)`` along `walk_codes`."""
+    half = len(values) // 2
+    forward, backward = np.diff(values[:half], axis=0), np.diff(values[half:], axis=0)[::-1]
+    mean: Floats = (forward + backward) / 2
+    return mean
+
+
+def walk_codes(start: NDArray[Code], end: NDArray[Code], nodes: Ints) -> NDArray[Code]:
     """Codes on both ways from ``start`` to ``end``, ``(2 * (changed + 1), nodes)``."""
     ways = []
     for order in (nodes, nodes[::-1]):

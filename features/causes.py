@@ -19,6 +19,7 @@ TILES: Final = "tile sizes and counts"
 INNER: Final = "the inner loop"
 TRAFFIC: Final = "memory traffic"
 ESTIMATE: Final = "estimated time"
+SIBLINGS: Final = "what was measured of the program at another size"
 
 #: First part of a column's name -> cause, where the rest does not tell more.
 _BY_BLOCK: Final[dict[str, str]] = {
@@ -45,6 +46,7 @@ _BY_BLOCK: Final[dict[str, str]] = {
     "node": PROGRAM,
     "near": SURROUNDINGS,
     "pair": COPIES,
+    "known": SIBLINGS,
     "row": CHANGE,
     "output": CHANGE,
     "region": MINOR,

@@ -78,11 +78,13 @@ class TrainedModel:
         card: what it is.
         rankers: one of each seed.
         calibration: how far it can be trusted, where that was measured for this very model.
+        shipped: whether it came with xlarank (`xlarank.models.pretrained`): it picks its columns by name.
     """
 
     card: ModelCard
     rankers: list[Ranker[Any]]
     calibration: Calibration | None = None
+    shipped: bool = False
 
     def predict(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None

@@ -44,6 +44,7 @@ def rank(
         runtime=graph.runtime,
         metrics=judge(model.card.kind, scores, graph.cost, rows.group) if judged else None,
         trust=Trust.of(model.calibration, of_seeds, rows.group) if model.calibration else None,
+        shipped=model.shipped,
         explainer=partial(_explain, graph, model),
     )
 

@@ -33,6 +33,8 @@ NEARLY: Final = 0.01
 #: Pairs of a graph that are looked at; more would say the same.
 _PAIRS: Final = 20_000
 _BINS: Final = 8
+#: Fewer than this share of all pairs are too few to call certain: their luck would pass for knowledge.
+_LEAST: Final = 0.05
 #: Draws of a bootstrap over graphs.
 _DRAWS: Final = 1000
 
@@ -208,8 +210,7 @@ def _threshold(pairs: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> float:
     correct = np.concatenate([correct for _, correct in used])
     order = np.argsort(-t, kind="stable")
     total, good = np.cumsum(weight[order]), np.cumsum((weight * correct)[order])
-    # fewer than a hundredth of all pairs say little about a share of 95 %
-    enough = (good >= CERTAIN * total) & (total >= 0.01 * total[-1])
+    enough = (good >= CERTAIN * total) & (total >= _LEAST * total[-1])
     return float(t[order][np.flatnonzero(enough)[-1]]) if enough.any() else float("inf")
 
 

@@ -15,12 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
+from xlarank.features.attribution import walk_codes, walk_steps
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.rankers.sibling import SiblingRanker, nearness
 from xlarank.models.rankers.stacked import COLUMN as POOLED
 from xlarank.models.rankers.stacked import Stacked
 from xlarank.models.rankers.sum_pooled import SumPooled
@@ -29,6 +31,8 @@ from xlarank.models.trained import TrainedModel
 
 Floats = NDArray[np.float64]
 
+#: In place of a column: what the graphs of a sibling ranker say.
+SIBLINGS: Final = "known__siblings__ranks"
 #: Scores nearer to each other than this share of their size are one score.
 _SAME: Final = 1e-12
 
@@ -139,6 +143,8 @@ def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Pa
         return _ensemble(ranker, rows, now, then)
     if isinstance(ranker, Stacked):
         return _stacked(ranker, rows, now, then)
+    if isinstance(ranker, SiblingRanker):
+        return _sibling(ranker, rows, now, then)
     scores = ranker.predict(rows.matrix, rows.columns, rows.instances)[[now, then]]
     difference = float(scores[0] - scores[1])
     members = {ranker.name: difference}
@@ -178,6 +184,41 @@ def _stacked(ranker: Stacked, rows: Rows, now: int, then: int) -> Parts:
     handed_on = pooled.scaled(added / pooled.difference)
     found = Parts.total([replace(wide, columns=columns, difference=wide.difference - added), handed_on])
     return replace(found, members={ranker.name: wide.difference})
+
+
+def _sibling(ranker: SiblingRanker, rows: Rows, now: int, then: int) -> Parts:
+    """The general ranker's parts, scaled to what its rank counts for, and what siblings say node by node.
+
+    Siblings compare whole configurations, so their say is followed from one configuration to the other as columns
+    are (`xlarank.features.attribution`).
+    """
+    scores = ranker.predict(rows.matrix, rows.columns, rows.instances)
+    difference = float(scores[now] - scores[then])
+    general = _ensemble(ranker._general, rows, now, then)
+    known = ranker.siblings_of(rows.instances.value) if rows.instances is not None else []
+    if not known or rows.instances is None:
+        return replace(general, members={ranker.name: difference})
+    table = rows.instances.value
+    nodes = np.flatnonzero(table.codes[now] != table.codes[then])
+    walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
+    said = np.average(
+        [ranker._read_off(one, walk, np.zeros(walk.configs)) for one in known],
+        axis=0,
+        weights=[nearness(one, table) for one in known],
+    )
+    steps = walk_steps(said[:, None])[:, 0]
+    texts = [
+        {part.nodes[0]: part.text for part in table.parts(config) if len(part.nodes) == 1} for config in (now, then)
+    ]
+    ids = [int(node) for node in table.node[nodes]]
+    places = tuple(
+        Place((node,), texts[0].get(node, ""), texts[1].get(node, ""), float(step))
+        for node, step in zip(ids, steps, strict=True)
+    )
+    siblings = Parts(float(steps.sum()), {}, places, {SIBLINGS: float(steps.sum())} if places else {})
+    rest = difference - siblings.difference
+    scale = rest / general.difference if abs(general.difference) > _SAME else 0.0
+    return replace(Parts.total([general.scaled(scale), siblings]), members={ranker.name: difference})
 
 
 def _columns(ranker: Ranker[Any], values: NDArray[np.float32], names: list[str]) -> dict[str, float]:

@@ -85,7 +85,7 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Sequence
     """One line a graph, one mark a ranking: the model (first of ``values``) beside what needs none."""
     first = np.array(next(iter(values.values())))
     order = np.argsort(first)[-_MOST_NAMES:]
-    figure, (axes,) = _figure(7.2, 0.9 + 0.19 * len(order))
+    figure, (axes,) = _figure(7.2, max(1.9, 0.9 + 0.19 * len(order)))
     colours = (BLUE, ORANGE, GREEN, PURPLE)
     marks = ("o", "s", "^", "D")
     height = np.arange(len(order))
@@ -149,7 +149,7 @@ def reliability_chart(
 def pairs_chart(name: str, graphs: Sequence[str], ours: Floats, theirs: Floats, label: str) -> str:
     """Two runs graph by graph: a line from the other's score to ours."""
     order = np.argsort(ours - theirs)[-_MOST_NAMES:]
-    figure, (axes,) = _figure(7.2, 0.9 + 0.19 * len(order))
+    figure, (axes,) = _figure(7.2, max(1.9, 0.9 + 0.19 * len(order)))
     for place, i in enumerate(order):
         better: Any = GREEN if ours[i] >= theirs[i] else ORANGE
         axes.plot([theirs[i], ours[i]], [place, place], color=better, linewidth=1.6)

@@ -26,7 +26,7 @@ from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import RANKERS
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
-ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4}
+ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4, "sibling": 1e-4}
 
 
 def rows_of(graph: GraphRows) -> Rows:
@@ -61,7 +61,7 @@ def test_the_cause_is_named() -> None:
     assert abs(parts.columns.get("noise", 0.0)) < 0.1 * abs(parts.difference)
 
 
-@pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "stacked"])
+@pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "stacked", "sibling"])
 def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
     ranker, graph = fitted(model, pooled_data()), pooled_graph("unseen__a", 30, seed=77)
     assert graph.instances is not None

@@ -73,7 +73,7 @@ def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, s
 def test_json_holds_the_whole_order(shared_tree: Path, shared_trained: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "valid", "pool__a"))
     value = json.loads(json.dumps(ranking.as_json(4), allow_nan=False))
-    assert set(value) == {"graph", "collection", "order", "best", "metrics", "trust"}
+    assert set(value) == {"graph", "collection", "shipped", "order", "best", "metrics", "trust"}
     assert (value["graph"], value["collection"]) == ("pool__a", TILE)
     assert value["order"] == ranking.order.tolist()
     assert value["best"] == [entry.as_json() for entry in ranking.best(4)]
@@ -166,16 +166,25 @@ def test_an_unknown_collection_suggests_the_close_one(shared_trained: Path, tmp_
 
 
 def test_no_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
-    path = save_npz(tmp_path / "x.npz", layout_graph(5))
-    shutil.rmtree(trained / "models" / "layout")
-    with pytest.raises(ModelError, match=r"there is no trained layout model in .*run train first"):
+    path = save_npz(tmp_path / "x.npz", tile_graph(5))
+    shutil.rmtree(trained / "models" / "tile")
+    with pytest.raises(ModelError, match=r"there is no trained tile model in .*run train first"):
         run(trained, path)
-    assert trained_collections(Workspace(trained)) == [Collection.parse(TILE)]
+    assert trained_collections(Workspace(trained)) == [Collection.parse(LAYOUT)]
+
+
+def test_layouts_without_a_model_are_ranked_by_the_one_that_ships(trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    assert not run(trained, path).shipped
+    shutil.rmtree(trained / "models" / "layout")
+    assert run(trained, path).shipped
+    with pytest.raises(CollectionError, match=f"'{LAYOUT}' is not in the models"):
+        run(trained, path, LAYOUT)
 
 
 @pytest.mark.parametrize("asked", [None, LAYOUT])
 def test_no_model_at_all_says_to_train(tmp_path: Path, asked: str | None) -> None:
-    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    path = save_npz(tmp_path / "x.npz", tile_graph(5))
     with pytest.raises((ModelError, CollectionError), match="run train"):
         run(tmp_path / "empty", path, asked)
 

@@ -54,6 +54,8 @@ def rank(
             ", ".join(map(str, twins[:8])) + (f" and {len(twins) - 8} more" if len(twins) > 8 else ""),
         )  # fmt: skip
     say(f"{ranking.graph}: {len(ranking.order):,} configurations, ranked by the model of {ranking.collection}")
+    if ranking.shipped:
+        say("the workspace has no layout model: this one came with xlarank, learned from TPU-compiler estimates")
     show(table)
     if ranking.metrics:
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
