@@ -206,6 +206,7 @@ def _case(
     without: dict[tuple[str, int, tuple[int, ...]], int],
 ) -> Case | None:
     from xlarank.features.assemble import assemble
+    from xlarank.features.attribution import walk_between
     from xlarank.features.recipe import FeatureSettings
     from xlarank.models.explanation.parts import Parts, Rows, difference_parts
     from xlarank.pipelines.reporting.explanations import node_parts
@@ -214,11 +215,13 @@ def _case(
     changed = {int(k[1:]): now.get(k, 0) - then.get(k, 0) for k in {*now, *then} if k[1:].isdigit()}
     changed = {node: value for node, value in changed.items() if value}
     rows = assemble(graph)
+    walk = walk_between(graph, rows, FeatureSettings(), config, 0)
     each = [
-        difference_parts(ranker, Rows.of(rows), int(rows.group[config]), int(rows.group[0])) for ranker in rankers
+        difference_parts(ranker, Rows.of(rows, walk), int(rows.group[config]), int(rows.group[0]))
+        for ranker in rankers
     ]
     parts = Parts.total(part.scaled(1 / len(each)) for part in each)
-    nodes = node_parts(graph, FeatureSettings(), parts, config, 0)
+    nodes = node_parts(graph, parts, config, 0)
     values = {part.node: part.value for part in nodes}
     segments = segments_of(graph, values)
     if not changed or not segments or parts.difference <= 0 or graph.runtime[config] <= graph.runtime[0]:
