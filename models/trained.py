@@ -78,11 +78,13 @@ class TrainedModel:
         card: what it is.
         rankers: one of each seed.
         calibration: how far it can be trusted, where that was measured for this very model.
+        shipped: whether it came with xlarank (`xlarank.models.pretrained`): it picks its columns by name.
     """
 
     card: ModelCard
     rankers: list[Ranker[Any]]
     calibration: Calibration | None = None
+    shipped: bool = False
 
     def predict(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
@@ -97,8 +99,14 @@ class TrainedModel:
     def predict_seeds(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
     ) -> NDArray[np.float64]:
-        """``(seeds, rows)`` the scores of each seed, as `predict`."""
-        return np.stack([ranker.predict(rows, columns, instances) for ranker in self.rankers])
+        """``(seeds, rows)`` the scores of each seed, as `predict`; raises `ModelError` for what is no number."""
+        scores = np.stack([ranker.predict(rows, columns, instances) for ranker in self.rankers])
+        if not np.isfinite(scores).all():
+            raise ModelError(
+                f"the model of {self.card.collection} gives scores that are no numbers",
+                do="train again, or use a model from somebody you trust",
+            )
+        return scores
 
     def require_rows_of(self, manifest: Manifest) -> None:
         """Raise `ModelError` unless rows of this manifest are what the model was trained on."""

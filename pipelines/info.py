@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from xlarank.data.collection import graph_files
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import DataRoot
+from xlarank.data.structure import graph_structure
 from xlarank.pipelines.support.progress import Progress, Silent
 
 
 @dataclass
 class SplitInfo:
-    """Counts of one split of a collection; ``nodes`` and ``configurable`` are (smallest, largest)."""
+    """Counts of one split of a collection; ``nodes`` and ``configurable`` are one number a graph.
+
+    Attributes:
+        siblings: layout graphs that have the structure of a train graph (in train, of another one): the same
+            program at other sizes, which the ranker ``sibling`` is for.
+    """
 
     collection: str
     split: str
@@ -25,6 +32,7 @@ class SplitInfo:
     families: set[str] = field(default_factory=set)
     nodes: list[int] = field(default_factory=list)
     configurable: list[int] = field(default_factory=list)
+    siblings: int = 0
     unrankable: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -36,6 +44,7 @@ def info(
     progress = progress or Silent()
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     found: dict[tuple[str, str], SplitInfo] = {}
+    structures: dict[tuple[str, str], Counter[int]] = {}
     progress.begin("reading graphs", len(files))
     for file in files:
         key = str(file.collection), file.split
@@ -54,8 +63,13 @@ def info(
             part.nodes.append(graph.nodes)
             if isinstance(graph, LayoutGraph):
                 part.configurable.append(len(graph.configurable))
+                structures.setdefault(key, Counter())[graph_structure(graph)] += 1
             if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
                 part.unrankable.append(file.name)
         progress.step(f"{file.collection} {file.split} {file.name}")
     progress.end()
+    for (collection, split), counts in structures.items():
+        known = structures.get((collection, "train"), Counter())
+        alone = 1 if split == "train" else 0  # a graph is no sibling of its own
+        found[collection, split].siblings = sum(n for one, n in counts.items() if known[one] > alone)
     return list(found.values())

@@ -6,11 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from xlarank.data.errors import GraphFileError, XlarankError
 from xlarank.data.graph import Graph, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import judge, order_of
 from xlarank.pipelines.support.one_graph import model_for_graph, rows_for_model
+from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.ranking import Ranking
 from xlarank.pipelines.support.trust import Trust
 
@@ -42,8 +44,34 @@ def rank(
         runtime=graph.runtime,
         metrics=judge(model.card.kind, scores, graph.cost, rows.group) if judged else None,
         trust=Trust.of(model.calibration, of_seeds, rows.group) if model.calibration else None,
+        shipped=model.shipped,
         explainer=partial(_explain, graph, model),
     )
+
+
+def rank_folder(
+    workspace: Workspace, folder: Path, *, collection: str | None = None, progress: Progress | None = None
+) -> tuple[dict[str, Ranking], dict[str, str]]:
+    """`rank` for every npz file below a folder: name below the folder -> ranking, and -> why there is none.
+
+    Raises `GraphFileError` for a folder without npz files.
+    """
+    progress = progress or Silent()
+    files = sorted(path for path in folder.rglob("*.npz") if not path.name.startswith("."))
+    if not files:
+        raise GraphFileError(f"{folder} holds no npz files", expected="graphs in TpuGraphs format")
+    rankings: dict[str, Ranking] = {}
+    broken: dict[str, str] = {}
+    progress.begin("ranking graphs", len(files))
+    for path in files:
+        name = path.relative_to(folder).as_posix().removesuffix(".npz")
+        try:
+            rankings[name] = rank(workspace, path, collection=collection)
+        except XlarankError as error:
+            broken[name] = str(error)
+        progress.step(name)
+    progress.end()
+    return rankings, broken
 
 
 def _explain(graph: Graph, model: TrainedModel, *, config: int | None, against: str | int | None) -> Explanation:

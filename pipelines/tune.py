@@ -26,7 +26,7 @@ from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.selection import paired_difference, require_selection
 from xlarank.pipelines.study.plot import StudyPicture
-from xlarank.pipelines.study.sharing import at_work, myself, one_at_a_time
+from xlarank.pipelines.study.sharing import at_work, gone, myself, one_at_a_time
 from xlarank.pipelines.study.storage import open_study
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
@@ -301,6 +301,7 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
 
     study, known = search.study, _known(search.model, search.training.kind)
     with one_at_a_time(workspace.study(search.training.collection)):
+        _make_up_for_killed(study)
         there = study.get_trials(deepcopy=False)
         finished = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in there)
         if finished >= trials:
@@ -312,6 +313,18 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
         trial = study.ask()
         trial.set_user_attr(_PROCESS, myself())
         return trial, False
+
+
+def _make_up_for_killed(study: optuna.Study) -> None:
+    """Trials whose process of this machine is gone end as failed, and their points come next."""
+    from optuna.trial import TrialState
+
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        if gone(trial.user_attrs.get(_PROCESS)):
+            study.tell(trial.number, state=TrialState.FAIL)
+            point = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
+            if point and not any(_tried(other, point) for other in study.get_trials(deepcopy=False)):
+                study.enqueue_trial(point)
 
 
 def _run_trial(search: _Search, trial: optuna.Trial) -> None:

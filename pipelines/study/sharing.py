@@ -41,3 +41,11 @@ def at_work(process: object) -> bool:
     except (OSError, OverflowError):
         return False
     return True
+
+
+def gone(process: object) -> bool:
+    """Whether a process of this machine, by `myself`, is no more; of other machines nothing is known."""
+    host, _, number = str(process).rpartition(":")
+    if os.name == "nt" or host != socket.gethostname() or not number.isdigit() or int(number) == os.getpid():
+        return False
+    return not at_work(process)

@@ -9,7 +9,9 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Graph, graph_kind
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
+from xlarank.models.pretrained import columns_by_name, pretrained_model
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
@@ -20,11 +22,14 @@ def model_for_graph(
     """The model of the workspace to rank a graph with.
 
     Without ``collection`` it is the one of the collection whose folder the file at ``path`` lies in, or the only
-    one of the graph's kind. Raises `ModelError` where the model is missing or not clear.
+    one of the graph's kind. A workspace without any for layouts falls back on the one that comes with xlarank.
+    Raises `ModelError` where the model is missing or not clear.
     """
     kind = graph_kind(graph)
     trained = trained_collections(workspace)
     fitting = [each for each in trained if each.kind == kind]
+    if collection is None and not fitting and kind == "layout":
+        return pretrained_model()
     if not trained or (collection is None and not fitting):
         raise ModelError(f"there is no trained {kind} model in {workspace.root}", do="run train first")
     if collection is not None:
@@ -37,13 +42,16 @@ def model_for_graph(
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
     """All rows of a graph, made as those that the model learned from.
 
-    Raises `ModelError` for a graph of another kind, and if the code that made those rows is gone.
+    Raises `ModelError` for a graph of another kind, and if the code that made those rows is gone. A shipped model
+    takes the rows of today's code as long as its columns are among them.
     """
     if graph_kind(graph) != model.card.kind:
         raise ModelError(
             f"{graph.name} is a {graph_kind(graph)} graph",
             expected=f"a {model.card.kind} graph for {model.card.collection}",
         )
+    if model.shipped:
+        return columns_by_name(assemble(graph, FeatureSettings()), model.card.columns)
     settings = model.card.recipe.settings()
     model.require_rows(settings.columns(model.card.kind), settings.code_hash(model.card.kind))
     return assemble(graph, settings)

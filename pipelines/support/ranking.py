@@ -64,6 +64,7 @@ class Ranking:
         runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
         metrics: how good it is, where the file holds runtimes.
         trust: how certain it is, where the model was calibrated.
+        shipped: whether the model is the one that came with xlarank, for want of one in the workspace.
         explainer: what `explain` asks; None for a ranking that was not made by `xlarank.pipelines.rank.rank`.
     """
 
@@ -75,6 +76,7 @@ class Ranking:
     runtime: NDArray[np.int64]
     metrics: dict[str, float] | None
     trust: Trust | None = None
+    shipped: bool = False
     explainer: Explainer | None = field(default=None, repr=False)
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
@@ -129,6 +131,7 @@ class Ranking:
         return {
             "graph": self.graph,
             "collection": self.collection,
+            "shipped": self.shipped,
             "order": self.order.tolist(),
             "best": [entry.as_json() for entry in self.best(top)],
             "metrics": self.metrics,

@@ -154,3 +154,14 @@ def test_strict_fails_where_a_graph_is_not_ranked(small, command) -> None:
 def test_what_is_built_first_is_said(small, command) -> None:
     done = command("evaluate", "--data-root", small, "--workspace", "new")
     assert "the workspace new has no features: building those of all collections of small first" in done.out
+
+
+def test_a_folder_is_ranked(small, command) -> None:
+    command("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", "tile:cpu")
+    done = command("rank", small / "npz/tile/cpu/test", "--csv", "out.csv", "--json", "-")
+    assert done.code == 0 and set(json.loads(done.out)) == {"sort__a", "sort__b"}
+    assert (
+        Path("out.csv")
+        .read_text()
+        .startswith("graph,model,rank,configuration,score,runtime_ns,identical\nsort__a,")
+    )

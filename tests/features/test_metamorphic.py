@@ -37,6 +37,7 @@ from tests.graphs import (
     tile_graphs,
     tile_row,
 )
+from xlarank.data.graph import MAX_ELEMENTS
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.context import LayoutContext
@@ -283,6 +284,7 @@ ABOUT_SET = (
     *("change__*_set__share", "change__*_set_like_*__share", "propagation__*"),
     *("disagreement__clash_*", "disagreement__half_*", "disagreement__agree_*"),
     *("siblings__clash_*", "siblings__half_*", "siblings__agree_*"),
+    "outputs__*",  # of unset outputs they say nothing
 )
 
 
@@ -327,6 +329,7 @@ OF_SIZE = (
         "work__largest_flops__share",
     ),
     *("computations__*", "degrees__*__q*"),
+    *("outputs__excess__max", "outputs__padded__max"),  # one region over the bytes of all
 )
 
 
@@ -355,6 +358,7 @@ MOVED_IN_A_LAYOUT_GRAPH = (
     *MOVED_BY_A_NODE,
     *("configurable__nodes__share", "configurable__within_*hop__share"),
     "change__all_bytes__ratio",  # over the bytes of all outputs
+    *("outputs__*__ratio", "outputs__excess__max", "outputs__padded__max"),  # over those of all stored ones
     "computations__*",  # it stands outside the others
 )
 #: Its mean and deviation move with the column, so that only the last digits do.
@@ -481,10 +485,12 @@ def test_tensors_without_elements_and_scalars():
 
 
 def test_the_largest_tensors_that_can_be_written_down():
-    size = 2**31
-    huge = (Node("parameter", (size,) * 6), Node("dot", (size,) * 6, (0,), columns={"is_root": 1}))
-    rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
-    assert_numbers(assemble(layout_of(layout_file(huge, (1,), rows))))
+    """As many elements as the reader admits, spread over the dimensions or nearly all in one."""
+    for dims in ((2**8,) * 6, (2**31, 2**13, 2**4, 1, 1, 1)):
+        assert np.prod(dims, dtype=float) == MAX_ELEMENTS
+        huge = (Node("parameter", dims), Node("dot", dims, (0,), columns={"is_root": 1}))
+        rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
+        assert_numbers(assemble(layout_of(layout_file(huge, (1,), rows))))
 
 
 def test_the_largest_bounds_that_can_be_written_down():

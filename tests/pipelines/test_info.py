@@ -11,6 +11,7 @@ import pytest
 from tests.graphs import LAYOUT_PROGRAM, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, data_root, graph_path, layout_graph, tile_graph
 from xlarank.data.errors import CollectionError, DataRootError
+from xlarank.data.root import SAMPLE
 from xlarank.pipelines.info import SplitInfo, info
 
 
@@ -103,3 +104,30 @@ def test_labels_withheld_for_some_are_counted(tree: Path) -> None:
     save_npz(graph_path(tree, TILE, "valid", "without"), tile_graph(3, labelled=False))
     part = found(tree)[TILE, "valid"]
     assert (part.graphs, part.labelled) == (2, 1)
+
+
+def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path: Path) -> None:
+    """One program twice in train and once in valid, another (an edge less) once in train and in test."""
+    arrays = layout_graph(0)
+    cut = {**arrays, "edge_index": arrays["edge_index"][1:]}
+    places = {
+        "train": {"a__a": arrays, "a__b": arrays, "b__a": cut},
+        "valid": {"a__c": arrays},
+        "test": {"b__b": cut},
+    }
+    for split, graphs in places.items():
+        for name, one in graphs.items():
+            path = graph_path(tmp_path, LAYOUT, split, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            save_npz(path, one)
+    assert {split: part.siblings for (_, split), part in found(tmp_path).items()} == {
+        "train": 2,
+        "valid": 1,
+        "test": 1,
+    }
+
+
+def test_siblings_of_the_sample() -> None:
+    parts = found(SAMPLE)
+    assert parts["layout:tpu-estimate:random", "test"].siblings == 6, "two of the eight have theirs in valid"
+    assert parts["tile:cpu", "test"].siblings == 0

@@ -18,8 +18,9 @@ from xlarank.data.errors import CollectionError, GraphFileError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import judge
-from xlarank.pipelines.rank import rank
+from xlarank.pipelines.rank import rank, rank_folder
 from xlarank.pipelines.support.ranking import Ranking
+from xlarank.pipelines.support.ranking_csv import write_rankings
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 OTHER = "layout:cpu:default"
@@ -72,7 +73,7 @@ def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, s
 def test_json_holds_the_whole_order(shared_tree: Path, shared_trained: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "valid", "pool__a"))
     value = json.loads(json.dumps(ranking.as_json(4), allow_nan=False))
-    assert set(value) == {"graph", "collection", "order", "best", "metrics", "trust"}
+    assert set(value) == {"graph", "collection", "shipped", "order", "best", "metrics", "trust"}
     assert (value["graph"], value["collection"]) == ("pool__a", TILE)
     assert value["order"] == ranking.order.tolist()
     assert value["best"] == [entry.as_json() for entry in ranking.best(4)]
@@ -165,16 +166,25 @@ def test_an_unknown_collection_suggests_the_close_one(shared_trained: Path, tmp_
 
 
 def test_no_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
-    path = save_npz(tmp_path / "x.npz", layout_graph(5))
-    shutil.rmtree(trained / "models" / "layout")
-    with pytest.raises(ModelError, match=r"there is no trained layout model in .*run train first"):
+    path = save_npz(tmp_path / "x.npz", tile_graph(5))
+    shutil.rmtree(trained / "models" / "tile")
+    with pytest.raises(ModelError, match=r"there is no trained tile model in .*run train first"):
         run(trained, path)
-    assert trained_collections(Workspace(trained)) == [Collection.parse(TILE)]
+    assert trained_collections(Workspace(trained)) == [Collection.parse(LAYOUT)]
+
+
+def test_layouts_without_a_model_are_ranked_by_the_one_that_ships(trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    assert not run(trained, path).shipped
+    shutil.rmtree(trained / "models" / "layout")
+    assert run(trained, path).shipped
+    with pytest.raises(CollectionError, match=f"'{LAYOUT}' is not in the models"):
+        run(trained, path, LAYOUT)
 
 
 @pytest.mark.parametrize("asked", [None, LAYOUT])
 def test_no_model_at_all_says_to_train(tmp_path: Path, asked: str | None) -> None:
-    path = save_npz(tmp_path / "x.npz", layout_graph(5))
+    path = save_npz(tmp_path / "x.npz", tile_graph(5))
     with pytest.raises((ModelError, CollectionError), match="run train"):
         run(tmp_path / "empty", path, asked)
 
@@ -235,3 +245,26 @@ def test_a_ranking_as_a_table(shared_trained: Path, tmp_path: Path) -> None:
     assert table.sort("configuration")["runtime_ns"].to_list() == arrays["config_runtime"].tolist()
     unknown = xlarank.rank(save_npz(tmp_path / "y__a.npz", layout_graph(70, labelled=False)), shared_trained)
     assert unknown.to_polars()["runtime_ns"].null_count() == 24
+
+
+# A folder -------------------------------------------------------------------------------------------------
+
+
+def test_every_graph_of_a_folder(tree: Path, shared_trained: Path, tmp_path: Path) -> None:
+    folder = graph_path(tree, LAYOUT, "valid", "x").parent
+    (folder / "broken.npz").write_bytes(b"no zip")
+    rankings, broken = rank_folder(Workspace(shared_trained), folder)
+    assert set(rankings) == {"delta__a", "delta__b"} and set(broken) == {"broken"}
+    alone = run(shared_trained, folder / "delta__a.npz")
+    assert np.array_equal(rankings["delta__a"].order, alone.order)
+    write_rankings(tmp_path / "out.csv", rankings)
+    table = pl.read_csv(tmp_path / "out.csv")
+    assert table["graph"].unique().sort().to_list() == ["delta__a", "delta__b"]
+    first = table.filter(pl.col("graph") == "delta__a")
+    assert first["configuration"].to_list() == [entry.configuration for entry in alone.best()]
+    assert first["score"].to_list() == [entry.score for entry in alone.best()]
+
+
+def test_a_folder_without_graphs(shared_trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(GraphFileError, match="holds no npz files"):
+        rank_folder(Workspace(shared_trained), tmp_path)

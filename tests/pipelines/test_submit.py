@@ -18,7 +18,8 @@ from xlarank.data.submission import check_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.trained import load_model
 from xlarank.pipelines.submit import Submission, submit
 from xlarank.pipelines.train import train
 
@@ -196,7 +197,7 @@ def test_the_model_of_another_collection_where_it_is_asked_for(trained: Path, tm
 def test_scores_that_are_no_numbers_are_not_submitted(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
 ) -> None:
-    monkeypatch.setattr(TrainedModel, "predict", lambda self, rows, *_: np.full(len(rows), value))
+    monkeypatch.setattr(LambdaRank, "predict", lambda self, rows, *_: np.full(len(rows), value))
     with pytest.raises(ModelError, match="scores that are no numbers"):
         run(trained, tmp_path / "out.csv", collections=[TILE])
 

@@ -461,6 +461,30 @@ def test_the_trial_of_a_killed_process_is_made_up_for(built: Path) -> None:
     assert (result.trials, result.fresh) == (3, 2)
 
 
+def test_the_point_of_a_killed_process_is_tried(built: Path) -> None:
+    """It was drawn and counted as drawn: without it the search has a hole."""
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    run(built, trials=1)
+    first = trials_of(built)[0]
+    point = {**first.params, "learning_rate": 0.123}
+    running(
+        built, f"{socket.gethostname()}:{gone.pid}", params=point, distributions=first.distributions,
+    )  # fmt: skip
+    run(built, trials=2)
+    left = trials_of(built)
+    assert [trial.state for trial in left if trial.params == point] == [TrialState.FAIL, TrialState.COMPLETE]
+    assert not any(trial.state == TrialState.RUNNING for trial in left)
+    run(built, trials=3)
+    assert sum(trial.params == point for trial in trials_of(built)) == 2, "once is enough"
+
+
+def trials_of(built: Path) -> list[optuna.trial.FrozenTrial]:
+    storage = JournalStorage(JournalFileBackend(str(study_folder(built) / "journal.log")))
+    (summary,) = optuna.get_all_study_summaries(storage)
+    return optuna.load_study(study_name=summary.study_name, storage=storage).trials
+
+
 def test_the_trials_of_other_processes_are_waited_for(built: Path) -> None:
     """The last trial is another process's: this one neither runs one too many nor returns before it is over."""
     run(built, trials=2)

@@ -23,10 +23,12 @@ def _json(path: Path | None) -> Path | None:
     return path
 
 
-def out_file(path: Path) -> Path:
+def out_file(path: Path | None) -> Path | None:
+    """Refuse at once what could not be written hours later."""
     if path == console.STDOUT:
         raise XlarankError("--out is -", expected="the name of a file", do="standard output is for --json -")
-    output_target(path)
+    if path is not None:
+        output_target(path)
     return path
 
 

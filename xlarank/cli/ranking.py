@@ -19,23 +19,32 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.cli.inputs import built_workspace, data_root_of, require_models, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, Out, Root, Work
+from xlarank.cli.options import WORK, Collections, Json, Out, Root, Work, out_file
 
 app = typer.Typer()
 
 
 @app.command()
 def rank(
-    graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
+    graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format, or a folder of such files.")],
     top: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="How many to show.")] = 10,
     workspace: Work = WORK,
     collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
+    csv: Annotated[
+        Path | None, typer.Option(callback=out_file, help="Also write a line for each distinct configuration.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
-    """Rank the configurations of one graph with a trained model."""
+    """Rank the configurations of one graph, or of each graph in a folder, with a trained model."""
     from xlarank.pipelines.rank import rank as run
+    from xlarank.pipelines.support.ranking_csv import write_rankings
 
+    if graph.is_dir():
+        _rank_folder(graph, top, workspace, collection, csv, json_file)
+        return
     ranking = run(workspace_at(workspace), graph, collection=collection)
+    if csv is not None:
+        write_rankings(csv, {ranking.graph: ranking})
     table = new_table(">rank", ">configuration", ">score", ">measured ms", "~identical configurations")
     for entry in ranking.best(top):
         runtime, twins = entry.runtime_ns, entry.identical
@@ -45,12 +54,35 @@ def rank(
             ", ".join(map(str, twins[:8])) + (f" and {len(twins) - 8} more" if len(twins) > 8 else ""),
         )  # fmt: skip
     say(f"{ranking.graph}: {len(ranking.order):,} configurations, ranked by the model of {ranking.collection}")
+    if ranking.shipped:
+        say("the workspace has no layout model: this one came with xlarank, learned from TPU-compiler estimates")
     show(table)
     if ranking.metrics:
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
     for line in ranking.trust.lines() if ranking.trust else ():
         say(line)
     write_json(json_file, ranking.as_json(top))
+
+
+def _rank_folder(
+    folder: Path, top: int, workspace: Path, collection: str | None, csv: Path | None, json_file: Path | None
+) -> None:
+    from xlarank.pipelines.rank import rank_folder as run
+    from xlarank.pipelines.support.ranking_csv import write_rankings
+
+    with progress_bars() as progress:
+        rankings, broken = run(workspace_at(workspace), folder, collection=collection, progress=progress)
+    table = new_table("graph", "model", ">configurations", "~best", ">tau")
+    for name, ranking in rankings.items():
+        best = ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5)))
+        tau = f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-"
+        table.add_row(name, ranking.collection, f"{len(ranking.order):,}", best, tau)
+    show(table)
+    if csv is not None:
+        write_rankings(csv, rankings)
+        say(f"wrote {csv}")
+    write_json(json_file, {name: ranking.as_json(top) for name, ranking in rankings.items()})
+    finish(broken)
 
 
 @app.command()

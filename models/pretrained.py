@@ -1,0 +1,48 @@
+"""The ranker that comes with xlarank, for layouts where the workspace has no model of its own.
+
+It learned from estimates of the XLA:TPU compiler alone (TPU v3), not from any measurement; ``shipped/README.md`` is
+its card. ``python -m benchmarks.pretrain`` makes it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from xlarank.data.errors import ModelError
+from xlarank.features.rows import GraphRows
+from xlarank.models.trained import TrainedModel, load_model
+
+FOLDER: Final = Path(__file__).parent / "shipped"
+#: It stands for both searches of the estimated layouts.
+COLLECTION: Final = "layout:tpu-estimate:all"
+
+
+@cache
+def pretrained_model() -> TrainedModel:
+    """The shipped model; raises `ModelError` where the installation lacks it."""
+    return replace(load_model(FOLDER), shipped=True)
+
+
+def columns_by_name(rows: GraphRows, wanted: list[str]) -> GraphRows:
+    """Rows with these columns alone; raises `ModelError` for one that they lack.
+
+    Columns keep their names and meanings while the code around them changes, so that a shipped model needs no
+    other rows than today's.
+    """
+    place = {name: number for number, name in enumerate(rows.columns)}
+    missing = [name for name in wanted if name not in place]
+    if missing:
+        raise ModelError(
+            f"the rows lack {len(missing)} columns of the shipped model ({missing[0]}, ...)",
+            do="make it again: python -m benchmarks.pretrain",
+        )
+    used = np.array(sorted(place[name] for name in wanted), np.intp)
+    chosen = rows.only(used)
+    if chosen.columns != wanted:
+        raise ModelError("the rows have the columns of the shipped model in another order", do="make it again")
+    return chosen

@@ -1,0 +1,63 @@
+"""The ranker that comes with xlarank."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models.rows import easy_graph
+from xlarank.data.errors import ModelError
+from xlarank.data.graph import read_graph
+from xlarank.data.root import SAMPLE
+from xlarank.data.workspace import Workspace
+from xlarank.models.pretrained import COLLECTION, FOLDER, columns_by_name, pretrained_model
+from xlarank.models.validation.metrics import kendall_tau
+from xlarank.pipelines.rank import rank
+
+ESTIMATED = SAMPLE / "npz" / "layout" / "tpu-estimate"
+#: Family -> tau that it must keep: a third of a family's graphs may move, but not from good to bad. These families
+#: are in no train split.
+VALID = ("crossattn__a", "mlp_train__a", "unet__a")
+
+
+def test_it_is_small_text_without_pickles() -> None:
+    files = [path for path in FOLDER.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < 2_000_000
+    assert {path.suffix for path in files} <= {".json", ".txt", ".md"}
+    for path in files:
+        path.read_text(encoding="utf-8")
+
+
+def test_it_learned_from_estimates_of_the_train_split_alone() -> None:
+    card = pretrained_model().card
+    assert card.collection == COLLECTION
+    known = {path.stem for path in ESTIMATED.glob("*/train/*.npz")}
+    assert set(card.trained_on) == {"train"} and set(card.trained_on["train"]) <= known
+    assert not {path.stem for path in ESTIMATED.glob("*/valid/*.npz")} & set(card.trained_on["train"])
+
+
+def test_it_still_ranks_what_it_never_saw(tmp_path: Path) -> None:
+    """Columns that changed their meaning since it was made would show here."""
+    taus = []
+    for path in (ESTIMATED / "random" / "valid" / f"{name}.npz" for name in VALID):
+        ranking = rank(Workspace(tmp_path), path)
+        assert ranking.shipped and ranking.collection == COLLECTION and ranking.metrics is not None
+        taus.append(ranking.metrics["tau"])
+    assert np.mean(taus) > 0.3, taus
+
+
+def test_it_does_not_rank_tiles(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="there is no trained tile model"):
+        rank(Workspace(tmp_path), read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz"))
+
+
+def test_columns_are_picked_by_name() -> None:
+    rows = easy_graph("a__a", 5, 0)
+    assert columns_by_name(rows, ["waste", "noise"]).columns == ["waste", "noise"]
+    assert kendall_tau(columns_by_name(rows, ["noise"]).matrix()[:, 0].astype(float), rows.matrix()[:, 3]) == 1
+    with pytest.raises(ModelError, match=r"lack 1 columns of the shipped model \(gone"):
+        columns_by_name(rows, ["waste", "gone"])
+    with pytest.raises(ModelError, match="another order"):
+        columns_by_name(rows, ["noise", "waste"])

@@ -1,0 +1,86 @@
+"""What advise needs beside a compiler: the ranker of the workspace, and refusals before anything is compiled."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.data.hlo.programs import matmul_module
+from xlarank.data.errors import CompilerError, ModelError
+from xlarank.data.hlo.candidates import candidate_rows, random_configurations
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import load_model
+from xlarank.pipelines.advise import Advice, Change, Verified, advise, layout_model, ranker_score
+from xlarank.pipelines.support.programs import Program, configuration_key, graph_of
+
+
+def test_the_workspaces_model_orders_configurations(trained: Path) -> None:
+    module = matmul_module()
+    program = Program("matmul", module, graph_of(module, "matmul"))
+    rng = np.random.default_rng(0)
+    candidates = candidate_rows(program.graph, rng)
+    model = layout_model(Workspace(trained), None)
+    assert model is not None and model.card.kind == "layout"
+    score = ranker_score(program, candidates, model)
+    assert score is not None
+    codes = random_configurations(candidates, 9, rng)
+    found = score(codes)
+    assert found.shape == (9,) and np.isfinite(found).all()
+    twice = score(np.concatenate([codes, codes[:1]]))
+    assert twice[0] == twice[9]  # equal configurations, equal scores
+
+
+def test_without_a_model_there_is_no_score(tmp_path: Path) -> None:
+    assert layout_model(None, None) is None
+    assert layout_model(Workspace(tmp_path), None) is None
+    with pytest.raises(ModelError):
+        layout_model(Workspace(tmp_path), "layout:tpu-estimate:random")
+
+
+def test_of_several_models_the_one_of_estimates_is_taken(trained: Path) -> None:
+    workspace = Workspace(trained)
+    model = layout_model(workspace, None)
+    assert model is not None
+    assert layout_model(workspace, model.card.collection) is not None
+    source = workspace.root / "models" / "layout"
+    here = next(source.glob("*/*"))
+    estimates = source / "tpu-estimate" / "random"
+    estimates.parent.mkdir()
+    shutil.copytree(here, estimates)
+    card = (estimates / "model.json").read_text().replace(model.card.collection, "layout:tpu-estimate:random")
+    (estimates / "model.json").write_text(card)
+    assert load_model(estimates).card.collection == "layout:tpu-estimate:random"
+    found = layout_model(workspace, None)
+    assert found is not None and found.card.collection == "layout:tpu-estimate:random"
+
+
+def test_what_cannot_be_advised_is_refused_at_once() -> None:
+    with pytest.raises(CompilerError, match="cpu has no estimates"):
+        advise("program.pb", "cpu")
+    with pytest.raises(CompilerError, match="'tpu-v9' is not a target"):
+        advise("program.pb", "tpu-v9")
+    with pytest.raises(CompilerError, match="a budget of 0"):
+        advise("program.pb", "tpu-v3", budget=0)
+
+
+def test_advice_as_json_has_both_orders() -> None:
+    change = Change(3, "dot.1", "dot", "f32[8,16,4]", "", (2, 0, 1))
+    one = Verified(900, 1, "ok")
+    advice = Advice("p", "tpu-v4", {}, None, 1000, 900, [one], [change], [], {"3": [2, 0, 1]}, [])
+    value = advice.as_json()
+    assert value["changes"][0]["minor_to_major"] == (2, 0, 1)
+    assert value["changes"][0]["major_to_minor"] == [1, 0, 2]
+    assert value["speedup"] == pytest.approx(10 / 9)
+    assert "estimated" in value["labels"]
+
+
+def test_a_configurations_key_speaks_of_its_layouts() -> None:
+    module = matmul_module()
+    graph = graph_of(module, "matmul")
+    candidates = candidate_rows(graph, np.random.default_rng(0))
+    assert configuration_key(candidates, np.zeros(2, np.int32)) == ""
+    order = candidates.rows[0][1][:2]
+    assert configuration_key(candidates, np.array([1, 0], np.int32)) == f"0:{order[0]}{order[1]}" + "-" * 16
