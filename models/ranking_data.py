@@ -102,6 +102,22 @@ class RankingData:
             instances=[self.instances_of(g) for g in groups],
         )
 
+    def join(self, other: RankingData) -> RankingData:
+        """These groups and then those; raises `ModelError` where their columns differ."""
+        if other.columns != self.columns:
+            raise ModelError(
+                f"{other.names[0]} and {self.names[0]} have different columns", do="run build-features again"
+            )
+        return RankingData(
+            parts=[*self.parts, *other.parts],
+            cost=np.concatenate([self.cost, other.cost]),
+            indptr=np.concatenate([self.indptr, self.indptr[-1] + other.indptr[1:]]),
+            names=[*self.names, *other.names],
+            families=[*self.families, *other.families],
+            columns=self.columns,
+            instances=[one.instances_of(group) for one in (self, other) for group in range(one.groups)],
+        )
+
     def instances_of(self, group: int) -> LazyInstances | None:
         """The instances of a group, if it has any."""
         return self.instances[group] if self.instances else None

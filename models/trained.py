@@ -48,6 +48,7 @@ class ModelCard:
         columns: names of its rows' columns.
         trained_on: split -> names of its graphs.
         folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
+        also_from: other collections that were learned from, too -> names of their graphs.
         versions: of Python and the libraries behind the numbers.
         seeds: folder and checksum of each booster.
     """
@@ -62,6 +63,7 @@ class ModelCard:
     trained_on: dict[str, list[str]]
     folds: dict[str, dict[str, float]]
     select: str = "mean"
+    also_from: dict[str, list[str]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, str] = field(default_factory=dict)
 

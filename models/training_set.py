@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from xlarank.data.graph import Kind
 from xlarank.models.ranking_data import RankingData
@@ -14,7 +15,27 @@ class TrainingSet:
 
     Attributes:
         data: its query groups; the parts are whole graphs, to be judged on.
+        also: groups of other collections, to learn from and never to be judged on; None for none.
     """
 
     kind: Kind
     data: RankingData
+    also: RankingData | None = field(default=None, kw_only=True)
+
+    def without(self, held: Sequence[int]) -> RankingData:
+        """What is learned from while some groups are held out.
+
+        The other groups, and of other collections the families that no held-out group is of: the same program,
+        searched otherwise, would tell too much.
+        """
+        held_set = set(held)
+        left = self.data.take([group for group in range(self.data.groups) if group not in held_set])
+        if self.also is None:
+            return left
+        unseen = {self.data.families[group] for group in held}
+        fitting = [group for group in range(self.also.groups) if self.also.families[group] not in unseen]
+        return left.join(self.also.take(fitting)) if fitting else left
+
+    def whole(self) -> RankingData:
+        """All that is learned from."""
+        return self.data if self.also is None else self.data.join(self.also)

@@ -19,6 +19,7 @@ from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.baselines import baselines, each_once
 from xlarank.models.validation.metrics import judge, summarise
+from xlarank.models.validation.speedup import compiler_cost, speedups, summarise_speedups
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import chosen_collections, trained_collections
@@ -58,6 +59,9 @@ def evaluate(
         try:
             scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, found)
             found.report[str(collection)] = _summary(scores)
+            faster = {name: judged.speedups for name, judged in scores.items() if judged.speedups}
+            if faster:
+                found.speedups[str(collection)] = summarise_speedups(faster)
         except (CollectionError, ModelError) as error:
             if collections:
                 progress.end()
@@ -149,17 +153,21 @@ def _evaluate_one(
 
 @dataclass(frozen=True)
 class _Judged:
-    """Metrics of one graph: of the model, of it where each distinct configuration counts once, of no model."""
+    """Metrics of one graph: of the model, of it where each distinct configuration counts once, of no model.
+
+    ``speedups`` over the compiler's own choice are empty where its runtime is not known.
+    """
 
     metrics: dict[str, float]
     once: dict[str, float]
     baselines: dict[str, dict[str, float]]
+    speedups: dict[str, float]
 
 
 def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | None) -> _Judged:
     kind = model.card.kind
     scores = model.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
-    cost, group = graph.cost, graph.group
+    cost, group, compiler = graph.cost, graph.group, compiler_cost(kind, graph)
     layouts_set = (
         graph.matrix(used=np.array([graph.columns.index(_SET)]))[group, 0] if _SET in graph.columns else None
     )
@@ -181,6 +189,7 @@ def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | No
         judge(kind, scores, cost, group),
         judge(kind, *each_once(scores, cost, group)),
         baselines(kind, cost, group, layouts_set),
+        {} if compiler is None else speedups(scores, cost, compiler, group),
     )
 
 

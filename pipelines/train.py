@@ -22,7 +22,7 @@ from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
@@ -64,6 +64,7 @@ def train(
     workspace: Workspace,
     *,
     collections: Sequence[str] = (),
+    also_from: Sequence[str] = (),
     model: str = DEFAULT,
     seeds: int = 3,
     with_valid: bool = False,
@@ -80,6 +81,9 @@ def train(
     `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid split
     (for a submission: `evaluate` on valid means nothing afterwards).
 
+    ``also_from`` names collections of the same kind that are learned from, too, and not judged on. A fold holds out
+    a family in all of them.
+
     ``model`` "auto" scores every ranker by the same folds, each with its tuned parameters or else its defaults,
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
     best of several out-of-fold scores is a little lucky: other graphs tell how good it is.
@@ -94,10 +98,12 @@ def train(
         ranker_class(model)
     workspace.require_writable()
     progress = progress or Silent()
+    others = chosen_collections(workspace, also_from) if also_from else []
     results: list[TrainResult] = []
     for collection in chosen_collections(workspace, collections):
         try:
             training = read_training_set(workspace, collection, ("train", "valid") if with_valid else ("train",))
+            training = also_learn_from(training, workspace, others)
         except CollectionError as error:
             if collections:
                 raise
@@ -159,11 +165,12 @@ class _Training:
                 rounds, chosen_by = curves.rounds[stage], f"{len(folds)} folds by family"
                 scores = curves.at(stage)
             rankers: list[Ranker[Any]] = []
+            learned = self.training.whole()
             for number in range(self.seeds):
                 settings = replace(
                     self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
                 )
-                rankers.append(chosen.ranker.clone().fit(self.training.data, settings))
+                rankers.append(chosen.ranker.clone().fit(learned, settings))
                 progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:
             progress.end()
@@ -176,6 +183,7 @@ class _Training:
             recipe=self.training.manifest.recipe,
             columns=self.training.data.columns,
             trained_on=self.training.splits,
+            also_from=self.training.also_from,
             folds=scores,
             select=self.select,
         )
@@ -185,9 +193,9 @@ class _Training:
             model=card.model,
             tuned=card.tuned,
             why=why,
-            graphs=self.training.data.groups,
-            rows=len(self.training.data.cost),
-            families=len(set(self.training.data.families)),
+            graphs=learned.groups,
+            rows=len(learned.cost),
+            families=len(set(learned.families)),
             rounds=rounds,
             chosen_by=chosen_by,
             seeds=self.seeds,

@@ -67,9 +67,8 @@ def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any
 
     Every configuration of a held-out graph counts, those that are identical to another included.
     """
-    data, held_set = training.data, set(held)
-    learned = [g for g in range(data.groups) if g not in held_set]
-    fitted = ranker.clone().fit(data.take(learned), settings)
+    data = training.data
+    fitted = ranker.clone().fit(training.without(held), settings)
     stages = [*range(STEP, settings.rounds, STEP), settings.rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
@@ -24,11 +24,43 @@ class StoredTrainingSet(TrainingSet):
         collection: that the graphs are of.
         splits: split -> names of its graphs, in the order of the groups.
         manifest: of the first split.
+        also_from: other collections that are learned from -> names of their graphs.
     """
 
     collection: Collection
     splits: dict[str, list[str]]
     manifest: Manifest
+    also_from: dict[str, list[str]] = field(default_factory=dict)
+
+
+def also_learn_from(
+    training: StoredTrainingSet, workspace: Workspace, others: Sequence[Collection]
+) -> StoredTrainingSet:
+    """A training set with the same splits of other collections of its kind beside it; itself is no other.
+
+    Raises `CollectionError` for a collection of the other kind, one that nothing can be learned from, and one that
+    was built by other feature code.
+    """
+    also: RankingData | None = None
+    names: dict[str, list[str]] = {}
+    for other in others:
+        if other == training.collection:
+            continue
+        if other.kind != training.kind:
+            raise CollectionError(
+                f"{training.collection} cannot also learn from {other}",
+                expected=f"a {training.kind} collection",
+                do="choose the collections to train with --collection",
+            )
+        found = read_training_set(workspace, other, [*training.splits])
+        if found.manifest.recipe.code_hash != training.manifest.recipe.code_hash:
+            raise CollectionError(
+                f"{other} and {training.collection} were built by different feature code or settings",
+                do="run build-features again for both",
+            )
+        also = found.data if also is None else also.join(found.data)
+        names[str(other)] = found.data.names
+    return replace(training, also=also, also_from=names)
 
 
 def read_training_set(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
@@ -475,3 +476,27 @@ def test_damaged_rows_are_named(built: Path) -> None:
     path.write_bytes(b"PAR1")
     with pytest.raises(XlarankError, match=r"conv__a\.parquet cannot be read.*build-features again"):
         run(built)
+
+
+# Several collections ---------------------------------------------------------------------------------------
+
+
+def test_other_collections_are_learned_from_and_not_judged_on(built: Path, fits: list[dict[str, Any]]) -> None:
+    other = "layout:cpu:default"
+    shutil.copytree(built / "features" / "layout/cpu/random", built / "features" / "layout/cpu/default")
+    (result,) = run(built, collections=[LAYOUT], also_from=[other, LAYOUT], rounds=5)
+    assert result.graphs == 10 and result.rows == 2 * 5 * 22
+    card = model_of(built, LAYOUT).card
+    assert card.trained_on == {"train": list(TREE[LAYOUT]["train"])}
+    assert card.also_from == {other: list(TREE[LAYOUT]["train"])}
+    assert set(card.folds) == set(TREE[LAYOUT]["train"])
+    *folds, whole = fits
+    assert whole["data"].groups == 10
+    for fold in folds:  # the same programs, so a fold lacks its family twice
+        names = fold["data"].names
+        assert sorted(names) == sorted([*set(names), *set(names)])
+
+
+def test_a_collection_of_the_other_kind_is_refused(built: Path) -> None:
+    with pytest.raises(CollectionError, match=f"{LAYOUT} cannot also learn from {TILE}; expected a layout"):
+        run(built, collections=[LAYOUT], also_from=[TILE], rounds=5)

@@ -90,7 +90,7 @@ def advise(
             program, target, budget=budget, out=out, workspace=workspace_at(workspace), collection=collection,
             seed=seed, per_node=per_node, jobs=jobs, limit=limit, progress=progress,
         )  # fmt: skip
-    ranked = f"the model of {advice.ranked_by}" if advice.ranked_by else "how few layouts they set (no model)"
+    ranked = f"the model of {advice.ranked_by}" if advice.ranked_by else "a rule of thumb (there is no model)"
     failed = sum(one.status != "ok" for one in advice.verified)
     say(f"{advice.program}: {len(advice.verified)} compiled for {target} ({failed} failed), ranked by {ranked}")
     table = new_table("estimated by the compiler", ">ms", ">times as fast")

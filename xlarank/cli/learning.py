@@ -91,6 +91,10 @@ def train(
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
+    also_from: Annotated[
+        list[str] | None,
+        typer.Option(help="A collection of the same kind to learn from, too, and not to be judged on; repeatable."),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -116,8 +120,8 @@ def train(
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         results = run(
-            place, collections=collection or (), model=model, seeds=seeds, with_valid=with_valid, rounds=rounds,
-            select=select, seed=seed, threads=threads, progress=progress,
+            place, collections=collection or (), also_from=also_from or (), model=model, seeds=seeds,
+            with_valid=with_valid, rounds=rounds, select=select, seed=seed, threads=threads, progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip

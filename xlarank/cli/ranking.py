@@ -45,7 +45,7 @@ def rank(
     ranking = run(workspace_at(workspace), graph, collection=collection)
     if csv is not None:
         write_rankings(csv, {ranking.graph: ranking})
-    table = new_table(">rank", ">configuration", ">score", ">measured ms", "~identical configurations")
+    table = new_table(">rank", ">configuration", ">score", ">ms in the file", "~identical configurations")
     for entry in ranking.best(top):
         runtime, twins = entry.runtime_ns, entry.identical
         table.add_row(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from xlarank.cli.console import list_lines, new_table, progress_bars, show, write_json
+from xlarank.cli.console import list_lines, new_table, progress_bars, say, show, write_json
 from xlarank.cli.inputs import built_workspace
 from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Threads, Work
 from xlarank.cli.tables import Sheet
@@ -99,9 +99,17 @@ def cross_validate(
 def _show(found: Evaluation, graphs: bool, json_file: Path | None) -> None:
     for name, metrics in found.report.items():
         show(score_table(name, found.judged, metrics, graphs))
+    for name, metrics in found.speedups.items():
+        first, five = (
+            f"{about['mean']:.3f} ({about['low']:.3f} to {about['high']:.3f})" for about in metrics.values()
+        )
+        count = len(next(iter(metrics.values()))["graphs"])
+        say(f"{name}: {first} times as fast as the compiler's own choice, best of five {five}; {count} graphs")
     list_lines("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
     list_lines("note", found.notes)
-    write_json(json_file, found.report)
+    write_json(
+        json_file, {name: {**metrics, **found.speedups.get(name, {})} for name, metrics in found.report.items()}
+    )
 
 
 def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Sheet:
