@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,7 @@ def collect(
     json_file: Json = None,
 ) -> None:
     """Label layouts of a program: estimated by the TPU's compiler without a TPU, or measured on this CPU."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser warns of things that nothing here uses
     from typing import Any, cast
 
     from xlarank.pipelines.collect import CollectSettings
@@ -83,6 +85,7 @@ def advise(
     json_file: Json = None,
 ) -> None:
     """Find better layouts for a program, verified by the TPU's compiler without a TPU."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as above
     from xlarank.pipelines.advise import advise as run
 
     with progress_bars() as progress:
