@@ -1,6 +1,6 @@
 """At equal numbers of compilations: advise, random search and genetic search, by the TPU compiler's estimate.
 
-    python -m benchmarks.advise PROGRAM... [--budget 24] [--seeds 3] [--target tpu-v3] [--workspace W] [--json FILE]
+    python -m benchmarks.advise PROGRAM... [--budget 24] [--seeds 3] [--target tpu-v3] [--no-ranker] [--json FILE]
 
 All draw from the same candidate rows and begin with the compiler's own choice. A configuration that several of
 them ask for is compiled once and counts for each. Needs the extra ``collect``.
@@ -85,12 +85,12 @@ def advised_search(
 
 
 def compare(
-    compiler: Compiler, path: str, budget: int, seeds: int, workspace: Workspace | None
+    compiler: Compiler, path: str, budget: int, seeds: int, workspace: Workspace | None, *, ranker: bool
 ) -> Iterator[dict[str, Any]]:
     """One record per search and seed."""
     program = load_program(path, compiler)
     candidates = candidate_rows(program.graph, np.random.default_rng(0))
-    score = ranker_score(program, candidates, layout_model(workspace, None))
+    score = ranker_score(program, candidates, layout_model(workspace, None)) if ranker else None
     cost = Compiled(compiler, program, candidates)
     for seed in range(seeds):
         searches: dict[str, Callable[[np.random.Generator], Costs]] = {
@@ -125,13 +125,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--target", default="tpu-v3")
     parser.add_argument("--workspace", type=Path)
+    parser.add_argument("--no-ranker", action="store_true", help="for programs that the ranker has learned from")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     workspace = Workspace(asked.workspace) if asked.workspace else None
     records: list[dict[str, Any]] = []
     with Compiler(target_of(asked.target), jobs=asked.jobs) as compiler:
         for path in asked.programs:
-            for record in compare(compiler, path, asked.budget, asked.seeds, workspace):
+            for record in compare(compiler, path, asked.budget, asked.seeds, workspace, ranker=not asked.no_ranker):
                 records.append(record)
                 print(record, flush=True)
                 if asked.json:

@@ -29,6 +29,7 @@ import numpy as np
 _NEAR: Final = 2
 _TOP: Final = 3
 _RANDOM: Final = 200
+_MANY: Final = 6
 
 
 def files(folder: Path) -> Iterator[Path]:
@@ -140,6 +141,7 @@ class Case:
     """
 
     graph: str
+    differing: int
     named: float
     named_near: float
     node: float
@@ -192,9 +194,23 @@ def judge_all(folder: Path, learn: Path, out: Path, model: str, ask: Path | None
     print(f"{model}: {len(cases)} configurations of {len({case.graph for case in cases})} programs")
     if ask is not None:
         ask.write_text("".join(json.dumps(one) + "\n" for case in cases for one in case.asked), encoding="utf-8")
-    for field in Case.__dataclass_fields__:
-        if field not in ("graph", "asked"):
-            print(f"  {field:14s} {_interval(cases, field)}")
+    for title, chosen in (
+        ("all", cases),
+        (f"where {_MANY} or more nodes differ", [case for case in cases if case.differing >= _MANY]),
+    ):
+        print(f"{title}: {len(chosen)} configurations of {len({case.graph for case in chosen})} programs")
+        for field in ("named", "named_near", "node", "cost", "gone", "truly"):
+            random = field.replace("named", "random") if field.startswith("named") else f"random_{field}"
+            both = [
+                (case.graph, getattr(case, field), getattr(case, random))
+                for case in chosen
+                if np.isfinite(getattr(case, field)) and np.isfinite(getattr(case, random))
+            ]
+            ours, theirs, ahead = (
+                _interval([(graph, pick(x, y)) for graph, x, y in both])
+                for pick in (lambda x, y: x, lambda x, y: y, lambda x, y: x - y)
+            )
+            print(f"  {field:11s} {ours}   random {theirs}   difference {ahead}   ({len(both)})")
 
 
 def _case(
@@ -206,6 +222,7 @@ def _case(
     without: dict[tuple[str, int, tuple[int, ...]], int],
 ) -> Case | None:
     from xlarank.features.assemble import assemble
+    from xlarank.features.attribution import walk_between
     from xlarank.features.recipe import FeatureSettings
     from xlarank.models.explanation.parts import Parts, Rows, difference_parts
     from xlarank.pipelines.reporting.explanations import node_parts
@@ -214,13 +231,16 @@ def _case(
     changed = {int(k[1:]): now.get(k, 0) - then.get(k, 0) for k in {*now, *then} if k[1:].isdigit()}
     changed = {node: value for node, value in changed.items() if value}
     rows = assemble(graph)
+    walk = walk_between(graph, rows, FeatureSettings(), config, 0)
     each = [
-        difference_parts(ranker, Rows.of(rows), int(rows.group[config]), int(rows.group[0])) for ranker in rankers
+        difference_parts(ranker, Rows.of(rows, walk), int(rows.group[config]), int(rows.group[0]))
+        for ranker in rankers
     ]
     parts = Parts.total(part.scaled(1 / len(each)) for part in each)
-    nodes = node_parts(graph, FeatureSettings(), parts, config, 0)
+    nodes = node_parts(graph, parts, config, 0)
     values = {part.node: part.value for part in nodes}
-    segments = segments_of(graph, values)
+    segments = [one for one in segments_of(graph, values) if one.value > 0]  # what makes it the slower
+    slowest = max(values, key=lambda node: values[node], default=-1)
     if not changed or not segments or parts.difference <= 0 or graph.runtime[config] <= graph.runtime[0]:
         return None  # nothing changed, or the ranker does not see that the configuration is slower
     top = set(sorted(changed, key=lambda node: -abs(changed[node]))[:_TOP])
@@ -244,9 +264,10 @@ def _case(
     truly = [float("nan") if x is None else (int(graph.runtime[config]) - x) / slower for x in labels]
     return Case(
         graph=graph.name,
+        differing=len(differing),
         named=float(bool(segment & top)),
         named_near=float(near_top(segment)),
-        node=float(nodes[0].node in top),
+        node=float(slowest in top),
         random=float(np.mean([bool(one & top) for one in drawn])),
         random_near=float(np.mean([near_top(one) for one in drawn])),
         random_node=float(np.mean([node in top for node in differing])),
@@ -299,22 +320,20 @@ def _gone(graph: Any, rankers: list[Any], config: int, chosen: set[int]) -> floa
     return float(np.clip((whole - rest) / (whole - default), -1, 2)) if whole > default else 0.0
 
 
-def _interval(cases: list[Case], field: str) -> str:
+def _interval(values: list[tuple[str, float]]) -> str:
     """The mean over cases, with a 95 % bootstrap interval over programs."""
     by_graph: dict[str, list[float]] = {}
-    for case in cases:
-        if np.isfinite(value := getattr(case, field)):
-            by_graph.setdefault(case.graph, []).append(value)
+    for graph, value in values:
+        by_graph.setdefault(graph, []).append(value)
     if not by_graph:
         return "-"
-    groups = [np.array(values) for values in by_graph.values()]
+    groups = [np.array(found) for found in by_graph.values()]
     rng = np.random.default_rng(0)
     drawn = [
         np.concatenate([groups[i] for i in rng.integers(0, len(groups), len(groups))]).mean() for _ in range(2000)
     ]
     low, high = np.quantile(drawn, (0.025, 0.975))
-    values = np.concatenate(groups)
-    return f"{values.mean():.3f} ({low:.3f} to {high:.3f}), {len(values)} of {len(groups)} programs"
+    return f"{np.concatenate(groups).mean():.2f} ({low:.2f} to {high:.2f})"
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ MAX_FEATURE = 1e18
 _MEASURED_IN = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
 
 _DIMS = NODE_COLUMN["shape_dimensions_0"]
+_CONVOLUTION = [at for name, at in NODE_COLUMN.items() if name.startswith("convolution_dim_numbers")]
 _DEFAULT_LAYOUT = NODE_COLUMN["layout_minor_to_major_0"]
 
 
@@ -251,6 +252,10 @@ def _read_program(archive: NpzReader) -> tuple[NDArray[np.float32], NDArray[np.i
             expected=f"at most {MAX_ELEMENTS:.3g}",
         )
     _check_range("the default layouts in node_feat", default, 0, MAX_RANK - 1)
+    roles = node_feat[:, _CONVOLUTION]
+    if (roles % 1 != 0).any():
+        raise GraphFileError(f"node_feat holds {roles[roles % 1 != 0][0]}", expected="whole dimension numbers")
+    _check_range("the convolution's dimension numbers in node_feat", roles, 0, MAX_RANK - 1)
     opcode = _integers(archive, "node_opcode", (nodes,))
     _check_range("node_opcode", opcode, 0, len(OPCODES) - 1)
     edges = _integers(archive, "edge_index", (None, 2))

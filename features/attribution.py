@@ -1,10 +1,9 @@
-"""Which nodes a column's change comes from, where one configuration becomes another.
+"""The way from one configuration to another, node by node.
 
 From one configuration to another the nodes change one by one, in the order of their numbers and in the reverse
-order; a node's share of a column is the mean of its two steps. Steps of a walk add up to the whole change, whatever
-the column. For a column that is a sum over nodes a step is the node's own term, and for one that is a sum over
-nodes and pairs the mean of a walk and its reverse deals a pair's term evenly to both ends, as the Shapley value
-does.
+order; what a node brings is the mean of its two steps. Steps of a walk add up to the whole change, whatever is
+followed. For what is a sum over nodes a step is the node's own term, and for a sum over nodes and pairs the mean of
+a walk and its reverse deals a pair's term evenly to both ends, as the Shapley value does.
 """
 
 from __future__ import annotations
@@ -21,46 +20,34 @@ from xlarank.features.layout.candidates import placed_columns
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.tensors import Floats, Ints
 from xlarank.features.recipe import FeatureSettings
+from xlarank.features.rows import GraphRows
 
 Code = TypeVar("Code", bound=np.integer[Any])
 
 
 @dataclass(frozen=True, eq=False)
-class NodeChanges:
-    """What each changed node adds to the change of each column.
+class Walk:
+    """Rows on both ways from one configuration to another.
 
     Attributes:
-        nodes: ``(changed,)`` places among the configurable nodes where the configurations differ, ascending.
-        columns: names of the columns that can be followed.
-        steps: ``(columns, changed)``; a row adds up to the column's change.
+        nodes: ``(changed,)`` the nodes that differ, as numbered in the graph.
+        matrix: ``(2 * (changed + 1), columns)`` float32, the columns of the graph's rows: first in the order of
+            ``nodes``, then in the reverse order.
     """
 
     nodes: Ints
-    columns: list[str]
-    steps: Floats
-
-    def shares(self, most_cancelled: float = 0.5) -> dict[str, Floats]:
-        """Column -> ``(changed,)`` shares of its change that add up to 1.
-
-        Left out are columns that do not change, and those whose steps cancel for more than ``most_cancelled`` of
-        their size: a share of what is left of a cancellation says little.
-        """
-        total = self.steps.sum(axis=1)
-        size = np.abs(self.steps).sum(axis=1)
-        noise = 1e-6 * np.maximum(size, 1e-30)
-        clear = (np.abs(total) > noise) & (np.abs(total) >= (1 - most_cancelled) * size)
-        return {self.columns[i]: self.steps[i] / total[i] for i in np.flatnonzero(clear)}
+    matrix: NDArray[np.float32]
 
 
-def node_changes(graph: LayoutGraph, settings: FeatureSettings, now: int, then: int) -> NodeChanges:
-    """Follow the columns of configuration ``then`` to those of ``now`` (ids in the file), node by node.
+def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, now: int, then: int) -> Walk:
+    """The way from configuration ``then`` to ``now`` (ids in the file); ``rows`` are those of the whole graph.
 
-    The columns that place a configuration among the graph's candidates are followed through the columns that they
-    place; how common a row is is counted among the graph's own candidates.
+    What is between need not be a candidate. How common its choices are is counted among the graph's own candidates,
+    and columns that place a configuration among them place it there.
     """
     table = graph.table
-    start, end = table.codes[then], table.codes[now]
-    nodes = np.flatnonzero(start != end)
+    places = np.flatnonzero(table.codes[then] != table.codes[now])
+    codes = walk_codes(table.codes[then], table.codes[now], places)
     context = LayoutContext(graph, settings.tiling)
     blocks: list[tuple[LayoutBlock, int]] = []
     columns: list[str] = []
@@ -68,20 +55,52 @@ def node_changes(graph: LayoutGraph, settings: FeatureSettings, now: int, then: 
         if isinstance(block, LayoutBlock):
             blocks.append((block, len(columns)))
             columns += block.columns
-    walk = walk_codes(start, end, nodes)
-    found = np.zeros((len(columns), len(walk)), np.float32).T
-    compute_together(context, blocks, found, walk)
-    values = found.astype(np.float64)
-    steps = walk_steps(values).T
-    place = {name: number for number, name in enumerate(columns)}
-    placed = {name: place[of] for name, of in placed_columns().items() if of in place}
-    return NodeChanges(nodes, [*columns, *placed], np.concatenate([steps, steps[list(placed.values())]]))
+    found = np.zeros((len(columns), len(codes)), np.float32).T
+    compute_together(context, blocks, found, codes)
+    computed = {name: found[:, number] for number, name in enumerate(columns)}
+    values = np.zeros((len(codes), len(rows.config_columns)), np.float32)
+    candidates = {name: rows.config_values[:, number] for number, name in enumerate(rows.config_columns)}
+    for number, name in enumerate(rows.config_columns):
+        if name in computed:
+            values[:, number] = computed[name]
+        else:
+            base = placed_columns()[name]
+            values[:, number] = place_among(computed[base], candidates[base], name.startswith("rank__"))
+    # the ends are candidates: theirs are the very rows that are ranked, to the last bit
+    start, end = rows.config_values[rows.group[then]], rows.config_values[rows.group[now]]
+    half = len(codes) // 2
+    values[[0, half]], values[[half - 1, -1]] = start, end
+    constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
+    return Walk(graph.configurable[places], np.concatenate([constant, values], axis=1))
+
+
+def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floating[Any]], rank: bool) -> Floats:
+    """Where values stand among candidates: rank from 0 to 1 (between two, halfway), or standard score.
+
+    >>> place_among(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 5.0]), True).tolist()
+    [0.0, 0.25, 0.5]
+    >>> place_among(np.array([3.0, 4.0]), np.array([1.0, 3.0]), False).tolist()
+    [1.0, 2.0]
+    """
+    own = np.sort(candidates.astype(np.float64))
+    if rank:
+        if len(own) < 2:
+            return np.full(len(values), 0.5)
+        near = 1e-6 * np.maximum(np.abs(values), 1e-30)
+        less, at_most = np.searchsorted(own, values - near), np.searchsorted(own, values + near, side="right")
+        placed: Floats = ((less + at_most - 1) / 2 / (len(own) - 1)).clip(0.0, 1.0)
+        return placed
+    spread = float(own.std())
+    if spread <= 1e-6 * float(np.abs(own).max(initial=0.0)):
+        return np.zeros(len(values))
+    score: Floats = (values - own.mean()) / spread
+    return score
 
 
 def walk_steps(values: Floats) -> Floats:
-    """``(changed, n)`` mean step at each node, from values ``(2 * (changed + 1), n)`` along `walk_codes`."""
+    """``(changed,)`` mean step at each node, from values ``(2 * (changed + 1),)`` along `walk_codes`."""
     half = len(values) // 2
-    forward, backward = np.diff(values[:half], axis=0), np.diff(values[half:], axis=0)[::-1]
+    forward, backward = np.diff(values[:half]), np.diff(values[half:])[::-1]
     mean: Floats = (forward + backward) / 2
     return mean
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.collection import Collection
-from xlarank.data.errors import CompilerError
+from xlarank.data.collection import choose
+from xlarank.data.errors import CompilerError, ModelError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.candidates import Candidates, Codes, Score, candidate_rows
 from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
@@ -17,7 +17,8 @@ from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.pretrained import pretrained_model
+from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.support.adviser import Adviser
 from xlarank.pipelines.support.jax_lines import jax_lines, major_to_minor, shape_text
 from xlarank.pipelines.support.one_graph import rows_for_model
@@ -121,10 +122,10 @@ def advise(
 ) -> Advice:
     """Search layouts for a file of HLO or ``module:function`` within ``budget`` compilations.
 
-    Candidates are ordered by ``model``, by the layout model of ``workspace`` (``collection`` chooses between
-    several), or, without any, by how few layouts they set; then by what those compiled so far cost. The compiler's
-    own choice is compiled first and stands unless something beats it. With ``out``, the advice, the configuration
-    and the edited module are written there.
+    Candidates are ordered by ``model``, else by what `layout_model` finds in ``workspace`` or comes with xlarank
+    (``collection`` names another), without any by a rule of thumb; then by what those compiled so far cost. The
+    compiler's own choice is compiled first and stands unless something beats it. With ``out``, the advice, the
+    configuration and the edited module are written there.
     Raises `CompilerError` where the compiler is missing or its own choice does not compile.
     """
     chip = target_of(target)
@@ -167,7 +168,7 @@ def advise(
             for code, one in zip(search.codes, search.outcomes, strict=True)
         ],
         changes=changes,
-        lines=jax_lines([(found[change.node], change.minor_to_major) for change in changes]),
+        lines=jax_lines([(found[change.node], change.minor_to_major) for change in changes], loaded.written),
         configuration={str(change.node): _row_of(loaded, rows, change.node) for change in changes},
         files=[],
     )
@@ -251,17 +252,24 @@ class AdvisedSearch:
 
 
 def layout_model(workspace: Workspace | None, collection: str | None) -> TrainedModel | None:
-    """The model of the workspace that ranks layouts: the one asked for, else that of estimated labels, else any.
+    """The model that knows TPUs best: the one asked for, one of the workspace, or the one that comes with xlarank.
 
+    Of the workspace's, models of estimated labels and of Google's measurements are taken, in this order; what a CPU
+    measured says nothing of a TPU. None where there is no model at all.
     Raises `xlarank.data.errors.ModelError` when the one asked for is missing.
     """
-    if workspace is None:
+    known = [] if workspace is None else trained_collections(workspace)
+    if workspace is not None and collection is not None:
+        (chosen,) = choose([collection], known, where=f"the models of {workspace.root}")
+        return model_of(workspace, chosen)
+    for source in ("estimate", "xla", "nlp"):
+        for one in known:
+            if workspace is not None and one.kind == "layout" and one.parts[1].endswith(source):
+                return model_of(workspace, one)
+    try:
+        return pretrained_model()
+    except ModelError:
         return None
-    known = [one for one in trained_collections(workspace) if one.kind == "layout"]
-    if collection is None and not known:
-        return None
-    chosen = collection or str(next((one for one in known if "estimate" in one.parts[1]), known[0]))
-    return load_model(workspace.model(Collection.parse(chosen)))
 
 
 def ranker_score(program: Program, candidates: Candidates, model: TrainedModel | None) -> Score | None:

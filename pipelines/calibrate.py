@@ -20,8 +20,6 @@ from xlarank.pipelines.support.workspace_collections import trained_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
 _FOLDS: Final = 10
-#: One seed cannot disagree with itself.
-_SEEDS: Final = 2
 
 
 def calibrate(
@@ -33,7 +31,7 @@ def calibrate(
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
     """Fit the rankers of the trained models anew without each family in turn, and count how often they are right.
 
-    As many seeds as a model has (at least 2) are fitted on each fold, with its parameters and rounds: the work of
+    As many seeds as a model has, 2 or more, are fitted on each fold, with its parameters and rounds: the work of
     `train` without choosing rounds, once a seed. What is found stands beside the model and is what `rank`, `report`
     and the like tell of certainty.
 
@@ -67,11 +65,17 @@ def calibrate(
 
 
 def _seeds(workspace: Workspace, collection: Collection) -> int:
-    return max(_SEEDS, len(model_of(workspace, collection).rankers))
+    return len(model_of(workspace, collection).rankers)
 
 
 def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
     model = model_of(workspace, collection)
+    if len(model.rankers) < 2:
+        raise ModelError(
+            f"the model of {collection} has one seed, which cannot disagree with itself",
+            expected="2 seeds or more",
+            do="train with --seeds 2 or more",
+        )
     splits = [*model.card.trained_on]
     data = read_training_set(workspace, collection, splits)
     model.require_rows_of(data.manifest)
@@ -82,7 +86,7 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
     if len(set(data.data.families)) < 2:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
     each = []
-    for seed in range(_seeds(workspace, collection)):
+    for seed in range(len(model.rankers)):
         settings = FitSettings(model.card.rounds, seed, threads)
         each.append(out_of_fold_scores(model.rankers[0].clone(), data.data, _FOLDS, settings))
         progress.step(f"{collection}, seed {seed}")

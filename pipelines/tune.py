@@ -42,6 +42,8 @@ _ERRORS: Final = 2.0
 _PATIENCE: Final = 0.2
 #: The attribute of a trial that names the process at it.
 _PROCESS: Final = "process"
+#: The attribute that says which draw of the study it is (see `TrialSampler`).
+_DRAW: Final = "draw"
 
 
 @dataclass(frozen=True)
@@ -299,6 +301,8 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
     """
     from optuna.trial import TrialState
 
+    from xlarank.pipelines.study.sampler import TrialSampler
+
     study, known = search.study, _known(search.model, search.training.kind)
     with one_at_a_time(workspace.study(search.training.collection)):
         _make_up_for_killed(study)
@@ -310,7 +314,12 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
             return None, False
         if not any(_tried(trial, known) for trial in there):
             study.enqueue_trial(known)
+        taken = {_draw_of(trial) for trial in there if trial.state != TrialState.FAIL}
+        draw = next(number for number in range(len(there) + 1) if number not in taken)
+        if isinstance(study.sampler, TrialSampler):
+            study.sampler.draw = draw
         trial = study.ask()
+        trial.set_user_attr(_DRAW, trial.user_attrs.get(_DRAW, draw))
         trial.set_user_attr(_PROCESS, myself())
         return trial, False
 
@@ -324,7 +333,12 @@ def _make_up_for_killed(study: optuna.Study) -> None:
             study.tell(trial.number, state=TrialState.FAIL)
             point = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
             if point and not any(_tried(other, point) for other in study.get_trials(deepcopy=False)):
-                study.enqueue_trial(point)
+                study.enqueue_trial(point, user_attrs={_DRAW: _draw_of(trial)})
+
+
+def _draw_of(trial: optuna.trial.FrozenTrial) -> int:
+    """Which draw of the study a trial is; its number, where it was made before draws were counted."""
+    return int(trial.user_attrs.get(_DRAW, trial.number))
 
 
 def _run_trial(search: _Search, trial: optuna.Trial) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
-from xlarank.features.attribution import walk_codes, walk_steps
+from xlarank.features.attribution import Walk, walk_codes, walk_steps
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
@@ -57,15 +57,16 @@ class Place:
 class Parts:
     """A difference between two scores of one graph, taken apart; below 0 where the first is the faster.
 
-    ``difference == sum(columns) + sum(places)`` and, where there are places,
-    ``sum(places) == sum(instance_columns)``, up to the rounding of floating point numbers (XGBoost's contributions
-    are float32).
+    ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, where there was a
+    walk to follow, ``sum(columns) == sum(nodes)``, up to the rounding of floating point numbers (XGBoost's
+    contributions are float32).
 
     Attributes:
         difference: score of the first configuration minus that of the second.
         columns: wide-row column -> its contribution; columns without any are left out.
         places: nodes and pairs whose instance differs.
         instance_columns: the same as ``places``, by column of the instances.
+        nodes: the same as ``columns``, by node of the graph.
         members: name of a ranker -> its share of the difference; one entry unless rankers are combined.
     """
 
@@ -74,6 +75,7 @@ class Parts:
     places: tuple[Place, ...] = ()
     instance_columns: dict[str, float] = field(default_factory=dict)
     members: dict[str, float] = field(default_factory=dict)
+    nodes: dict[int, float] = field(default_factory=dict)
 
     def scaled(self, factor: float) -> Parts:
         """All parts times a factor."""
@@ -83,6 +85,7 @@ class Parts:
             tuple(replace(place, value=place.value * factor) for place in self.places),
             {name: value * factor for name, value in self.instance_columns.items()},
             {name: value * factor for name, value in self.members.items()},
+            {node: value * factor for node, value in self.nodes.items()},
         )
 
     @classmethod
@@ -92,6 +95,7 @@ class Parts:
         columns: dict[str, float] = {}
         instance_columns: dict[str, float] = {}
         members: dict[str, float] = {}
+        nodes: dict[int, float] = {}
         places: dict[tuple[tuple[int, ...], str, str], float] = {}
         for part in parts:
             difference += part.difference
@@ -100,6 +104,8 @@ class Parts:
             ):  # fmt: skip
                 for name, value in more.items():
                     found[name] = found.get(name, 0.0) + value
+            for node, value in part.nodes.items():
+                nodes[node] = nodes.get(node, 0.0) + value
             for place in part.places:
                 key = place.nodes, place.now, place.then
                 places[key] = places.get(key, 0.0) + place.value
@@ -109,6 +115,7 @@ class Parts:
             tuple(Place(*key, value) for key, value in places.items()),
             instance_columns,
             members,
+            nodes,
         )
 
 
@@ -120,15 +127,17 @@ class Rows:
         matrix: ``(rows, columns)`` float32.
         columns: their names.
         instances: what they are made of, where they have any.
+        walk: from the second configuration that is explained to the first, where nodes are asked for.
     """
 
     matrix: NDArray[np.float32]
     columns: list[str]
     instances: LazyInstances | None = None
+    walk: Walk | None = None
 
     @classmethod
-    def of(cls, graph: GraphRows) -> Rows:
-        return cls(graph.matrix(), graph.columns, graph.instances)
+    def of(cls, graph: GraphRows, walk: Walk | None = None) -> Rows:
+        return cls(graph.matrix(), graph.columns, graph.instances, walk)
 
 
 def model_parts(model: TrainedModel, rows: Rows, now: int, then: int) -> Parts:
@@ -151,7 +160,8 @@ def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Pa
     if isinstance(ranker, SumPooled) and rows.instances is not None and ranker._instance_columns:
         places, columns = _instances(ranker, rows.instances.value, now, then)
         return Parts(difference, {}, places, columns, members)
-    return Parts(difference, _columns(ranker, rows.matrix[[now, then]], rows.columns), members=members)
+    columns = _columns(ranker, rows.matrix[[now, then]], rows.columns)
+    return Parts(difference, columns, members=members, nodes=_nodes(ranker, rows))
 
 
 def _ensemble(ranker: Ensemble, rows: Rows, now: int, then: int) -> Parts:
@@ -174,16 +184,24 @@ def _ensemble(ranker: Ensemble, rows: Rows, now: int, then: int) -> Parts:
 def _stacked(ranker: Stacked, rows: Rows, now: int, then: int) -> Parts:
     """The wide row's parts; that of the added column is handed on to the instances that it comes from."""
     widened = ranker._widened(rows.matrix, rows.instances)
-    wide = difference_parts(ranker._wide, Rows(widened, ranker._wide.columns, None), now, then)
+    walk = rows.walk
+    if walk is not None:
+        # what is between is no candidate, so it has no rank: half of the change is seen on the whole way
+        rank = np.full((len(walk.matrix), 1), widened[[now, then], -1].mean(), np.float32)
+        walk = Walk(walk.nodes, np.concatenate([walk.matrix, rank], axis=1))
+    wide = difference_parts(ranker._wide, Rows(widened, ranker._wide.columns, None, walk), now, then)
     columns = dict(wide.columns)
     added = columns.pop(POOLED, 0.0)
+    own = wide.difference - added
+    brought = sum(wide.nodes.values())
+    nodes = {node: value * own / brought for node, value in wide.nodes.items()} if abs(brought) > _SAME else {}
+    parts = replace(wide, columns=columns, difference=own, nodes=nodes)
     pooled = difference_parts(ranker._pooled, rows, now, then)
-    size = abs(pooled.difference)
-    if not added or size <= _SAME:
-        return replace(wide, members={ranker.name: wide.difference})
-    handed_on = pooled.scaled(added / pooled.difference)
-    found = Parts.total([replace(wide, columns=columns, difference=wide.difference - added), handed_on])
-    return replace(found, members={ranker.name: wide.difference})
+    if added and abs(pooled.difference) > _SAME:
+        parts = Parts.total([parts, pooled.scaled(added / pooled.difference)])
+    elif added:
+        parts = replace(wide, nodes=nodes)
+    return replace(parts, members={ranker.name: wide.difference})
 
 
 def _sibling(ranker: SiblingRanker, rows: Rows, now: int, then: int) -> Parts:
@@ -206,7 +224,7 @@ def _sibling(ranker: SiblingRanker, rows: Rows, now: int, then: int) -> Parts:
         axis=0,
         weights=[nearness(one, table) for one in known],
     )
-    steps = walk_steps(said[:, None])[:, 0]
+    steps = walk_steps(said)
     texts = [
         {part.nodes[0]: part.text for part in table.parts(config) if len(part.nodes) == 1} for config in (now, then)
     ]
@@ -219,6 +237,14 @@ def _sibling(ranker: SiblingRanker, rows: Rows, now: int, then: int) -> Parts:
     rest = difference - siblings.difference
     scale = rest / general.difference if abs(general.difference) > _SAME else 0.0
     return replace(Parts.total([general.scaled(scale), siblings]), members={ranker.name: difference})
+
+
+def _nodes(ranker: Ranker[Any], rows: Rows) -> dict[int, float]:
+    """What each node brings on the walk, of a ranker that scores rows one by one."""
+    if rows.walk is None:
+        return {}
+    steps = walk_steps(ranker.predict(rows.walk.matrix, rows.columns))
+    return {int(node): float(step) for node, step in zip(rows.walk.nodes, steps, strict=True)}
 
 
 def _columns(ranker: Ranker[Any], values: NDArray[np.float32], names: list[str]) -> dict[str, float]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Generator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
@@ -57,6 +58,10 @@ class Curves:
         return {name: stages[stage] for name, stages in self.metrics.items()}
 
 
+#: Folds that their caller did not wait for.
+_LEFT_RUNNING: Final[list[Future[Curves]]] = []
+
+
 def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
     """A clone of the ranker learns without the held-out groups, which are judged along the rounds.
 
@@ -81,8 +86,12 @@ def validate_folds(
     """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time.
 
     One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
-    own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun.
+    own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun; those
+    that still run are waited for by the next call: LightGBM and XGBoost each bring an OpenMP of their own into the
+    process, and a fold of one after folds of the other once ended it, for a reason that was not found.
     """
+    wait_for(_LEFT_RUNNING)
+    _LEFT_RUNNING.clear()
 
     def run(held: Sequence[int]) -> Curves:
         return validate_fold(training, held, ranker, replace(settings, threads=1))
@@ -98,6 +107,7 @@ def validate_folds(
             begun.extend(pool.submit(run, held) for held in islice(waiting, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
+        _LEFT_RUNNING.extend(future for future in begun if not future.cancelled())
 
 
 def join_curves(parts: Sequence[Curves]) -> Curves:

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph
-from xlarank.features.attribution import node_changes
+from xlarank.features.attribution import walk_between
 from xlarank.features.causes import cause_of
 from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
-from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.parts import Parts, Place, Rows, model_parts
 from xlarank.models.trained import TrainedModel
@@ -134,12 +133,15 @@ def explain_graph(
     order = order_of(score)
     now = _configuration(graph, int(order[0]) if config is None else config)
     then, described = _other(graph, now, order.tolist(), against)
-    parts = model_parts(model, Rows.of(rows), int(rows.group[now]), int(rows.group[then]))
+    walk = None
+    if isinstance(graph, LayoutGraph):
+        walk = walk_between(graph, rows, model.card.recipe.settings(), now, then)
+    parts = model_parts(model, Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(1, len(order) + 1)
     nodes: tuple[NodePart, ...] = ()
     if isinstance(graph, LayoutGraph):
-        nodes = node_parts(graph, model.card.recipe.settings(), parts, now, then)
+        nodes = node_parts(graph, parts, now, then)
     by_column = {**parts.columns}
     for name, value in parts.instance_columns.items():
         by_column[name] = by_column.get(name, 0.0) + value
@@ -209,16 +211,9 @@ def default_configuration(graph: Graph) -> int | None:
     return int(all_unset[0]) if len(all_unset) else None
 
 
-def node_parts(
-    graph: LayoutGraph, settings: FeatureSettings, parts: Parts, now: int, then: int
-) -> tuple[NodePart, ...]:
-    """Contributions of columns dealt to the nodes that change them, and those of instances."""
-    changes = node_changes(graph, settings, now, then)
-    ids = graph.configurable[changes.nodes]
-    dealt = np.zeros(len(ids))
-    for name, shares in changes.shares().items():
-        dealt += parts.columns.get(name, 0.0) * shares
-    values = {int(node): float(value) for node, value in zip(ids, dealt, strict=True)}
+def node_parts(graph: LayoutGraph, parts: Parts, now: int, then: int) -> tuple[NodePart, ...]:
+    """What each node brings, of configuration ids: steps of the walk, and instances, pairs shared by both ends."""
+    values = dict(parts.nodes)
     for place in parts.places:
         for node in place.nodes:
             values[node] = values.get(node, 0.0) + place.value / len(place.nodes)
@@ -247,8 +242,8 @@ def _notes(graph: Graph, rows: GraphRows, parts: Parts, now: int, then: int) -> 
         )
     if isinstance(graph, LayoutGraph) and parts.columns:
         notes.append(
-            "the model's contributions of columns are exact; a column's is dealt to nodes by what each changes of "
-            "it, and what cannot be traced stands under 'the whole graph'"
+            "a node's contribution is what the score changes when the node does, on the way from one "
+            "configuration to the other: the mean of going in order and in reverse"
         )
     return tuple(notes)
 

@@ -17,10 +17,15 @@ class TrialSampler(BaseSampler):
 
     A sampler with one seed for a whole call draws the same parameters again in a second call, or in another
     process beside it; the number of a trial is its own.
+
+    Attributes:
+        draw: in place of the trial's number, where it is set: a trial that makes up for one that was killed has
+            another number, and what comes after it shall be drawn as if nothing had happened.
     """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
+        self.draw: int | None = None
         self._tpe = self._of(0)
 
     def _of(self, number: int) -> TPESampler:
@@ -28,7 +33,7 @@ class TrialSampler(BaseSampler):
         return TPESampler(seed=own, multivariate=True, n_startup_trials=20)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self._tpe = self._of(trial.number)
+        self._tpe = self._of(trial.number if self.draw is None else self.draw)
         self._tpe.before_trial(study, trial)
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from xlarank.data.hlo.messages import Message
 from xlarank.data.schema import ELEMENT_BYTES
@@ -32,11 +32,13 @@ def major_to_minor(minor_to_major: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(dimension) for dimension in reversed(minor_to_major))
 
 
-def jax_lines(layouts: Sequence[tuple[Message, Sequence[int]]]) -> list[str]:
+def jax_lines(
+    layouts: Sequence[tuple[Message, Sequence[int]]], written: Collection[tuple[int, ...]] | None = None
+) -> list[str]:
     """The calls that set layouts ``(instruction, minor-to-major)``, each under a comment that says on which value.
 
-    A value is known by the shape it has in the compiler: JAX's own may differ by dimensions of size 1, or by a
-    reshape that XLA has taken apart.
+    A value is known by the shape it has in the compiler. ``written`` are the dimensions of the values of the
+    program itself; an operation that has none of them was rewritten by the compiler, and no line of JAX reaches it.
     """
     if not layouts:
         return []
@@ -46,5 +48,8 @@ def jax_lines(layouts: Sequence[tuple[Message, Sequence[int]]]) -> list[str]:
         where = f", {place.source_file}:{place.source_line}" if place.source_file else ""
         named = f", {place.op_name}" if place.op_name else ""
         lines.append(f"# {instruction.opcode} {instruction.name}: {shape_text(instruction.shape)}{named}{where}")
+        if written is not None and tuple(instruction.shape.dimensions) not in written:
+            lines.append("# the compiler made this shape, no value of the program has it: use the edited module")
+            continue
         lines.append(f"y = with_layout_constraint(y, Layout(major_to_minor={major_to_minor(order)}))")
     return lines

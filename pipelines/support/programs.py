@@ -30,11 +30,13 @@ class Program:
         name: of files made from it.
         module: ``HloModuleProto``.
         graph: its TpuGraphs graph, node ``i`` being the i-th instruction of the module.
+        written: dimensions of the values that its author wrote; None where only the compiler's form is known.
     """
 
     name: str
     module: Message
     graph: LayoutGraph
+    written: frozenset[tuple[int, ...]] | None = None
 
 
 def load_program(program: str, compiler: Compiler, name: str | None = None) -> Program:
@@ -45,18 +47,19 @@ def load_program(program: str, compiler: Compiler, name: str | None = None) -> P
     it or nothing in it can be configured.
     """
     path = Path(program)
+    written: frozenset[tuple[int, ...]] | None = None
     if ":" in program and not path.exists():
         name = name or program.replace(":", ".").rpartition(".")[2]
-        module = compiler.lower(function=program)
+        module, written = compiler.lower(function=program)
     else:
         message = read_program(path)
         name = name or graph_name(path)
         module = module_of(message)
         if not isinstance(message, ModuleTuningData):
-            module = compiler.lower(module=module)
+            module, written = compiler.lower(module=module)
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass --name")
-    found = Program(name, module, graph_of(module, name))
+    found = Program(name, module, graph_of(module, name), written)
     if not len(found.graph.configurable):
         raise CompilerError(
             f"nothing in {program} can be given a layout", expected="a convolution, dot or reshape outside fusions"

@@ -392,6 +392,7 @@ def test_a_configuration_that_was_not_measured_costs_more_than_any_that_was(grap
 
 
 DIMENSION = NODE_COLUMN["shape_dimensions_0"]
+CONVOLUTION = NODE_COLUMN["convolution_dim_numbers_kernel_spatial_dims_0"]
 
 
 @pytest.mark.parametrize(
@@ -403,6 +404,9 @@ DIMENSION = NODE_COLUMN["shape_dimensions_0"]
             r"node 1 in node_feat has [0-9.e+]+ elements",
         ),
         (put("node_feat", (1, NODE_COLUMN["feature_group_count"]), -1e30), r"node_feat holds 1e\+30"),
+        (put("node_feat", (1, CONVOLUTION), 6), r"the convolution's dimension numbers in node_feat holds 6\.0"),
+        (put("node_feat", (1, CONVOLUTION), -1), r"the convolution's dimension numbers in node_feat holds -1\.0"),
+        (put("node_feat", (1, CONVOLUTION), 0.5), "whole dimension numbers"),
     ],
 )
 def test_numbers_that_no_tensor_has_are_refused(graph_file, change, said):

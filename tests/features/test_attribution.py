@@ -1,27 +1,44 @@
-"""Following columns from one configuration to another, node by node."""
+"""From one configuration to another, node by node."""
 
 from __future__ import annotations
 
 import numpy as np
 from hypothesis import given, settings
 
-from tests.features.helpers import by_name, layout_of
+from tests.features.helpers import layout_of
 from tests.graphs import Arrays, layout_arrays, layout_graphs
+from xlarank.data.graph import LayoutGraph
 from xlarank.features.assemble import assemble
-from xlarank.features.attribution import NodeChanges, node_changes
+from xlarank.features.attribution import Walk, place_among, walk_between, walk_codes, walk_steps
 from xlarank.features.recipe import FeatureSettings
+
+SETTINGS = FeatureSettings()
+
+
+def walked(graph: LayoutGraph, now: int, then: int) -> tuple[Walk, dict[str, np.ndarray]]:
+    """The walk, and its columns by name."""
+    rows = assemble(graph, SETTINGS)
+    walk = walk_between(graph, rows, SETTINGS, now, then)
+    return walk, {name: walk.matrix[:, number] for number, name in enumerate(rows.columns)}
+
+
+def test_a_walk_goes_in_order_and_in_reverse() -> None:
+    found = walk_codes(np.array([0, 1, 2]), np.array([5, 1, 7]), np.array([0, 2]))
+    assert found.tolist() == [[0, 1, 2], [5, 1, 2], [5, 1, 7], [0, 1, 2], [0, 1, 7], [5, 1, 7]]
+    # forward the first node brings 3 and the second 1, in reverse 2 and 2: on average 2.5 and 1.5
+    assert walk_steps(np.array([0.0, 3.0, 4.0, 0.0, 2.0, 4.0])).tolist() == [2.5, 1.5]
 
 
 def test_a_term_of_one_node_is_laid_at_its_door() -> None:
     # Configuration 2 changes the convolution (node 2) and the reshape (node 4), 4 the reshape alone. Both rows set
     # an output, so each adds 1/2 to the share of nodes with an output set.
     graph = layout_of(layout_arrays())
-    both = node_changes(graph, FeatureSettings(), 2, 0)
-    assert both.nodes.tolist() == [0, 1]
-    assert both.steps[both.columns.index("change__output_set__share")].tolist() == [0.5, 0.5]
-    one = node_changes(graph, FeatureSettings(), 4, 0)
-    assert one.nodes.tolist() == [1]
-    assert one.steps[one.columns.index("change__output_set__share")].tolist() == [0.5]
+    walk, columns = walked(graph, 2, 0)
+    assert walk.nodes.tolist() == [2, 4]
+    assert walk_steps(columns["change__output_set__share"].astype(float)).tolist() == [0.5, 0.5]
+    walk, columns = walked(graph, 4, 0)
+    assert walk.nodes.tolist() == [4]
+    assert walk_steps(columns["change__output_set__share"].astype(float)).tolist() == [0.5]
 
 
 def test_a_disagreement_is_shared_by_both_ends() -> None:
@@ -29,38 +46,44 @@ def test_a_disagreement_is_shared_by_both_ends() -> None:
     # a clash appears only with the second row, whichever way is walked: half of the one pair for either.
     arrays = layout_arrays()
     arrays["node_config_feat"][5] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
-    found = node_changes(layout_of(arrays), FeatureSettings(), 5, 0)
-    assert found.steps[found.columns.index("disagreement__clash_2hop__share")].tolist() == [0.5, 0.5]
+    _, columns = walked(layout_of(arrays), 5, 0)
+    assert walk_steps(columns["disagreement__clash_2hop__share"].astype(float)).tolist() == [0.5, 0.5]
 
 
 @settings(max_examples=15)
 @given(layout_graphs(min_nodes=2, min_configurable=1))
-def test_steps_add_up_to_the_change_of_every_column(arrays: Arrays) -> None:
-    graph, chosen = layout_of(arrays), FeatureSettings()
-    now, then = 0, graph.configs - 1
-    rows = by_name(assemble(graph, chosen))
-    found = node_changes(graph, chosen, now, then)
-    group = graph.duplicates.group
-    for number, name in enumerate(found.columns):
-        if name.startswith(("rank__", "zscore__")):
-            continue
-        change = float(rows[name][group[now]]) - float(rows[name][group[then]])
-        scale = max(1.0, abs(float(rows[name][group[now]])), abs(float(rows[name][group[then]])))
-        assert abs(found.steps[number].sum() - change) <= 1e-4 * scale, name
-
-
-@settings(max_examples=15)
-@given(layout_graphs(min_nodes=2, min_configurable=1))
-def test_shares_add_up_to_one(arrays: Arrays) -> None:
+def test_the_ends_are_the_rows_that_are_ranked(arrays: Arrays) -> None:
     graph = layout_of(arrays)
-    found = node_changes(graph, FeatureSettings(), 0, graph.configs - 1)
-    for name, shares in found.shares().items():
-        assert shares.shape == found.nodes.shape
-        np.testing.assert_allclose(shares.sum(), 1.0, rtol=1e-9, err_msg=name)
+    rows, now, then = assemble(graph, SETTINGS), 0, graph.configs - 1
+    walk = walk_between(graph, rows, SETTINGS, now, then)
+    matrix = rows.matrix()
+    half = len(walk.matrix) // 2
+    assert half == len(walk.nodes) + 1
+    for start, end in ((0, half - 1), (half, -1)):
+        assert np.array_equal(walk.matrix[start], matrix[rows.group[then]])
+        assert np.array_equal(walk.matrix[end], matrix[rows.group[now]])
 
 
-def test_what_cancels_is_not_dealt_out() -> None:
-    # steps of 3 and -2: of a size of 5 only 1 is left
-    found = NodeChanges(np.array([0, 1]), ["a", "b", "c"], np.array([[3.0, -2.0], [3.0, -0.5], [0.0, 0.0]]))
-    assert list(found.shares()) == ["b"]
-    assert found.shares()["b"].tolist() == [1.2, -0.2]
+@settings(max_examples=15)
+@given(layout_graphs(min_nodes=3, min_configurable=2, max_configs=12))
+def test_a_candidate_on_the_way_has_its_own_row(arrays: Arrays) -> None:
+    graph = layout_of(arrays)
+    rows, codes = assemble(graph, SETTINGS), graph.table.codes
+    matrix = rows.matrix()
+    for now in range(min(4, graph.configs)):
+        walk = walk_between(graph, rows, SETTINGS, now, 0)
+        places = np.flatnonzero(codes[0] != codes[now])
+        for step, code in enumerate(walk_codes(codes[0], codes[now], places)):
+            same = np.flatnonzero((codes == code).all(axis=1))
+            if len(same):
+                expected = matrix[rows.group[same[0]]]
+                np.testing.assert_allclose(walk.matrix[step], expected, rtol=2e-4, atol=2e-4)
+
+
+def test_places_among_candidates_are_those_of_the_candidates() -> None:
+    values = np.array([3.0, 1.0, 3.0, 8.0])
+    # ranks 0..3: 1 -> 0, both 3 -> 1.5, 8 -> 3, over 3
+    assert place_among(values, values, True).tolist() == [0.5, 0.0, 0.5, 1.0]
+    assert place_among(np.array([9.0, 2.0]), values, True).tolist() == [1.0, 0.5 / 3]
+    assert place_among(values, np.full(4, 3.0), False).tolist() == [0.0] * 4
+    assert place_among(values, np.array([3.0]), True).tolist() == [0.5] * 4

@@ -14,9 +14,11 @@ from tests.graphs import Arrays, layout_graphs, save_npz
 from tests.models.contract import fitted
 from tests.models.rows import easy_data, easy_graph
 from tests.models.test_sum_pooled import pooled_data, pooled_graph
+from tests.pipelines.trees import layout_graph
 from xlarank.data.errors import ModelError
-from xlarank.data.graph import read_graph
+from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.features.assemble import assemble
+from xlarank.features.attribution import walk_between
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
@@ -89,6 +91,20 @@ def test_parts_add_up_on_random_graphs(next_path: Callable[[], Path], arrays: Ar
         parts = difference_parts(ranker, rows_of(rows), 0, then)
         assert parts.difference == pytest.approx(scores[0] - scores[then], abs=1e-9)
         assert adds_up(parts, model)
+
+
+@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sum-pooled", "ensemble", "stacked", "sibling"])
+def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]) -> None:
+    graph = read_graph(graph_file(layout_graph(3)))
+    assert isinstance(graph, LayoutGraph)
+    rows = assemble(graph, _SETTINGS)
+    ranker = fitted(model, RankingData.from_graphs([rows]), rounds=10)
+    for now, then in ((0, 1), (5, 2), (9, 9)):
+        walk = walk_between(graph, rows, _SETTINGS, now, then)
+        parts = difference_parts(ranker, Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
+        assert adds_up(parts, model)
+        assert set(parts.nodes) <= set(walk.nodes.tolist())
+        assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)
 
 
 def test_contributions_of_rows_add_up_to_their_scores() -> None:

@@ -178,6 +178,29 @@ def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
     assert len(begun) == most
 
 
+def test_a_fold_left_running_is_over_before_the_next_ones_begin(
+    graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two boosting libraries at work at once is what this project does without."""
+    at_work: list[str] = []
+    seen: list[list[str]] = []
+
+    def slow(training: TrainingSet, held: list[int], ranker: Any, settings: FitSettings) -> Curves:
+        who = f"seed {settings.seed}"
+        seen.append(sorted({*at_work, who}))
+        at_work.append(who)
+        time.sleep(0.2 * held[0])
+        at_work.remove(who)
+        return Curves([1], {})
+
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", slow)
+    first = validate_folds(training(graphs), [[0], [1]], SPY, FitSettings(1, 1, threads=2))
+    next(first)
+    first.close()
+    list(validate_folds(training(graphs), [[0], [1]], SPY, FitSettings(1, 2, threads=2)))
+    assert ["seed 1", "seed 2"] not in seen
+
+
 def test_an_error_in_a_fold_reaches_the_caller(graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*rest: Any) -> Curves:
         raise MemoryError("no room")

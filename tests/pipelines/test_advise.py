@@ -9,21 +9,22 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import matmul_module
-from xlarank.data.errors import CompilerError, ModelError
+from xlarank.data.errors import CollectionError, CompilerError
 from xlarank.data.hlo.candidates import candidate_rows, random_configurations
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import load_model
 from xlarank.pipelines.advise import Advice, Change, Verified, advise, layout_model, ranker_score
 from xlarank.pipelines.support.programs import Program, configuration_key, graph_of
+from xlarank.pipelines.support.workspace_collections import trained_collections
 
 
-def test_the_workspaces_model_orders_configurations(trained: Path) -> None:
+def test_the_shipped_model_orders_configurations(tmp_path: Path) -> None:
     module = matmul_module()
     program = Program("matmul", module, graph_of(module, "matmul"))
     rng = np.random.default_rng(0)
     candidates = candidate_rows(program.graph, rng)
-    model = layout_model(Workspace(trained), None)
-    assert model is not None and model.card.kind == "layout"
+    model = layout_model(Workspace(tmp_path), None)
+    assert model is not None and model.shipped
+    assert layout_model(None, None) is model
     score = ranker_score(program, candidates, model)
     assert score is not None
     codes = random_configurations(candidates, 9, rng)
@@ -33,26 +34,25 @@ def test_the_workspaces_model_orders_configurations(trained: Path) -> None:
     assert twice[0] == twice[9]  # equal configurations, equal scores
 
 
-def test_without_a_model_there_is_no_score(tmp_path: Path) -> None:
-    assert layout_model(None, None) is None
-    assert layout_model(Workspace(tmp_path), None) is None
-    with pytest.raises(ModelError):
-        layout_model(Workspace(tmp_path), "layout:tpu-estimate:random")
-
-
-def test_of_several_models_the_one_of_estimates_is_taken(trained: Path) -> None:
+def test_a_model_of_a_cpu_is_taken_only_when_asked_for(trained: Path) -> None:
     workspace = Workspace(trained)
     model = layout_model(workspace, None)
-    assert model is not None
-    assert layout_model(workspace, model.card.collection) is not None
-    source = workspace.root / "models" / "layout"
-    here = next(source.glob("*/*"))
-    estimates = source / "tpu-estimate" / "random"
-    estimates.parent.mkdir()
-    shutil.copytree(here, estimates)
-    card = (estimates / "model.json").read_text().replace(model.card.collection, "layout:tpu-estimate:random")
-    (estimates / "model.json").write_text(card)
-    assert load_model(estimates).card.collection == "layout:tpu-estimate:random"
+    assert model is not None and model.shipped
+    (own,) = [one for one in trained_collections(workspace) if one.kind == "layout"]
+    asked = layout_model(workspace, str(own))
+    assert asked is not None and not asked.shipped
+    with pytest.raises(CollectionError, match="not in the models"):
+        layout_model(workspace, "layout:tpu-estimate:random")
+
+
+def test_a_model_of_estimates_comes_before_the_shipped_one(trained: Path) -> None:
+    workspace = Workspace(trained)
+    (own,) = [one for one in trained_collections(workspace) if one.kind == "layout"]
+    place = workspace.root / "models" / "layout" / "tpu-estimate" / "random"
+    place.parent.mkdir()
+    shutil.copytree(workspace.model(own), place)
+    card = place / "model.json"
+    card.write_text(card.read_text().replace(str(own), "layout:tpu-estimate:random"))
     found = layout_model(workspace, None)
     assert found is not None and found.card.collection == "layout:tpu-estimate:random"
 

@@ -29,12 +29,15 @@ def costs(effects, codes):
 
 
 def effects_of(candidates, rng):
-    """As labels of real programs have it: a third of layouts do nothing, one in forty gains, the others cost."""
+    """Much as labels of real programs have it: a third of layouts do nothing (of row-major ones half), few gain."""
     size = (candidates.nodes, int(candidates.choices.max()))
+    gain, loss = -rng.uniform(0.02, 0.1, size), rng.exponential(0.35, size)
     kind = rng.random(size)
-    effects = np.where(
-        kind < 0.36, 0.0, np.where(kind < 0.385, -rng.uniform(0.02, 0.1, size), rng.exponential(0.35, size))
-    )
+    effects = np.where(kind < 0.3, 0.0, np.where(kind < 0.315, gain, loss))
+    natural = np.where(kind < 0.5, 0.0, np.where(kind < 0.6, gain, loss))
+    for node, rows in enumerate(candidates.rows):
+        choice = rows[:, :3].tolist().index([2, 1, 0])
+        effects[node, choice] = natural[node, choice]
     effects[:, 0] = 0.0
     return effects
 

@@ -30,5 +30,13 @@ def test_every_value_is_named_above_its_call():
     assert jax_lines([]) == []
 
 
+def test_a_shape_that_only_the_compiler_has_gets_no_line():
+    dot = matmul_module().computations[1].instructions[2]
+    assert "y = " in jax_lines([(dot, (0, 1))], {(8, 128)})[-1]
+    lines = jax_lines([(dot, (0, 1))], {(8, 64)})
+    assert not any("y = " in line for line in lines)
+    assert "use the edited module" in lines[-1]
+
+
 def test_a_shape_is_written_as_xla_does():
     assert shape_text(matmul_module().computations[1].instructions[3].shape) == "f32[8,16,8]"

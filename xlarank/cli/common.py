@@ -19,6 +19,11 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
 
     >>> moved_to_front(["train", "--quiet", "--seeds", "3", "--log-file", "x.log"])
     ['--quiet', '--log-file', 'x.log', 'train', '--seeds', '3']
+
+    `explain` has an option of that name of its own: a number is a configuration, not a file.
+
+    >>> moved_to_front(["explain", "--config", "3", "graph.npz", "--config", "values.toml"])
+    ['--config', 'values.toml', 'explain', '--config', '3', 'graph.npz']
     """
     front: list[str] = []
     rest: list[str] = []
@@ -28,7 +33,10 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
         if word == "--":
             rest += [word, *waiting]
             break
-        if word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _VALUED)):
+        if "explain" in rest and _is_configuration(word, waiting):
+            rest += [word, *waiting[: word == "--config"]]
+            del waiting[: word == "--config"]
+        elif word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _VALUED)):
             front.append(word)
         elif word in _VALUED:
             front += [word, *waiting[:1]]
@@ -36,6 +44,13 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest
+
+
+def _is_configuration(word: str, after: Sequence[str]) -> bool:
+    """Whether a word names a configuration: ``--config`` before a number, or ``--config=`` with one."""
+    name, _, value = word.partition("=")
+    value = value or (after[0] if after else "")
+    return name == "--config" and value.removeprefix("-").isdecimal()
 
 
 def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -43,6 +44,7 @@ def collect(
     json_file: Json = None,
 ) -> None:
     """Label layouts of a program: estimated by the TPU's compiler without a TPU, or measured on this CPU."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser warns of things that nothing here uses
     from typing import Any, cast
 
     from xlarank.pipelines.collect import CollectSettings
@@ -83,6 +85,7 @@ def advise(
     json_file: Json = None,
 ) -> None:
     """Find better layouts for a program, verified by the TPU's compiler without a TPU."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as above
     from xlarank.pipelines.advise import advise as run
 
     with progress_bars() as progress:
@@ -90,7 +93,7 @@ def advise(
             program, target, budget=budget, out=out, workspace=workspace_at(workspace), collection=collection,
             seed=seed, per_node=per_node, jobs=jobs, limit=limit, progress=progress,
         )  # fmt: skip
-    ranked = f"the model of {advice.ranked_by}" if advice.ranked_by else "how few layouts they set (no model)"
+    ranked = f"the model of {advice.ranked_by}" if advice.ranked_by else "a rule of thumb (there is no model)"
     failed = sum(one.status != "ok" for one in advice.verified)
     say(f"{advice.program}: {len(advice.verified)} compiled for {target} ({failed} failed), ranked by {ranked}")
     table = new_table("estimated by the compiler", ">ms", ">times as fast")

@@ -27,7 +27,14 @@ from xlarank.data.hlo.compiler.cycles import Estimate, Operation, read_estimate
 from xlarank.data.hlo.compiler.fingerprint import fingerprint
 from xlarank.data.hlo.compiler.measuring import measure
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
-from xlarank.data.hlo.compiler.xla import OPTIMISED, Xla, compiled_text, dumped_before_layout, first_line
+from xlarank.data.hlo.compiler.xla import (
+    OPTIMISED,
+    Xla,
+    compiled_text,
+    dumped_before_layout,
+    dumped_shapes,
+    first_line,
+)
 
 _POLL: Final = 0.02
 _RESULT: Final = "result.json"
@@ -136,7 +143,7 @@ class Service:
         error = job.folder / _ERROR
         if isinstance(job.ask, Lower):
             if (module := dumped_before_layout(job.folder)) is not None:
-                self._answer(job, module)
+                self._answer(job, (module, dumped_shapes(job.folder)))
                 return
         elif isinstance(job.ask, Measure):
             if (job.folder / _RESULT).exists():
@@ -187,7 +194,9 @@ class Service:
     def _found(self, job: _Job, *, shared: bool) -> Outcome:
         return Outcome(Status.OK, self.known[job.fingerprint], job.fingerprint, shared, job.seconds)
 
-    def _answer(self, job: _Job, answer: Outcome | bytes | list[list[float]]) -> None:
+    def _answer(
+        self, job: _Job, answer: Outcome | tuple[bytes, frozenset[tuple[int, ...]]] | list[list[float]]
+    ) -> None:
         self._end(job)
         self.running.remove(job)
         if isinstance(answer, Outcome) and answer.status is not Status.OK:

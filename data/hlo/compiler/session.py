@@ -12,7 +12,7 @@ from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeAlias
 
 import xlarank
 from xlarank.data.errors import CompilerError
@@ -26,6 +26,7 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 _SERVICE: Final = "from xlarank.data.hlo.compiler.service import main; main()"
 #: Seconds for loading jax and libtpu on a busy machine.
 _START: Final = 120.0
+Dimensions: TypeAlias = tuple[int, ...]
 #: Where dumps of single compilations go: memory where the machine offers it as a folder.
 _MEMORY: Final = Path("/dev/shm")
 
@@ -113,8 +114,10 @@ class Compiler:
             if number in asked:  # answers to an abandoned call come late
                 yield asked.pop(number), outcome
 
-    def lower(self, *, function: str = "", module: Message | None = None) -> Message:
+    def lower(self, *, function: str = "", module: Message | None = None) -> tuple[Message, frozenset[Dimensions]]:
         """The module as layout assignment sees it, of ``module:function`` or of a module in an earlier state.
+
+        And the dimensions of all values before the compiler rewrote anything.
 
         Raises `CompilerError` when the compiler does not take the program.
         """
@@ -130,7 +133,8 @@ class Compiler:
                 expected="a program for one device, without sharding or collectives",
                 do="check that it compiles in JAX",
             )
-        return HloModuleProto.FromString(answer)
+        found, written = answer
+        return HloModuleProto.FromString(found), written
 
     def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
         """Run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.

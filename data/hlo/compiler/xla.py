@@ -15,12 +15,14 @@ from typing import Any, Final
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.repair import repaired
 from xlarank.data.hlo.compiler.targets import Target
-from xlarank.data.hlo.messages import HloModuleProto, HloProto
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message
 
 INSTALL: Final = 'run: pip install "xlarank[collect]"'
 #: The dump of the module that layout assignment is about to work on, and the one that says it is complete.
 BEFORE_LAYOUT: Final = "before_layout-assignment"
 AFTER_LAYOUT: Final = "after_layout-assignment"
+#: The dump of the program as it was written.
+UNTOUCHED: Final = "before_optimizations"
 #: The dump of the optimised module: all but code generation is done.
 OPTIMISED: Final = {
     "tpu": "*after_optimizations_before_buffer_assignment.txt",
@@ -173,8 +175,22 @@ def dumped_before_layout(folder: Path) -> bytes | None:
     before = sorted(folder.glob(f"*{BEFORE_LAYOUT}*.pb"))
     if not before or not any(folder.glob(f"*{AFTER_LAYOUT}*.pb")):
         return None
-    module: bytes = HloProto.FromString(before[0].read_bytes()).hlo_module.SerializeToString()
+    module: bytes = _module_in(before[0]).SerializeToString()
     return module
+
+
+def dumped_shapes(folder: Path) -> frozenset[tuple[int, ...]]:
+    """Dimensions of every value of the program before the compiler rewrote anything."""
+    return frozenset(
+        tuple(instruction.shape.dimensions)
+        for path in folder.glob(f"*{UNTOUCHED}*.pb")
+        for computation in _module_in(path).computations
+        for instruction in computation.instructions
+    )
+
+
+def _module_in(path: Path) -> Message:
+    return HloProto.FromString(path.read_bytes()).hlo_module
 
 
 def first_line(error: BaseException) -> str:

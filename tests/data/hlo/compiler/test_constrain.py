@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused(node, output, message):
         layouts_of(module, [node], row(output)[None])
 
 
-def test_the_halves_of_64_bit_values_become_conversions_and_aliases_go():
+def test_what_does_not_compile_twice_is_repaired():
     module = matmul_module()
     main = module.computations[-1]
     call = instruction(main, "custom-call", (8,), (30, 31), id=40, element=F32, custom_call_target="X64Combine")
@@ -109,3 +109,5 @@ def test_the_halves_of_64_bit_values_become_conversions_and_aliases_go():
     assert (last.opcode, list(last.operand_ids), last.custom_call_target) == ("convert", [30], "")
     assert not mended.HasField("input_output_alias")
     assert module.HasField("input_output_alias")  # the caller's own module stays
+    assert [one.opcode for one in mended.computations[-1].instructions][:3] == ["parameter", "while", "call"]
+    assert not any(computation.is_fusion_computation for computation in mended.computations)

@@ -1,0 +1,55 @@
+"""Explanations, calibration and the report from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Job
+from tests.cli.shell import LAYOUT, TILE, here
+from tests.pipelines.trees import graph_path
+
+pytestmark = pytest.mark.slow
+
+
+def test_explain_tells_nodes_causes_and_draws(job: Job, tmp_path: Path) -> None:
+    graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
+    svg, values = tmp_path / "segment.svg", tmp_path / "explained.json"
+    done = here("explain", graph, "--config", 3, "--against", "default", "--workspace", job.work, "--svg", svg,
+                "--json", values)  # fmt: skip
+    assert done.code == 0, done.err
+    assert "mlp__a: configuration 3 (rank" in done.out and "the compiler's default" in done.out
+    told = json.loads(values.read_text())
+    total = sum(node["value"] for node in told["nodes"]) + told["rest"]
+    assert total == pytest.approx(told["difference"]) and told["configuration"] == 3
+    assert svg.read_text().startswith("<svg") and f"wrote {svg}" in done.out
+
+
+def test_explain_refuses_what_is_not_there(job: Job) -> None:
+    graph = graph_path(job.tree, LAYOUT, "valid", "mlp__a")
+    done = here("explain", graph, "--config", 9999, "--workspace", job.work)
+    assert done.code != 0
+    assert done.errors == ["error: mlp__a has no configuration 9999; expected a number from 0 to 63"]
+
+
+def test_explain_tiles_by_cause(job: Job) -> None:
+    done = here("explain", graph_path(job.tree, TILE, "valid", "expsum__a"), "--workspace", job.work)
+    assert done.code == 0 and "contribution" in done.out and "│ node" not in done.out
+
+
+def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: Path) -> None:
+    done = here("calibrate", "--workspace", trained, "--threads", 1)
+    assert done.code == 1 and "has one seed, which cannot disagree with itself" in done.err
+    assert here("train", "--workspace", trained, "--seeds", 2, "--rounds", 30, "--threads", 1).code == 0
+    done = here("calibrate", "--workspace", trained, "--threads", 1, "--json", tmp_path / "found.json")
+    assert done.code == 0, done.err
+    assert set(json.loads((tmp_path / "found.json").read_text())) == {LAYOUT, TILE}
+    ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), "--workspace", trained)
+    assert "the best is among the first" in ranked.out
+    page = tmp_path / "page.html"
+    done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)
+    assert done.code == 0, done.err
+    assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
+    assert "Measured out of fold" in page.read_text(encoding="utf-8")

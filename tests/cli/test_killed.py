@@ -1,0 +1,106 @@
+"""Every command killed at random moments and run again: the same result as if nobody had disturbed it.
+
+`XLARANK_KILLS` says how often each command is killed by each signal (2 by default).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.shell import ROOT, environment
+from tests.pipelines.trees import write_tree
+
+KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
+TREE = ("--data-root", "tree", "--workspace", "work")
+SMALL = ("--rounds", "10", "--threads", "1")
+#: Command -> its words, and what must have been done before.
+COMMANDS = {
+    "build-features": (["build-features", *TREE, "--tier", "fast"], []),
+    "tune": (["tune", *TREE, "--trials", "3", *SMALL], ["build-features"]),
+    "train": (["train", *TREE, "--seeds", "1", *SMALL], ["build-features"]),
+    "evaluate": (["evaluate", *TREE, "--json", "out.json"], ["build-features", "train"]),
+    "submit": (["submit", *TREE, "--out", "out.csv"], ["build-features", "train"]),
+    "run-all": (["run-all", *TREE, "--budget-hours", "0.05", "--seeds", "1", "--trials", "0"], []),
+}
+
+
+def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "run.py"), *words], cwd=folder, env=environment(folder), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    )  # fmt: skip
+
+
+def finished(words: list[str], folder: Path) -> None:
+    process = start(words, folder)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert "Traceback" not in out + err, err
+
+
+def result(verb: str, folder: Path) -> object:
+    """What the command is for, without times."""
+    work = folder / "work"
+    if verb == "build-features":
+        # a parquet file holds the time of its npz file, which is another in each copy of the tree
+        return sorted((str(path.relative_to(work)), path.stat().st_size) for path in work.rglob("*.parquet"))
+    if verb == "tune":
+        best = [json.loads(path.read_text()) for path in sorted(work.rglob("best-*.json"))]
+        return [(one["params"], one["mean"], one["graphs"]) for one in best]
+    if verb == "train":
+        return [path.read_text() for path in sorted(work.rglob("booster.txt"))]
+    if verb == "evaluate":
+        return (folder / "out.json").read_bytes()
+    if verb == "run-all":
+        with (folder / "submission.csv").open(newline="") as stream:
+            return sorted(csv.reader(stream))
+    return (folder / "out.csv").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A folder for each command in which all that comes before it was done."""
+    root = tmp_path_factory.mktemp("before")
+    write_tree(root / "none" / "tree")
+    made = {(): root / "none"}
+    for _, before in COMMANDS.values():
+        for number in range(1, len(before) + 1):
+            steps = tuple(before[:number])
+            if steps not in made:
+                made[steps] = root / "-".join(steps)
+                shutil.copytree(made[steps[:-1]], made[steps])
+                finished(COMMANDS[steps[-1]][0], made[steps])
+    return {verb: made[tuple(before)] for verb, (_, before) in COMMANDS.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", COMMANDS)
+def test_killed_and_run_again_gives_the_same(verb: str, prepared: dict[str, Path], tmp_path: Path) -> None:
+    words = COMMANDS[verb][0]
+    shutil.copytree(prepared[verb], tmp_path / "whole")
+    began = time.monotonic()
+    finished(words, tmp_path / "whole")
+    seconds, expected = time.monotonic() - began, result(verb, tmp_path / "whole")
+    rng = random.Random(verb)
+    for number, which in [(k, s) for s in (signal.SIGKILL, signal.SIGTERM) for k in range(KILLS)]:
+        folder = tmp_path / f"{which.name}-{number}"
+        shutil.copytree(prepared[verb], folder)
+        process = start(words, folder)
+        time.sleep(rng.uniform(0.2, 1.0) * seconds)
+        os.killpg(process.pid, which)
+        out, err = process.communicate(timeout=60)
+        assert "Traceback" not in out + err, err
+        finished(words, folder)
+        assert result(verb, folder) == expected, (verb, which.name, number)
+        shutil.rmtree(folder)
