@@ -14,7 +14,6 @@ from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.features.attribution import walk_between
 from xlarank.features.causes import cause_of
 from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
-from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.parts import Parts, Place, Rows, model_parts
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
@@ -167,7 +166,7 @@ def explain_graph(
         columns=_sorted(by_column),
         members=parts.members,
         segments=segments_of(graph, values),
-        notes=_notes(graph, rows, parts, now, then),
+        notes=_notes(graph, model, parts, rows.group[now] == rows.group[then]),
     )
 
 
@@ -231,9 +230,13 @@ def node_parts(graph: LayoutGraph, parts: Parts, now: int, then: int) -> tuple[N
     return tuple(sorted(found, key=lambda part: (-abs(part.value), part.node)))
 
 
-def _notes(graph: Graph, rows: GraphRows, parts: Parts, now: int, then: int) -> tuple[str, ...]:
+def _notes(graph: Graph, model: TrainedModel, parts: Parts, identical: bool) -> tuple[str, ...]:
     notes = []
-    if rows.group[now] == rows.group[then]:
+    if model.shipped:
+        notes.append(
+            "the model came with xlarank: it learned from estimates of the TPU's compiler, not from measurements"
+        )
+    if identical:
         notes.append("both configurations are identical: there is nothing to explain")
     if len(parts.members) > 1:
         notes.append(
