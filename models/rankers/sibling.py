@@ -19,6 +19,7 @@ from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams
+from xlarank.models.rankers.ensemble_weights import blend
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
@@ -79,6 +80,7 @@ class SiblingParams(RankerParams):
         general: parameters of the `Ensemble` that ranks graphs without siblings.
         folds: most folds of families that the priors of siblings come from.
         configs: configurations kept of each graph.
+        sibling_weight: how much what siblings say counts beside the general ranker, 0 to 1, as ranks.
         ridge: variance of the noise of a rank.
         prior_weight: variance of the weight of the general ranker's rank.
     """
@@ -88,6 +90,7 @@ class SiblingParams(RankerParams):
     general: EnsembleParams = nested_params(_whole_general)
     folds: int = param(5, Whole(2))
     configs: int = param(200, Whole(2))
+    sibling_weight: float = param(0.5, Number(0, 1), Between(0.1, 1.0))
     ridge: float = param(0.03, Number(0, above=True), Between(0.003, 0.3, log=True))
     prior_weight: float = param(1.0, Number(0), Between(0.1, 10.0, log=True))
 
@@ -98,8 +101,8 @@ class SiblingRanker(Ranker[SiblingParams]):
     A sibling's ranks t are explained by the general ranker's rank p of the same configurations (of folds without
     its family) and by the layouts of its outputs, node by node: kernel ridge regression with the kernel
     ``w p p' + k + 1``, where k compares configurations (`alike`). The sibling's solution is then read off at the
-    configurations asked for. Several siblings are averaged, those of like shapes counting more. So the general
-    ranker decides where siblings say nothing, and the weights of both come from ranks that are out of fold.
+    configurations asked for. Several siblings are averaged, those of like shapes counting more, and the ranks of
+    the result and of the general ranker are mixed. Where there are no siblings the general ranker stands alone.
 
     The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees. With some
     dozens of configurations a sibling, trees have too little to split.
@@ -163,8 +166,9 @@ class SiblingRanker(Ranker[SiblingParams]):
             return score
         prior = _centred(score)
         found = [self._read_off(one, instances, prior) for one in known]
-        weights = [nearness(one, instances) for one in known]
-        return np.asarray(np.average(found, axis=0, weights=weights))
+        nearest = np.average(found, axis=0, weights=[nearness(one, instances) for one in known])
+        weight = self.params.sibling_weight
+        return blend([score, nearest], [1 - weight, weight])
 
     def _read_off(self, known: Sibling, instances: Instances, prior: Floats) -> Floats:
         """``(configs,)`` a sibling's solution at the configurations asked for."""

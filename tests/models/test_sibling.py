@@ -22,7 +22,7 @@ from xlarank.models.validation.metrics import kendall_tau
 NODES, ROWS = 5, 4
 #: Row 0 sets nothing.
 LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))
-QUICK = {"general": {"weight_sum_pooled": 0.0}, "folds": 2}
+QUICK = {"general": {"weight_sum_pooled": 0.0}, "folds": 2, "sibling_weight": 1.0}
 
 
 def graph_of(name: str, structure: int, seed: int, *, configs: int = 60, batch: int = 8) -> GraphRows:
@@ -109,7 +109,21 @@ def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) 
         sum(kernel(asked[c], known.outputs[i], prior[c], known.prior[i]) * solution[i] for i in range(size))
         for c in range(7)
     ]
-    assert ranker.predict(graph.matrix(), graph.columns, graph.instances) == pytest.approx(expected, abs=1e-8)
+    found = ranker.predict(graph.matrix(), graph.columns, graph.instances)
+    assert found == pytest.approx(mean_rank(np.array(expected)))
+    assert ranker._read_off(known, instances_of(graph), prior) == pytest.approx(expected, abs=1e-8)
+
+
+def test_the_general_ranker_keeps_its_weight() -> None:
+    graphs = [graph_of(f"f{number}__a", number, number) for number in range(4)]
+    ranker = fitted("sibling", RankingData.from_graphs(graphs), rounds=5, **{**QUICK, "sibling_weight": 0.25})
+    graph = graph_of("f1__b", 1, 50)
+    assert isinstance(ranker, SiblingRanker)
+    general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
+    (known,) = ranker.siblings_of(instances_of(graph))
+    corrected = ranker._read_off(known, instances_of(graph), 2 * mean_rank(general) - 1)
+    expected = 0.75 * mean_rank(general) + 0.25 * mean_rank(corrected)
+    assert ranker.predict(graph.matrix(), graph.columns, graph.instances) == pytest.approx(expected)
 
 
 def test_the_kernel_of_likeness_is_symmetric_and_1_on_the_diagonal() -> None:
