@@ -24,8 +24,8 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.advise import BATCH, layout_model, ranker_score
-from xlarank.pipelines.support.adviser import Adviser
-from xlarank.pipelines.support.programs import Program, compiled, configuration_key, load_program
+from xlarank.pipelines.programs.adviser import Adviser
+from xlarank.pipelines.programs.sources import Program, compiled, configuration_key, load_program
 
 Costs = NDArray[np.float64]
 Cost = Callable[[Codes], Costs]

@@ -225,8 +225,8 @@ def _case(
     from xlarank.features.attribution import walk_between
     from xlarank.features.recipe import FeatureSettings
     from xlarank.models.explanation.parts import Parts, Rows, difference_parts
+    from xlarank.pipelines.ranking.segments import segments_of
     from xlarank.pipelines.reporting.explanations import node_parts
-    from xlarank.pipelines.support.segments import segments_of
 
     changed = {int(k[1:]): now.get(k, 0) - then.get(k, 0) for k in {*now, *then} if k[1:].isdigit()}
     changed = {node: value for node, value in changed.items() if value}

@@ -25,8 +25,8 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
 from xlarank.data.hlo.messages import HloComputationProto, Message
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.support.cpu_labels import measured_labels
-from xlarank.pipelines.support.programs import Program, compiled, configuration_key, load_program
+from xlarank.pipelines.programs.cpu_labels import measured_labels
+from xlarank.pipelines.programs.sources import Program, compiled, configuration_key, load_program
 from xlarank.pipelines.support.progress import Progress, Silent
 
 Search = Literal["random", "evolve"]

@@ -8,8 +8,8 @@ from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
+from xlarank.pipelines.ranking.one_graph import model_for_graph
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
-from xlarank.pipelines.support.one_graph import model_for_graph
 
 
 def explain(

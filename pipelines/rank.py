@@ -11,10 +11,10 @@ from xlarank.data.graph import Graph, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import judge, order_of
-from xlarank.pipelines.support.one_graph import model_for_graph, rows_for_model
+from xlarank.pipelines.ranking.one_graph import model_for_graph, rows_for_model
+from xlarank.pipelines.ranking.result import Ranking
+from xlarank.pipelines.ranking.trust import Trust
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.ranking import Ranking
-from xlarank.pipelines.support.trust import Trust
 
 if TYPE_CHECKING:
     from xlarank.pipelines.reporting.explanations import Explanation

@@ -33,7 +33,7 @@ if _TYPE_CHECKING:
     from xlarank.data.hlo.reading import read_hlo as read_hlo
     from xlarank.features.columns import features as features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
-    from xlarank.pipelines.support.ranking import Ranking as Ranking
+    from xlarank.pipelines.ranking.result import Ranking as Ranking
 
 _here = _Path(__file__).resolve().parent
 if not (_here / "data").is_dir():  # a clone
@@ -42,7 +42,7 @@ if not (_here / "data").is_dir():  # a clone
 #: Where each name comes from: imported when it is first asked for, so that the command line starts quickly.
 _HOMES = {
     "GraphRanker": "xlarank.graph_ranker",
-    "Ranking": "xlarank.pipelines.support.ranking",
+    "Ranking": "xlarank.pipelines.ranking.result",
     "rank": "xlarank.api",
     "read_graph": "xlarank.api",
     "read_hlo": "xlarank.data.hlo.reading",

@@ -10,7 +10,7 @@ from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph
 from xlarank.data.workspace import Workspace
 
 if TYPE_CHECKING:
-    from xlarank.pipelines.support.ranking import Ranking
+    from xlarank.pipelines.ranking.result import Ranking
 
 
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:

@@ -1,1 +1,6 @@
-../../xlarank/__main__.py
+"""``python -m xlarank``."""
+
+from xlarank.cli.app import main
+
+if __name__ == "__main__":
+    main()

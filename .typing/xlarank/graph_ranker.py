@@ -1,1 +1,225 @@
-../../xlarank/graph_ranker.py
+"""A ranker with the manners of scikit-learn, for notebooks and experiments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import ModelError
+from xlarank.data.graph import Graph, Kind, graph_kind, read_graph
+from xlarank.features.assemble import assemble
+from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
+from xlarank.features.rows import GraphRows
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import ranker_class
+from xlarank.models.validation.metrics import judge
+
+GraphLike = Graph | str | Path
+
+
+class GraphRanker:
+    """Learns from measured graphs, orders the configurations of others.
+
+    It follows scikit-learn's conventions (`get_params`, `set_params`, attributes that end in an underscore are
+    there after `fit`, `sklearn.base.clone` works) without needing it. A graph is a `LayoutGraph` or `TileGraph`, or
+    the path of an npz file; all graphs of one ranker are of one kind.
+
+    Args:
+        ranker: lambdarank, ranknet, rankreg, xgb-pairwise, sum-pooled, stacked or ensemble.
+        n_estimators: boosting rounds.
+        random_state: seed of every random draw; the same data, parameters and seed give the same scores.
+        n_jobs: threads; -1 takes all cores, None is 1.
+        tier: which columns, "fast" or "full".
+        candidates: with columns that look at all candidates of a graph.
+        params: the ranker's own parameters; those not given have the defaults of the graphs' kind.
+
+    Raises `xlarank.data.errors.ModelError` for a parameter that the ranker does not have, with the close names, and
+    for a value that it cannot take.
+
+    Attributes:
+        ranker_: the fitted ranker.
+        kind_: "layout" or "tile".
+        feature_names_in_, n_features_in_: columns that it learned from.
+        graphs_: names of the graphs that it learned from.
+        left_out_: name -> why, of graphs from which nothing can be learned.
+
+    >>> import xlarank
+    >>> from xlarank.data.root import SAMPLE
+    >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
+    >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1).fit(kernels[:3])
+    >>> ranker.graphs_, ranker.n_features_in_
+    (['bmm__a', 'bmm__b', 'bmm__c'], 596)
+    >>> scores = ranker.predict(kernels[3])  # lower is faster
+    >>> scores.shape, ranker.score(kernels[3:]) > 0.9  # 1 - slowdown of the best of five
+    ((64,), True)
+    >>> xlarank.GraphRanker("ranknet", num_leafs=5)
+    Traceback (most recent call last):
+    xlarank.data.errors.ModelError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
+    """
+
+    def __init__(
+        self,
+        ranker: str = "lambdarank",
+        *,
+        n_estimators: int = 300,
+        random_state: int = 0,
+        n_jobs: int | None = -1,
+        tier: str = "full",
+        candidates: bool = True,
+        **params: Any,
+    ) -> None:
+        self.ranker = ranker
+        self.n_estimators = n_estimators
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.tier = tier
+        self.candidates = candidates
+        self.params = params
+        self._check()
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """What it was made with; of the ranker's own parameters those that were given."""
+        return {**{name: getattr(self, name) for name in _own_names()}, **self.params}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change parameters; what was learned stays until the next `fit`. Raises `ModelError`, changing nothing."""
+        before = self.get_params(deep=False)
+        self._take({**before, **params})
+        try:
+            self._check()
+        except ModelError:
+            self._take(before)
+            raise
+        return self
+
+    def fit(self, graphs: Iterable[GraphLike], y: object = None) -> Self:
+        """Learn from measured graphs; ``y`` is there for scikit-learn alone, runtimes come with the graphs.
+
+        A graph without runtimes, or whose configurations all cost the same, is left out and named in ``left_out_``.
+        Raises `ModelError` for graphs of both kinds, and where nothing can be learned from.
+        """
+        self._check()
+        given = [_graph(each) for each in _several(graphs)]
+        if not given:
+            raise ModelError("there are no graphs to fit", expected="graphs, or paths of npz files")
+        kinds = {graph_kind(graph) for graph in given}
+        if len(kinds) > 1:
+            raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
+        (kind,) = kinds
+        rows = [self._rows(graph) for graph in given]
+        data = RankingData.from_graphs(rows)
+        fitted = ranker_class(self.ranker)(self.params, kind=kind)
+        self.ranker_: Ranker[Any] = fitted.fit(
+            data, FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
+        )
+        self.kind_: Kind = kind
+        self.feature_names_in_ = np.array(data.columns, dtype=object)
+        self.n_features_in_ = len(data.columns)
+        self.graphs_ = data.names
+        self.left_out_ = {
+            each.name: "all its configurations cost the same" if each.labelled else "it has no runtimes"
+            for each in rows
+            if not (each.labelled and each.rankable)
+        }
+        return self
+
+    def predict(self, graph: GraphLike) -> NDArray[np.float64]:
+        """``(configs,)`` scores of one graph's configurations: lower is faster, comparable within the graph alone.
+
+        Raises `ModelError` before `fit` and for a graph of another kind.
+        """
+        return self._predict(self._rows(self._fitting(graph)))
+
+    def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:
+        """Mean over measured graphs of Kaggle's score, higher is better.
+
+        That is Kendall's tau for layouts and 1 - slowdown of the best of five for tiles. Raises `ModelError` before
+        `fit`, and for a graph that has no order to find.
+        """
+        found = []
+        for graph in map(self._fitting, _several(graphs)):
+            rows = self._rows(graph)
+            if not (rows.labelled and rows.rankable):
+                raise ModelError(f"{graph.name} cannot be judged", expected="runtimes that differ")
+            found.append(judge(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
+        if not found:
+            raise ModelError("there are no graphs to score", expected="graphs, or paths of npz files")
+        return float(np.mean(found))
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "ranker_")
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn's own tools, such as a grid search, ask of an estimator; only they call this."""
+        from sklearn.utils import Tags, TargetTags
+
+        return Tags(estimator_type=None, target_tags=TargetTags(required=False))
+
+    def __repr__(self) -> str:
+        given = [f"{name}={value!r}" for name, value in self.get_params().items() if name != "ranker"]
+        return f"GraphRanker({', '.join([repr(self.ranker), *given])})"
+
+    def _take(self, params: dict[str, Any]) -> None:
+        own = _own_names()
+        for name in own:
+            setattr(self, name, params[name])
+        self.params = {name: value for name, value in params.items() if name not in own}
+
+    def _check(self) -> None:
+        """Names and values do not depend on the kind of graphs, only defaults do."""
+        ranker_class(self.ranker).params_class.of("layout", self.params)
+        FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
+        if self.tier not in (known := [tier.value for tier in Tier]):
+            raise ModelError(f"tier is {self.tier!r}", expected=" or ".join(known))
+
+    def _fitting(self, graph: GraphLike) -> Graph:
+        if not self.__sklearn_is_fitted__():
+            raise ModelError("the ranker was not fitted", do="call fit first")
+        found = _graph(graph)
+        if graph_kind(found) != self.kind_:
+            raise ModelError(f"{found.name} is a {graph_kind(found)} graph", expected=f"a {self.kind_} graph")
+        return found
+
+    def _rows(self, graph: Graph) -> GraphRows:
+        return assemble(graph, FeatureSettings(Tier(self.tier), self.candidates))
+
+    def _predict(self, rows: GraphRows) -> NDArray[np.float64]:
+        scores: NDArray[np.float64] = self.ranker_.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
+        return scores
+
+
+def _own_names() -> list[str]:
+    """Parameters of every ranker, in order."""
+    declared = inspect.signature(GraphRanker.__init__).parameters.values()
+    return [each.name for each in declared if each.name != "self" and each.kind is not each.VAR_KEYWORD]
+
+
+def _several(graphs: Iterable[GraphLike]) -> list[GraphLike]:
+    if isinstance(graphs, Graph | str | Path):
+        raise ModelError(f"{graphs!r:.60} is one graph", expected="a list of graphs", do="put it into a list")
+    return list(graphs)
+
+
+def _graph(graph: GraphLike) -> Graph:
+    if isinstance(graph, str | Path):
+        return read_graph(Path(graph))
+    if not isinstance(graph, Graph):
+        raise ModelError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
+    return graph
+
+
+def _threads(n_jobs: int | None) -> int:
+    """As the boosters count them: 0 is all cores."""
+    if n_jobs is None:
+        return 1
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0 or n_jobs < -1:
+        raise ModelError(f"n_jobs is {n_jobs!r}", expected="a number of threads, -1 for all cores or None for one")
+    return max(0, int(n_jobs))

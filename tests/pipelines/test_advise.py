@@ -13,7 +13,7 @@ from xlarank.data.errors import CollectionError, CompilerError
 from xlarank.data.hlo.candidates import candidate_rows, random_configurations
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.advise import Advice, Change, Verified, advise, layout_model, ranker_score
-from xlarank.pipelines.support.programs import Program, configuration_key, graph_of
+from xlarank.pipelines.programs.sources import Program, configuration_key, graph_of
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 

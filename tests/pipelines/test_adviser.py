@@ -6,8 +6,8 @@ import pytest
 from tests.data.hlo.programs import instruction
 from xlarank.data.hlo.candidates import candidate_rows, random_configurations
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.support.adviser import Adviser
-from xlarank.pipelines.support.programs import graph_of
+from xlarank.pipelines.programs.adviser import Adviser
+from xlarank.pipelines.programs.sources import graph_of
 
 NODES, BUDGET = 12, 40
 

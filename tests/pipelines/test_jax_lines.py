@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.data.hlo.programs import matmul_module
-from xlarank.pipelines.support.jax_lines import jax_lines, major_to_minor, shape_text
+from xlarank.pipelines.programs.jax_lines import jax_lines, major_to_minor, shape_text
 
 
 def test_the_minor_most_dimension_is_last_in_jax():

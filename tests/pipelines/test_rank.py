@@ -19,8 +19,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import judge
 from xlarank.pipelines.rank import rank, rank_folder
-from xlarank.pipelines.support.ranking import Ranking
-from xlarank.pipelines.support.ranking_csv import write_rankings
+from xlarank.pipelines.ranking.csv_file import write_rankings
+from xlarank.pipelines.ranking.result import Ranking
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 OTHER = "layout:cpu:default"

@@ -37,7 +37,7 @@ def rank(
 ) -> None:
     """Rank the configurations of one graph, or of each graph in a folder, with a trained model."""
     from xlarank.pipelines.rank import rank as run
-    from xlarank.pipelines.support.ranking_csv import write_rankings
+    from xlarank.pipelines.ranking.csv_file import write_rankings
 
     if graph.is_dir():
         _rank_folder(graph, top, workspace, collection, csv, json_file)
@@ -68,7 +68,7 @@ def _rank_folder(
     folder: Path, top: int, workspace: Path, collection: str | None, csv: Path | None, json_file: Path | None
 ) -> None:
     from xlarank.pipelines.rank import rank_folder as run
-    from xlarank.pipelines.support.ranking_csv import write_rankings
+    from xlarank.pipelines.ranking.csv_file import write_rankings
 
     with progress_bars() as progress:
         rankings, broken = run(workspace_at(workspace), folder, collection=collection, progress=progress)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from xlarank.data.files import atomic_write
-from xlarank.pipelines.support.ranking import Ranking
+from xlarank.pipelines.ranking.result import Ranking
 
 HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical")
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
-from xlarank.pipelines.support.trust import Trust
+from xlarank.pipelines.ranking.trust import Trust
 
 if TYPE_CHECKING:  # imported where a table or an explanation is asked for
     import polars as pl

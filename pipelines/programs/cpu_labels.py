@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.pipelines.support.programs import Program, constrained
+from xlarank.pipelines.programs.sources import Program, constrained
 
 #: Shuffled rounds that everything is run in; the label is the mean of the fastest sixth of them.
 ROUNDS: Final = 24
