@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.duplicates import group_minimum
 from xlarank.data.errors import FeatureStoreError, GraphFileError, ModelError, XlarankError
-from xlarank.data.graph import read_graph
+from xlarank.data.graph import Kind, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.causes import cause_of
 from xlarank.features.rows import GraphRows
@@ -128,7 +128,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     """Judge the model of a collection on the valid split, and collect what else is known; nothing is written."""
     manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
     facts = CollectionFacts(collection, {split: m for split, m in manifests.items() if m is not None})
-    facts.studies = _studies(workspace, collection)
+    facts.studies = study_pictures(workspace, collection)
     if not (workspace.model(collection) / CARD).exists():
         facts.why_not = "no model was trained"
         return facts
@@ -174,8 +174,17 @@ def _judged(model: TrainedModel, rows: GraphRows) -> GraphScores:
     each = model.predict_seeds(rows.matrix(), rows.columns, rows.instances)
     score = each.mean(axis=0)
     kind = model.card.kind
-    metrics = {MODEL: judge(kind, score[rows.group], rows.cost, rows.group)}
-    metrics |= {
+    metrics = {MODEL: judge(kind, score[rows.group], rows.cost, rows.group)} | baseline_metrics(kind, rows)
+    certain = None
+    if model.calibration is not None and len(rows) > 1:
+        pairs = len(rows) * (len(rows) - 1) // 2
+        certain = float(model.calibration.certainly_slower(each).sum()) / pairs
+    return GraphScores(rows.name, len(rows), metrics, mean_rank(score[rows.group]), mean_rank(rows.cost), certain)
+
+
+def baseline_metrics(kind: Kind, rows: GraphRows) -> dict[str, dict[str, float]]:
+    """Metrics of one graph's rankings that need no model; of random orders the mean."""
+    metrics = {
         name: judge(kind, values[rows.group], rows.cost, rows.group) for name, values in _baselines(rows).items()
     }
     rng = np.random.default_rng(0)
@@ -184,11 +193,7 @@ def _judged(model: TrainedModel, rows: GraphRows) -> GraphScores:
         for _ in range(_DRAWS)
     ]
     metrics[RANDOM] = {name: float(np.mean([one[name] for one in drawn])) for name in drawn[0]}
-    certain = None
-    if model.calibration is not None and len(rows) > 1:
-        pairs = len(rows) * (len(rows) - 1) // 2
-        certain = float(model.calibration.certainly_slower(each).sum()) / pairs
-    return GraphScores(rows.name, len(rows), metrics, mean_rank(score[rows.group]), mean_rank(rows.cost), certain)
+    return metrics
 
 
 def _baselines(rows: GraphRows) -> dict[str, Floats]:
@@ -229,7 +234,7 @@ def _file_of(root: Path, collection: Collection, name: str) -> Path | None:
     return None
 
 
-def _studies(workspace: Workspace, collection: Collection) -> list[str]:
+def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
     """Pictures of the collection's studies, as `tune` left them."""
     stem = f"tune-{'-'.join(collection.parts)}-"
     found = []
