@@ -21,7 +21,8 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.objectives.labels import mean_rank
-from xlarank.models.trained import CARD, TrainedModel, load_model
+from xlarank.models.trained import CARD, TrainedModel, fingerprint, load_model
+from xlarank.models.validation.learning_curve import LearningCurve
 from xlarank.models.validation.metrics import judge
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
 
@@ -80,6 +81,7 @@ class CollectionFacts:
         importance: column -> share of the gain, the mean over seeds, largest first.
         explained: the graph of the median score.
         studies: SVG of the studies, as `tune` left them.
+        learning: the model's learning curve, where it was measured.
     """
 
     collection: Collection
@@ -91,6 +93,7 @@ class CollectionFacts:
     importance: dict[str, float] = field(default_factory=dict)
     explained: Explained | None = None
     studies: list[str] = field(default_factory=list)
+    learning: LearningCurve | None = None
 
     @property
     def name(self) -> str:
@@ -135,6 +138,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     try:
         facts.model = load_model(workspace.model(collection))
         facts.importance = _importance(facts.model)
+        facts.learning = LearningCurve.load(workspace.learning_curve(collection), fingerprint(facts.model.card))
         manifest = facts.manifests.get(SPLIT)
         if manifest is None:
             facts.why_not = f"there is no {SPLIT} split to judge the model on"

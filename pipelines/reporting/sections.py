@@ -223,6 +223,34 @@ def trust_section(facts: CollectionFacts) -> str:
     )
 
 
+def learning_section(facts: CollectionFacts) -> str:
+    """What more programs to learn from are worth."""
+    if facts.model is None:
+        return ""
+    found = facts.learning
+    if found is None:
+        return paragraph("Not measured: run report --learning-curve.", soft=True)
+    told = (
+        f"{found.judged} graphs of {found.of_families} families that the model learned from, each scored by "
+        "rankers with its parameters and rounds that learned from other families only: from ever more of them, one seed, "
+        "smaller numbers drawn twice. Errors are standard errors of the mean, families counting as one observation."
+    )
+    if facts.model.card.also_from:
+        told += " What the model also learned from, other collections, is left out here."
+    chart = charts.learning_chart(
+        f"learning-{facts.name}",
+        [point.families for point in found.points],
+        np.array([point.score for point in found.points]),
+        np.array([point.error for point in found.points]),
+        measure(facts),
+    )
+    heads = ["families learned from", "graphs", measure(facts), "standard error"]
+    rows: list[Sequence[Cell]] = [
+        [f"{point.families:.1f}", f"{point.graphs:.1f}", point.score, point.error] for point in found.points
+    ]
+    return paragraph(told) + card(chart, table(heads, rows))
+
+
 def explained_section(facts: CollectionFacts) -> str:
     """Why the best configuration of the median graph comes first."""
     if facts.explained is None:
