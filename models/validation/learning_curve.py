@@ -24,7 +24,8 @@ SHARES: Final = (0.25, 0.5, 1.0)
 #: Random choices of families that each smaller share is averaged over.
 _DRAWS: Final = 2
 _FOLDS: Final = 5
-_LEAST_FAMILIES: Final = 3
+#: With two there would be one point.
+LEAST_FAMILIES: Final = 3
 
 
 @dataclass(frozen=True)
@@ -131,9 +132,9 @@ def clustered_error(values: NDArray[np.float64], clusters: Sequence[str]) -> flo
 def _plan(families: Sequence[str], seed: int) -> list[list[tuple[list[int], set[str]]]]:
     """For each share: (groups held out, families learned from) of each fit. A draw's shares are nested."""
     names = sorted(set(families))
-    if len(names) < _LEAST_FAMILIES:
+    if len(names) < LEAST_FAMILIES:
         raise CollectionError(
-            f"{len(names)} program families are too few for a learning curve", expected=f"{_LEAST_FAMILIES} or more"
+            f"{len(names)} program families are too few for a learning curve", expected=f"{LEAST_FAMILIES} or more"
         )
     orders = []
     rng = np.random.default_rng(seed)

@@ -103,6 +103,11 @@ class CollectionFacts:
     def calibration(self) -> Calibration | None:
         return self.model.calibration if self.model else None
 
+    @property
+    def learned(self) -> list[str]:
+        """Graphs of the collection that the model learned from."""
+        return [name for names in self.model.card.trained_on.values() for name in names] if self.model else []
+
     def column(self, ranking: str, metric: str) -> Floats:
         """``(graphs,)``."""
         return np.array([graph.metrics[ranking][metric] for graph in self.graphs])
@@ -162,7 +167,7 @@ def _importance(model: TrainedModel) -> dict[str, float]:
 
 def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
     assert facts.model is not None
-    learned = {name for names in facts.model.card.trained_on.values() for name in names}
+    learned = set(facts.learned)
     for rows in each_graph(workspace, facts.collection, SPLIT):
         if not rows.labelled:
             facts.left_out[rows.name] = "its labels are withheld"

@@ -54,4 +54,5 @@ def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: 
     assert done.code == 0, done.err
     assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
     text = page.read_text(encoding="utf-8")
-    assert "Measured out of fold" in text and "families learned from" in text
+    assert "Measured out of fold" in text and "fewer than 3 families" in text
+    assert "2 program families are too few for a learning curve" in done.out + done.err
