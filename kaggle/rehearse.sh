@@ -43,17 +43,17 @@ sys.exit("the network is not cut")
   xlarank_submission.ipynb
 
 "$python" - executed.ipynb "$out" <<'PYTHON'
-import base64, json, sys
+import json, sys
 from pathlib import Path
 
 out, number = Path(sys.argv[2]), 0
 for cell in json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))["cells"]:
     for output in cell.get("outputs", []):
         print("".join(output.get("text", [])), end="")
-        picture = output.get("data", {}).get("image/png")
+        picture = "".join(output.get("data", {}).get("image/svg+xml", []))
         if picture:
             number += 1
-            (out / f"picture-{number}.png").write_bytes(base64.b64decode(picture))
+            (out / f"picture-{number}.svg").write_text(picture, encoding="utf-8")
 print(f"{number} pictures in {out}")
 PYTHON
 cp executed.ipynb submission.csv "$out/"

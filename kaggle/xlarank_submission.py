@@ -71,12 +71,12 @@ import polars as pl
 import xlarank
 from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, plan_rows
 from xlarank.data.collection import Collection
+from xlarank.data.errors import XlarankError
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import model_of
 from xlarank.pipelines.budgeting.plan import machine_budget
-from xlarank.pipelines.budgeting.reports import read_first_scores
 from xlarank.pipelines.check_submission import check_submission
+from xlarank.pipelines.reporting import job_pictures
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
@@ -181,84 +181,51 @@ for name in ranked:
 
 # %% [markdown]
 # ## Pictures
+#
+# The report's, drawn from what the work left behind; `run.py report` writes them all as one page. Each is also kept
+# as a file in `xlarank/reports`.
 
 # %%
-import matplotlib.pyplot as plt
-
-plt.rcParams.update({"figure.dpi": 90, "axes.spines.top": False, "axes.spines.right": False, "font.size": 9})
-BAR, LINE, FAINT = "#4c78a8", "#d1495b", "#9aa5b1"
+chosen_ranked = [Collection.parse(name) for name in ranked]
 
 
-def panels(names: list, width: float, height: float) -> list:
-    """One panel for each name, in rows of at most three."""
-    columns = min(3, len(names))
-    rows = -(-len(names) // columns)
-    size = width * columns, height * rows
-    _, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    for axis in axes.flat[len(names) :]:
-        axis.axis("off")
-    return list(axes.flat[: len(names)])
+def show(name: str, draw, *what) -> None:
+    """Draw one picture, show it and keep it; without matplotlib there is none."""
+    try:
+        picture = draw(workspace, *what)
+    except XlarankError as error:
+        print(f"not drawn: {error}")
+        return
+    if picture:
+        path = workspace.reports() / f"picture-{name}.svg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(picture, encoding="utf-8")
+        try:
+            from IPython.display import SVG, display
 
-
-def metric(name: str) -> str:
-    return "Kendall's tau" if name.startswith("layout") else "1 - slowdown@5"
+            display(SVG(picture))
+        except ImportError:  # run as a script
+            print(f"drew {path.name}")
 
 
 # %% [markdown]
 # ### Score of each graph
 #
-# Out of fold where the collection has several program families, else on valid by the first model.
+# Beside rankings that need no model. Out of fold where the collection has several program families, else on valid
+# by the first model.
 
 # %%
-scores = {}
-for name in ranked:
-    folds = model_of(workspace, Collection.parse(name)).card.folds
-    valid = read_first_scores(workspace, Collection.parse(name)).get("report", {})
-    if folds:
-        scores[name] = "out of fold", {graph: values["score"] for graph, values in folds.items()}
-    elif valid:
-        scores[name] = "valid", valid["score"]["graphs"]
-
-if scores:
-    for axis, (name, (judged, of_graph)) in zip(panels(list(scores), 5.2, 3.6), scores.items(), strict=True):
-        values = pd.Series(of_graph).sort_values()
-        few = len(values) <= 60
-        axis.bar(range(len(values)), values, color=BAR, width=0.8 if few else 1.0)
-        axis.axhline(values.mean(), color=LINE, lw=1.2)
-        title = f"{name}, {judged}\n{len(values)} graphs, mean {values.mean():.3f} (red)"
-        axis.set_title(title, loc="left")
-        axis.set_ylabel(metric(name))
-        axis.margins(x=0.01)
-        axis.set_xticks(range(len(values)) if few else [])
-        if few:
-            labels = [label if len(label) <= 26 else f"{label[:13]}…{label[-12:]}" for label in values.index]
-            axis.set_xticklabels(labels, rotation=90, fontsize=6.5 if len(values) <= 40 else 5)
-    plt.show()
+for one in chosen_ranked:
+    show(f"scores-{'-'.join(one.parts)}", job_pictures.scores_picture, one)
 
 # %% [markdown]
 # ### The course of tuning
 
 # %%
-studies = {}
-for name in ranked:
-    path = workspace.study(Collection.parse(name)) / "trials-lambdarank.csv"
-    if path.exists():
-        trials = pd.read_csv(path)
-        trials = trials[trials.state == "COMPLETE"]
-        if len(trials):
-            studies[name] = trials
-
-if studies:
-    for axis, (name, trials) in zip(panels(list(studies), 4.6, 2.8), studies.items(), strict=True):
-        axis.scatter(trials.number, trials.value, s=14, color=FAINT, label="trial")
-        axis.step(trials.number, trials.value.cummax(), where="post", color=LINE, lw=1.4, label="best so far")
-        axis.set_title(name, loc="left")
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.set_xlabel("trial")
-        axis.set_ylabel(f"out of fold, {metric(name)}")
-        axis.legend(frameon=False, fontsize=8, loc="best")
-    plt.show()
-else:
+courses = job_pictures.tuning_pictures(workspace, chosen_ranked)
+for number, course in enumerate(courses):
+    show(f"tuning-{number}", lambda _, svg: svg, course)
+if not courses:
     print("nothing was tuned")
 
 # %% [markdown]
@@ -267,32 +234,14 @@ else:
 # Share of the gain of all splits, the 12 largest. `run.py explain-feature NAME` says what a column means.
 
 # %%
-if ranked:
-    for axis, name in zip(panels(ranked, 5.6, 2.9), ranked, strict=True):
-        shares = model_of(workspace, Collection.parse(name)).rankers[0].importance()
-        top = list(shares.items())[:12][::-1]
-        axis.barh([column for column, _ in top], [100 * share for _, share in top], color=BAR)
-        axis.tick_params(axis="y", labelsize=7)
-        axis.set_title(name, loc="left")
-        axis.set_xlabel("% of gain")
-    plt.show()
+for one in chosen_ranked:
+    show(f"columns-{'-'.join(one.parts)}", job_pictures.columns_picture, one)
 
 # %% [markdown]
 # ### Predicted and measured rank
 #
 # The validation graph of median score, ranked by the first model, which did not learn from it. Rank 0 is the
-# fastest.
+# fastest, 1 the slowest.
 
 # %%
-examples = {name: read_first_scores(workspace, Collection.parse(name)).get("example") for name in ranked}
-examples = {name: example for name, example in examples.items() if example}
-if examples:
-    for axis, (name, example) in zip(panels(list(examples), 3.7, 3.6), examples.items(), strict=True):
-        ranks = [pd.Series(example[side]).rank() - 1 for side in ("predicted", "measured")]
-        axis.plot([0, len(ranks[0])], [0, len(ranks[0])], color=FAINT, lw=0.8)
-        axis.scatter(*ranks, s=9, color=BAR, alpha=0.6, lw=0)
-        title = f"{name}\n{example['graph'][:40]}: {metric(name)} {example['score']:.2f}"
-        axis.set_title(title, loc="left", fontsize=8.5)
-        axis.set_xlabel("predicted rank")
-        axis.set_ylabel("measured rank")
-    plt.show()
+show("ranks", job_pictures.ranks_picture, chosen_ranked)

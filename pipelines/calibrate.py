@@ -15,7 +15,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import fingerprint, model_of
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import read_training_set
+from xlarank.pipelines.support.training_sets import learned_by
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
@@ -76,13 +76,7 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
             expected="2 seeds or more",
             do="train with --seeds 2 or more",
         )
-    splits = [*model.card.trained_on]
-    data = read_training_set(workspace, collection, splits)
-    model.require_rows_of(data.manifest)
-    if data.data.names != [name for names in model.card.trained_on.values() for name in names]:
-        raise ModelError(
-            f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
-        )
+    data = learned_by(workspace, collection, model)
     if len(set(data.data.families)) < 2:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
     each = []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
+from xlarank.data.hlo.names import node_names
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
 from xlarank.pipelines.ranking.one_graph import model_for_graph
@@ -21,19 +22,22 @@ def explain(
     collection: str | None = None,
     model: TrainedModel | None = None,
     svg: Path | None = None,
+    module: Path | None = None,
 ) -> Explanation:
     """Why configuration ``config`` of an npz file (by default the first of the ranking) is ahead of another.
 
     ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
     middle of the ranking where no candidate, or ``config`` itself, is it. The model is chosen as by
-    `xlarank.pipelines.rank.rank`. The most telling segment is drawn into ``svg``.
+    `xlarank.pipelines.rank.rank`. The most telling segment is drawn into ``svg``. With the HLO ``module``
+    that the graph was made from, nodes have names.
 
-    Raises `GraphFileError` for the file, `ModelError` for the model and `XlarankError` for a configuration that the
-    file does not have, or where there is no segment to draw.
+    Raises `GraphFileError` for the file, `HloError` for the module, `ModelError` for the model and `XlarankError`
+    for a configuration that the file does not have, or where there is no segment to draw.
     """
     graph = read_graph(path)
     model = model or model_for_graph(workspace, graph, path, collection=collection)
-    found = explain_graph(graph, model, config=config, against=against)
+    names = () if module is None else node_names(module, graph)
+    found = explain_graph(graph, model, config=config, against=against, names=names)
     if svg is not None:
         picture = segment_picture(graph, found)
         with atomic_write(svg) as partial:

@@ -25,6 +25,8 @@ Floats = NDArray[np.float64]
 #: Colours that the page replaces by its own; nothing else may be drawn in them.
 _INK, _SOFT, _LINE = "#010203", "#040506", "#070809"
 _TOKENS: Final = {_INK: "currentColor", _SOFT: "var(--soft)", _LINE: "var(--line)"}
+#: What stands for them outside a page of ours, on white.
+_FIXED: Final = {"currentColor": "#1c2733", "var(--soft)": "#5c6a79", "var(--line)": "#dfe4ea"}
 #: Told apart by the colour-blind, readable on white and on near black (after Okabe and Ito).
 BLUE, ORANGE, GREEN, PURPLE = "#3b82c4", "#d9822b", "#2f9e77", "#b06ab3"
 _MOST_POINTS: Final = 500
@@ -79,6 +81,13 @@ def _svg(figure: Figure, name: str) -> str:
     for token, colour in _TOKENS.items():
         text = text.replace(token, colour)
     return re.sub(r"\n\s*", "\n", text)
+
+
+def in_fixed_colours(svg: str) -> str:
+    """A chart that stands alone, dark on white, where there is no page to take colours from."""
+    for token, colour in _FIXED.items():
+        svg = svg.replace(token, colour)
+    return svg.replace('style="', 'style="background:#ffffff;', 1)
 
 
 def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Sequence[float]], label: str) -> str:
@@ -143,6 +152,16 @@ def reliability_chart(
     axes.set_xlabel("distance of the scores, in standard deviations of the seeds")
     axes.set_ylabel("share in the right order")
     axes.set_ylim(min(0.45, *low), 1.01)
+    return _svg(figure, name)
+
+
+def learning_chart(name: str, families: Sequence[float], score: Floats, error: Floats, label: str) -> str:
+    """Scores of unseen families by how many families were learned from, with one standard error."""
+    figure, (axes,) = _figure(5.0, 3.0)
+    axes.errorbar(families, score, yerr=error, marker="o", color=BLUE, markersize=5, linewidth=1.2, capsize=3)
+    axes.set_xlabel("families learned from")
+    axes.set_ylabel(label)
+    axes.set_xlim(0, 1.08 * max(families))
     return _svg(figure, name)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph
+from xlarank.data.hlo.names import NodeName
 from xlarank.features.attribution import walk_between
 from xlarank.features.causes import cause_of
 from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
@@ -32,6 +33,7 @@ class NodePart:
     Attributes:
         node: as numbered in the graph.
         text: opcode and shape.
+        name: what its module calls it, where that is known.
         now, then: the layouts that both configurations give it, for people.
         value: below 0 where the first configuration gains by it.
     """
@@ -41,11 +43,13 @@ class NodePart:
     now: str
     then: str
     value: float
+    name: NodeName | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "node": self.node, "opcode": self.text.opcode, "shape": self.text.shape, "now": self.now,
-            "then": self.then, "value": self.value,
+            "node": self.node, "name": self.name.name if self.name else None,
+            "op_name": self.name.op_name if self.name else None, "opcode": self.text.opcode,
+            "shape": self.text.shape, "now": self.now, "then": self.then, "value": self.value,
         }  # fmt: skip
 
 
@@ -70,6 +74,7 @@ class Explanation:
         members: ranker -> contribution.
         segments: connected nodes that answer for most of the difference, the most telling first.
         notes: what a reader must know to trust it.
+        names: of all nodes of the graph by its module; empty where that was not given.
     """
 
     graph: str
@@ -90,6 +95,11 @@ class Explanation:
     members: dict[str, float]
     segments: tuple[Segment, ...]
     notes: tuple[str, ...]
+    names: tuple[NodeName, ...] = ()
+
+    def called(self, node: int) -> str:
+        """A node's number, and what its module calls it."""
+        return f"{node} {self.names[node].name}" if self.names else str(node)
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
@@ -119,13 +129,19 @@ class Explanation:
 
 
 def explain_graph(
-    graph: Graph, model: TrainedModel, *, config: int | None = None, against: str | int | None = None
+    graph: Graph,
+    model: TrainedModel,
+    *,
+    config: int | None = None,
+    against: str | int | None = None,
+    names: Sequence[NodeName] = (),
 ) -> Explanation:
     """Why configuration ``config`` of a graph (by default the first of the ranking) is ahead of another.
 
     ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
-    middle of the ranking where no candidate, or ``config`` itself, is it. Raises `ModelError` where the model
-    cannot rank the graph, and `XlarankError` for a configuration that it does not have.
+    middle of the ranking where no candidate, or ``config`` itself, is it. ``names`` are those of its nodes
+    (`xlarank.data.hlo.names.node_names`). Raises `ModelError` where the model cannot rank the graph, and
+    `XlarankError` for a configuration that it does not have.
     """
     rows = rows_for_model(graph, model)
     score = model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
@@ -141,6 +157,8 @@ def explain_graph(
     nodes: tuple[NodePart, ...] = ()
     if isinstance(graph, LayoutGraph):
         nodes = node_parts(graph, parts, now, then)
+        if names:
+            nodes = tuple(replace(part, name=names[part.node]) for part in nodes)
     by_column = {**parts.columns}
     for name, value in parts.instance_columns.items():
         by_column[name] = by_column.get(name, 0.0) + value
@@ -167,6 +185,7 @@ def explain_graph(
         members=parts.members,
         segments=segments_of(graph, values),
         notes=_notes(graph, model, parts, rows.group[now] == rows.group[then]),
+        names=tuple(names),
     )
 
 
@@ -268,4 +287,5 @@ def segment_picture(graph: Graph, found: Explanation, number: int = 0, *, alone:
     segment = found.segments[number]
     title = f"{found.graph}: configuration {found.now} against {found.then}, segment {number + 1}"
     values = {part.node: part.value for part in found.nodes}
-    return Drawn(graph, values, found.now, found.then, segment.nodes, title).svg(alone=alone)
+    names = {node: one.name for node, one in enumerate(found.names)}
+    return Drawn(graph, values, found.now, found.then, segment.nodes, title, names).svg(alone=alone)

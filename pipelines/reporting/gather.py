@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.duplicates import group_minimum
 from xlarank.data.errors import FeatureStoreError, GraphFileError, ModelError, XlarankError
-from xlarank.data.graph import read_graph
+from xlarank.data.graph import Kind, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.causes import cause_of
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.objectives.labels import mean_rank
-from xlarank.models.trained import CARD, TrainedModel, load_model
+from xlarank.models.trained import CARD, TrainedModel, fingerprint, load_model
+from xlarank.models.validation.learning_curve import LearningCurve
 from xlarank.models.validation.metrics import judge
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
 
@@ -80,6 +81,7 @@ class CollectionFacts:
         importance: column -> share of the gain, the mean over seeds, largest first.
         explained: the graph of the median score.
         studies: SVG of the studies, as `tune` left them.
+        learning: the model's learning curve, where it was measured.
     """
 
     collection: Collection
@@ -91,6 +93,7 @@ class CollectionFacts:
     importance: dict[str, float] = field(default_factory=dict)
     explained: Explained | None = None
     studies: list[str] = field(default_factory=list)
+    learning: LearningCurve | None = None
 
     @property
     def name(self) -> str:
@@ -99,6 +102,11 @@ class CollectionFacts:
     @property
     def calibration(self) -> Calibration | None:
         return self.model.calibration if self.model else None
+
+    @property
+    def learned(self) -> list[str]:
+        """Graphs of the collection that the model learned from."""
+        return [name for names in self.model.card.trained_on.values() for name in names] if self.model else []
 
     def column(self, ranking: str, metric: str) -> Floats:
         """``(graphs,)``."""
@@ -128,13 +136,14 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     """Judge the model of a collection on the valid split, and collect what else is known; nothing is written."""
     manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
     facts = CollectionFacts(collection, {split: m for split, m in manifests.items() if m is not None})
-    facts.studies = _studies(workspace, collection)
+    facts.studies = study_pictures(workspace, collection)
     if not (workspace.model(collection) / CARD).exists():
         facts.why_not = "no model was trained"
         return facts
     try:
         facts.model = load_model(workspace.model(collection))
         facts.importance = _importance(facts.model)
+        facts.learning = LearningCurve.load(workspace.learning_curve(collection), fingerprint(facts.model.card))
         manifest = facts.manifests.get(SPLIT)
         if manifest is None:
             facts.why_not = f"there is no {SPLIT} split to judge the model on"
@@ -158,7 +167,7 @@ def _importance(model: TrainedModel) -> dict[str, float]:
 
 def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
     assert facts.model is not None
-    learned = {name for names in facts.model.card.trained_on.values() for name in names}
+    learned = set(facts.learned)
     for rows in each_graph(workspace, facts.collection, SPLIT):
         if not rows.labelled:
             facts.left_out[rows.name] = "its labels are withheld"
@@ -174,8 +183,17 @@ def _judged(model: TrainedModel, rows: GraphRows) -> GraphScores:
     each = model.predict_seeds(rows.matrix(), rows.columns, rows.instances)
     score = each.mean(axis=0)
     kind = model.card.kind
-    metrics = {MODEL: judge(kind, score[rows.group], rows.cost, rows.group)}
-    metrics |= {
+    metrics = {MODEL: judge(kind, score[rows.group], rows.cost, rows.group)} | baseline_metrics(kind, rows)
+    certain = None
+    if model.calibration is not None and len(rows) > 1:
+        pairs = len(rows) * (len(rows) - 1) // 2
+        certain = float(model.calibration.certainly_slower(each).sum()) / pairs
+    return GraphScores(rows.name, len(rows), metrics, mean_rank(score[rows.group]), mean_rank(rows.cost), certain)
+
+
+def baseline_metrics(kind: Kind, rows: GraphRows) -> dict[str, dict[str, float]]:
+    """Metrics of one graph's rankings that need no model; of random orders the mean."""
+    metrics = {
         name: judge(kind, values[rows.group], rows.cost, rows.group) for name, values in _baselines(rows).items()
     }
     rng = np.random.default_rng(0)
@@ -184,11 +202,7 @@ def _judged(model: TrainedModel, rows: GraphRows) -> GraphScores:
         for _ in range(_DRAWS)
     ]
     metrics[RANDOM] = {name: float(np.mean([one[name] for one in drawn])) for name in drawn[0]}
-    certain = None
-    if model.calibration is not None and len(rows) > 1:
-        pairs = len(rows) * (len(rows) - 1) // 2
-        certain = float(model.calibration.certainly_slower(each).sum()) / pairs
-    return GraphScores(rows.name, len(rows), metrics, mean_rank(score[rows.group]), mean_rank(rows.cost), certain)
+    return metrics
 
 
 def _baselines(rows: GraphRows) -> dict[str, Floats]:
@@ -229,7 +243,7 @@ def _file_of(root: Path, collection: Collection, name: str) -> Path | None:
     return None
 
 
-def _studies(workspace: Workspace, collection: Collection) -> list[str]:
+def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
     """Pictures of the collection's studies, as `tune` left them."""
     stem = f"tune-{'-'.join(collection.parts)}-"
     found = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
@@ -44,6 +44,7 @@ class Drawn:
         config, other: whose layouts stand on the edges, and whose they are compared with.
         focus: nodes to draw, with what is around them.
         title: one line above.
+        names: what the module calls nodes, where that is known.
     """
 
     graph: LayoutGraph
@@ -52,6 +53,7 @@ class Drawn:
     other: int
     focus: Sequence[int]
     title: str
+    names: Mapping[int, str] = field(default_factory=dict)
 
     def svg(self, *, alone: bool = True) -> str:
         """The picture as SVG; ``alone`` for a file of its own, else in the colours of the page around it."""
@@ -153,11 +155,13 @@ class Drawn:
             box = f'x="{x - _BOX / 2:.0f}" y="{y - _HIGH / 2:.0f}" width="{_BOX:.0f}" height="{_HIGH:.0f}" rx="6"'
             said = f", contributes {value:+.4f}" if value else ""
             top = y - (10 if value else 3)
-            lines = [_line(x, top, f"{text.opcode} {node}", bold=True), _line(x, top + 14, text.shape)]
+            head = self.names.get(node) or f"{text.opcode} {node}"
+            lines = [_line(x, top, head, bold=True), _line(x, top + 14, text.shape)]
             if value:
                 lines.append(_line(x, top + 28, f"{value:+.3f}"))
+            called = f" {self.names[node]}" if self.names.get(node) else ""
             yield (
-                f"<g><title>node {node}: {escape(str(text))}{said}</title>"
+                f"<g><title>node {node}{escape(called)}: {escape(str(text))}{said}</title>"
                 f'<rect {box} fill="var(--page,#fff)"/><rect {box} fill="{fill}" fill-opacity="{strength:.2f}" '
                 f'stroke="currentColor" stroke-width="{border}"{dash}/>{"".join(lines)}</g>'
             )

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError
+from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.trained import TrainedModel
 from xlarank.models.training_set import TrainingSet
 
 
@@ -101,6 +102,20 @@ def read_training_set(
             do=f"leave {collection} out",
         )
     return StoredTrainingSet(collection.kind, RankingData.from_graphs(usable), collection, names, manifest)
+
+
+def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
+    """The graphs of its own collection that a model learned from.
+
+    Raises `ModelError` where they were built anew in another way, or are others by now.
+    """
+    training = read_training_set(workspace, collection, [*model.card.trained_on])
+    model.require_rows_of(training.manifest)
+    if training.data.names != [name for names in model.card.trained_on.values() for name in names]:
+        raise ModelError(
+            f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
+        )
+    return training
 
 
 def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:

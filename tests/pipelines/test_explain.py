@@ -11,7 +11,10 @@ import pytest
 
 from tests.graphs import layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import HloError, XlarankError
+from xlarank.data.graph import read_graph
+from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.schema import OPCODES
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
@@ -110,6 +113,28 @@ def test_the_segment_is_drawn(shared_trained: Path, path: Path, tmp_path: Path) 
     assert all(f"{node.text.opcode} {node.node}" in words for node in found.nodes if node.value)
     assert "{3,2,1,0}" in words, "layouts stand on the edges"
     assert "prefers-color-scheme" in text and "<script" not in text
+
+
+def test_nodes_are_named_by_their_module(shared_trained: Path, path: Path, tmp_path: Path) -> None:
+    graph = read_graph(path)
+    module = HloModuleProto(name="jit_f")
+    main = module.computations.add(name="main", id=1, root_id=1)
+    for node, opcode in enumerate(graph.opcode):
+        added = main.instructions.add(name=f"own_{node}", opcode=OPCODES[opcode], id=node + 1)
+        added.metadata.op_name = f"jit(f)/step{node}"
+    file = tmp_path / "module.pb"
+    file.write_bytes(module.SerializeToString())
+    found = run(shared_trained, path, module=file, svg=tmp_path / "segment.svg")
+    assert found.nodes and found.called(2) == "2 own_2"
+    for node, told in zip(found.nodes, found.as_json()["nodes"], strict=True):
+        assert (told["name"], told["op_name"]) == (f"own_{node.node}", f"jit(f)/step{node.node}")
+        assert f"own_{node.node}" in (tmp_path / "segment.svg").read_text(encoding="utf-8")
+    plain = run(shared_trained, path)
+    assert plain.called(2) == "2" and plain.as_json()["nodes"][0]["name"] is None
+    main.instructions.pop()
+    file.write_bytes(module.SerializeToString())
+    with pytest.raises(HloError, match=r"^module\.pb: the module has \d+ instructions, and delta__a \d+ nodes"):
+        run(shared_trained, path, module=file)
 
 
 def test_tiles_have_causes_but_no_nodes(shared_tree: Path, shared_trained: Path, tmp_path: Path) -> None:

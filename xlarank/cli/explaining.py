@@ -31,6 +31,9 @@ def explain(
     top: Annotated[int, typer.Option(min=1, help="Lines in each table.")] = 10,
     workspace: Work = WORK,
     collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
+    module: Annotated[
+        Path | None, typer.Option(help="The HLO module that the graph was made from: nodes get their names.")
+    ] = None,
     svg: Annotated[Path | None, typer.Option(help="Draw the most telling segment into this file.")] = None,
     json_file: Json = None,
 ) -> None:
@@ -38,7 +41,10 @@ def explain(
     from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
 
-    found = run(workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg)
+    found = run(
+        workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
+        module=module,
+    )  # fmt: skip
     ahead = "ahead of" if found.difference < 0 else "behind" if found.difference > 0 else "level with"
     say(
         f"{found.graph}: configuration {found.now} (rank {found.ranks[0]} of {found.configurations:,}) is ranked "
@@ -53,7 +59,8 @@ def explain(
     show(table)
     table = new_table(">contribution", ">node", "operation", "now", "then")
     for node in found.nodes[:top]:
-        table.add_row(f"{node.value:+.4f}", str(node.node), str(node.text), node.now, node.then)
+        named = f"{node.name.name}: {node.text} {node.name.op_name}".rstrip() if node.name else str(node.text)
+        table.add_row(f"{node.value:+.4f}", str(node.node), named, node.now, node.then)
     if found.nodes:
         left = sum(node.value for node in found.nodes[top:])
         if len(found.nodes) > top:
@@ -69,7 +76,7 @@ def explain(
         table.add_row(f"{found.columns[name]:+.4f}", name, column_meanings().get(name, ""))
     show(table)
     for number, segment in enumerate(found.segments, 1):
-        nodes = ", ".join(map(str, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
+        nodes = ", ".join(map(found.called, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
         say(f"segment {number}: {segment.value:+.4f}, nodes {nodes}")
     list_lines("note", list(found.notes))
     if svg is not None:
@@ -115,20 +122,29 @@ def report(
     compare: Annotated[
         Path | None, typer.Option(help="Another workspace, compared graph by graph with a paired test.")
     ] = None,
+    learning_curve: Annotated[
+        bool, typer.Option("--learning-curve", help="First measure what more programs to learn from are worth.")
+    ] = False,
     workspace: Work = WORK,
     collection: Collections = None,
+    threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
     """Write one self-contained page: scores, baselines, certainty, explanations, what the columns are worth."""
     from xlarank.data.workspace import Workspace
+    from xlarank.pipelines.learning_curve import learning_curve as measure
     from xlarank.pipelines.report import report as run
 
     place = workspace_at(workspace)
     other = Workspace(compare) if compare is not None else None
+    without: dict[str, str] = {}
     with progress_bars() as progress:
+        if learning_curve:
+            _, without = measure(place, collections=collection or (), threads=threads, progress=progress)
         written = run(place, out, compare=other, collections=collection or (), progress=progress)
     for name, (score, graphs) in written.judged.items():
         say(f"{name}: {score:.3f} on {graphs} graphs")
+    list_lines("no learning curve", [f"{name}: {why}" for name, why in without.items()])
     list_lines("not judged", [f"{name}: {why}" for name, why in written.left_out.items()])
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
     write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})
