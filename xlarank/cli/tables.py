@@ -76,13 +76,18 @@ def print_sheet(sheet: Sheet, console: Console) -> None:
 
 
 def block(sheet: Sheet, cells: list[str], width: int) -> list[str]:
-    """One row as lines: its name, then ``key: value`` pairs, as many a line as fit.
+    """One row as lines: its name, or first number, then ``key: value`` pairs, as many a line as fit.
 
     >>> block(new_table("collection", ">graphs", ">rows"), ["tile:cpu", "30", "1,920"], 24)
     ['tile:cpu', '  graphs: 30', '  rows: 1,920']
+    >>> block(new_table(">contribution", "node", "operation"), ["-0.2", "", "two other nodes"], 30)
+    ['contribution: -0.2', '  operation: two other nodes']
     """
-    lines = [cells[0]]
+    first = sheet.columns[0]
+    lines = [f"{first.name}: {cells[0]}" if first.right else cells[0]]
     for column, cell in zip(sheet.columns[1:], cells[1:], strict=True):
+        if not cell.strip():
+            continue
         pair = f"{column.name}: {cell}"
         joined = f"{lines[-1]}, {pair}"
         if len(lines) > 1 and len(joined) <= width:
