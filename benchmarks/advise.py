@@ -23,6 +23,7 @@ from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.workspace import Workspace
+from xlarank.models.pretrained import pretrained_model
 from xlarank.pipelines.advise import BATCH, layout_model, ranker_score
 from xlarank.pipelines.programs.adviser import Adviser
 from xlarank.pipelines.programs.sources import Program, compiled, configuration_key, load_program
@@ -90,7 +91,9 @@ def compare(
     """One record per search and seed."""
     program = load_program(path, compiler)
     candidates = candidate_rows(program.graph, np.random.default_rng(0))
-    score = ranker_score(program, candidates, layout_model(workspace, None)) if ranker else None
+    score = (
+        ranker_score(program, candidates, layout_model(workspace, None) or pretrained_model()) if ranker else None
+    )
     cost = Compiled(compiler, program, candidates)
     for seed in range(seeds):
         searches: dict[str, Callable[[np.random.Generator], Costs]] = {

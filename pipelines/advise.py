@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.collection import choose
-from xlarank.data.errors import CompilerError, ModelError
+from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.candidates import Candidates, Codes, Score, candidate_rows
 from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
@@ -114,6 +114,7 @@ def advise(
     workspace: Workspace | None = None,
     collection: str | None = None,
     model: TrainedModel | None = None,
+    shipped: bool = False,
     seed: int = 0,
     per_node: int = 8,
     jobs: int = 1,
@@ -122,8 +123,9 @@ def advise(
 ) -> Advice:
     """Search layouts for a file of HLO or ``module:function`` within ``budget`` compilations.
 
-    Candidates are ordered by ``model``, else by what `layout_model` finds in ``workspace`` or comes with xlarank
-    (``collection`` names another), without any by a rule of thumb; then by what those compiled so far cost. The
+    Candidates are ordered by ``model``, else by what `layout_model` finds in ``workspace`` (``collection`` names
+    another), else with ``shipped`` by the ranker that comes with xlarank, else by a rule of thumb, which found more
+    where the two were compared (docs/own-programs.md); then by what those compiled so far cost. The
     compiler's own choice is compiled first and stands unless something beats it. With ``out``, the advice, the
     configuration and the edited module are written there.
     Raises `CompilerError` where the compiler is missing or its own choice does not compile.
@@ -133,7 +135,7 @@ def advise(
         raise CompilerError(f"{target} has no estimates", expected="a TPU", do="use collect to measure on the CPU")
     if budget < 1:
         raise CompilerError(f"a budget of {budget} compilations", expected="at least 1")
-    model = model or layout_model(workspace, collection)
+    model = model or layout_model(workspace, collection) or (pretrained_model() if shipped else None)
     with Compiler(chip, jobs=jobs, limit=limit) as compiler:
         loaded = load_program(program, compiler)
         rng = np.random.default_rng(seed)
@@ -252,10 +254,10 @@ class AdvisedSearch:
 
 
 def layout_model(workspace: Workspace | None, collection: str | None) -> TrainedModel | None:
-    """The model that knows TPUs best: the one asked for, one of the workspace, or the one that comes with xlarank.
+    """The model of a workspace that knows TPUs best: the one asked for, or one that learned of TPUs.
 
     Of the workspace's, models of estimated labels and of Google's measurements are taken, in this order; what a CPU
-    measured says nothing of a TPU. None where there is no model at all.
+    measured says nothing of a TPU. None where there is none.
     Raises `xlarank.data.errors.ModelError` when the one asked for is missing.
     """
     known = [] if workspace is None else trained_collections(workspace)
@@ -266,10 +268,7 @@ def layout_model(workspace: Workspace | None, collection: str | None) -> Trained
         for one in known:
             if workspace is not None and one.kind == "layout" and one.parts[1].endswith(source):
                 return model_of(workspace, one)
-    try:
-        return pretrained_model()
-    except ModelError:
-        return None
+    return None
 
 
 def ranker_score(program: Program, candidates: Candidates, model: TrainedModel | None) -> Score | None:

@@ -12,6 +12,7 @@ from tests.data.hlo.programs import matmul_module
 from xlarank.data.errors import CollectionError, CompilerError
 from xlarank.data.hlo.candidates import candidate_rows, random_configurations
 from xlarank.data.workspace import Workspace
+from xlarank.models.pretrained import pretrained_model
 from xlarank.pipelines.advise import Advice, Change, Verified, advise, layout_model, ranker_score
 from xlarank.pipelines.programs.sources import Program, configuration_key, graph_of
 from xlarank.pipelines.support.workspace_collections import trained_collections
@@ -22,9 +23,8 @@ def test_the_shipped_model_orders_configurations(tmp_path: Path) -> None:
     program = Program("matmul", module, graph_of(module, "matmul"))
     rng = np.random.default_rng(0)
     candidates = candidate_rows(program.graph, rng)
-    model = layout_model(Workspace(tmp_path), None)
-    assert model is not None and model.shipped
-    assert layout_model(None, None) is model
+    assert layout_model(Workspace(tmp_path), None) is None and layout_model(None, None) is None
+    model = pretrained_model()
     score = ranker_score(program, candidates, model)
     assert score is not None
     codes = random_configurations(candidates, 9, rng)
@@ -36,8 +36,7 @@ def test_the_shipped_model_orders_configurations(tmp_path: Path) -> None:
 
 def test_a_model_of_a_cpu_is_taken_only_when_asked_for(trained: Path) -> None:
     workspace = Workspace(trained)
-    model = layout_model(workspace, None)
-    assert model is not None and model.shipped
+    assert layout_model(workspace, None) is None
     (own,) = [one for one in trained_collections(workspace) if one.kind == "layout"]
     asked = layout_model(workspace, str(own))
     assert asked is not None and not asked.shipped
@@ -45,7 +44,7 @@ def test_a_model_of_a_cpu_is_taken_only_when_asked_for(trained: Path) -> None:
         layout_model(workspace, "layout:tpu-estimate:random")
 
 
-def test_a_model_of_estimates_comes_before_the_shipped_one(trained: Path) -> None:
+def test_a_model_of_estimates_is_taken(trained: Path) -> None:
     workspace = Workspace(trained)
     (own,) = [one for one in trained_collections(workspace) if one.kind == "layout"]
     place = workspace.root / "models" / "layout" / "tpu-estimate" / "random"

@@ -78,6 +78,10 @@ def advise(
     ] = None,
     workspace: Work = WORK,
     collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model ranks.")] = None,
+    shipped: Annotated[
+        bool,
+        typer.Option("--shipped", help="Where the workspace has no model for TPUs: rank with the one of xlarank."),
+    ] = False,
     jobs: _Jobs = 1,
     limit: _Limit = 120.0,
     per_node: Annotated[int, typer.Option(min=2, help="Candidate rows a node, the default among them.")] = 8,
@@ -91,9 +95,9 @@ def advise(
     with progress_bars() as progress:
         advice = run(
             program, target, budget=budget, out=out, workspace=workspace_at(workspace), collection=collection,
-            seed=seed, per_node=per_node, jobs=jobs, limit=limit, progress=progress,
+            shipped=shipped, seed=seed, per_node=per_node, jobs=jobs, limit=limit, progress=progress,
         )  # fmt: skip
-    ranked = f"the model of {advice.ranked_by}" if advice.ranked_by else "a rule of thumb (there is no model)"
+    ranked = f"the model of {advice.ranked_by}" if advice.ranked_by else "a rule of thumb"
     failed = sum(one.status != "ok" for one in advice.verified)
     say(f"{advice.program}: {len(advice.verified)} compiled for {target} ({failed} failed), ranked by {ranked}")
     table = new_table("estimated by the compiler", ">ms", ">times as fast")
