@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Job
-from tests.cli.shell import LAYOUT, ROOT, SAMPLE, TILE, Outcome, refused, shell
+from tests.cli.shell import LAYOUT, ROOT, SAMPLE, TILE, Outcome, environment, refused, shell
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import graph_path, layout_graph
 
@@ -247,3 +250,30 @@ def test_bad_input_from_a_real_shell(job: Job, tmp_path: Path) -> None:
     refused(outcome, r"text\.npz cannot be opened")
     outcome = shell("info", "--data-root", "absent", cwd=ROOT, home=tmp_path, script="run.py")
     refused(outcome, "absent .*does not exist")
+
+
+#: The command line where no file may grow beyond so many bytes: what a full disk says, without one.
+_LIMITED = """
+import resource, runpy, signal, sys
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+most = int(sys.argv.pop(1))
+resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+sys.argv.pop(0)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name != "posix", reason="limits of a process are POSIX's")
+def test_a_disk_that_is_full_while_a_library_writes(job: Job, tmp_path: Path) -> None:
+    """Optuna's journal is written by Optuna."""
+    work = Path(shutil.copytree(job.work, tmp_path / "work"))
+    most = max(journal.stat().st_size for journal in work.glob("studies/**/journal.log")) + 300
+    done = subprocess.run(
+        [
+            sys.executable, "-c", _LIMITED, str(most), str(ROOT / "run.py"), "tune", "--workspace", str(work),
+            "--trials", "5", "--rounds", "10", "--threads", "1",
+        ],
+        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    refused(Outcome(done.returncode, done.stdout, done.stderr), r"cannot be written .*make room and run")

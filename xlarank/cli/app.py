@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -82,6 +83,10 @@ def common(
         record.configured(config, values)
 
 
+#: A full disk, a quota, a limit on the size of files: any write may meet them, those within libraries too.
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def main() -> None:
     """Run a command; problems of the user's making end in one clear line, never a traceback."""
     from xlarank.data.errors import XlarankError
@@ -95,6 +100,12 @@ def main() -> None:
         interruption.leave_if_heard()  # whatever a library made of the interruption
         if isinstance(error, SystemExit):
             code = error.code or 0
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:  # from whichever library was writing
+            error = XlarankError(
+                f"a file cannot be written ({error.strerror})",
+                expected="room on the disk",
+                do="make room and run the same command again; what was finished is kept",
+            )
         if not isinstance(error, XlarankError):
             raise
         error_line(str(error))
