@@ -112,7 +112,10 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Sequence
 
 
 def ranks_chart(name: str, panels: Sequence[tuple[str, Floats, Floats]]) -> str:
-    """Predicted against measured rank (both 0 to 1, 0 is the fastest) of some graphs, side by side."""
+    """Predicted rank against that by label (both 0 to 1, 0 is the fastest) of some graphs, side by side.
+
+    A label may be a measurement or an estimate; the page says which.
+    """
     figure, axes = _figure(2.7 * len(panels), 2.9, len(panels))
     for one, (title, predicted, measured) in zip(axes, panels, strict=True):
         step = max(1, len(predicted) // _MOST_POINTS)
@@ -121,7 +124,7 @@ def ranks_chart(name: str, panels: Sequence[tuple[str, Floats, Floats]]) -> str:
             measured[::step], predicted[::step], linestyle="none", marker="o", markersize=3, color=BLUE, alpha=0.6
         )
         one.set_title(title)
-        one.set_xlabel("measured rank")
+        one.set_xlabel("rank by label")
         one.set_xlim(-0.03, 1.03)
         one.set_ylim(-0.03, 1.03)
         one.set_aspect("equal")

@@ -21,7 +21,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.objectives.labels import mean_rank
-from xlarank.models.trained import CARD, TrainedModel, fingerprint, load_model
+from xlarank.models.trained import CARD, TrainedModel, fingerprint, model_of
 from xlarank.models.validation.learning_curve import LearningCurve
 from xlarank.models.validation.metrics import judge
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
@@ -141,7 +141,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
         facts.why_not = "no model was trained"
         return facts
     try:
-        facts.model = load_model(workspace.model(collection))
+        facts.model = model_of(workspace, collection)
         facts.importance = _importance(facts.model)
         facts.learning = LearningCurve.load(workspace.learning_curve(collection), fingerprint(facts.model.card))
         manifest = facts.manifests.get(SPLIT)

@@ -45,4 +45,4 @@ def test_ranks_are_those_of_the_first_model(trained: Path) -> None:
         '"predicted": [0.1, 0.2, 0.3], "measured": [10, 30, 20]}}'
     )
     svg = ranks_picture(place, [COLLECTION])
-    assert svg is not None and "mlp__a: 0.50" in words(svg) and "measured rank" in words(svg)
+    assert svg is not None and "mlp__a: 0.50" in words(svg) and "rank by label" in words(svg)
