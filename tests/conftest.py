@@ -26,6 +26,9 @@ settings.register_profile(
 )
 settings.register_profile("quick", settings.get_profile("xlarank"), max_examples=FEW)
 
+# Tables are as wide as the tests expect, whatever terminal (or test worker) they run in.
+os.environ.pop("COLUMNS", None)
+
 #: Root of a tree of real TpuGraphs files; tests that need it are skipped without it.
 TEST_DATA = "XLARANK_TEST_DATA"
 

@@ -34,6 +34,7 @@ def test_another_process_is_at_work_until_it_ends() -> None:
         f"{socket.gethostname()}:x",
         f"{socket.gethostname()}:{10**30}",
     ],
+    ids=["myself", "elsewhere", "empty", "none", "no number", "no process"],
 )
 def test_who_is_not(name: object) -> None:
     """This process has no trial under way when it asks; another machine's cannot be seen."""
