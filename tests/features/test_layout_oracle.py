@@ -135,6 +135,7 @@ STILL = (
 )
 
 
+@pytest.mark.slow
 def test_the_programs_move_nearly_every_column():
     """Else the references would agree on zeros."""
     found = [program(seed)[1] for seed in range(SEEDS)]

@@ -288,6 +288,7 @@ ABOUT_SET = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unset_too", [False, True], ids=["partial", "unset"])
 def test_what_a_layout_leaves_out_is_the_default(unset_too):
     """Written in full, a layout gives the same numbers; written where it was unset, it counts as set."""

@@ -55,6 +55,7 @@ def files(work: Path) -> Iterator[tuple[Path, Callable[[], object], int]]:
     yield state, lambda: submit(workspace, out, collections=[LAYOUT]), 20
 
 
+@pytest.mark.slow
 def test_every_reader_of_the_workspace_refuses_or_works(trained: Path) -> None:
     rng = random.Random(0)
     for path, read, times in files(trained):

@@ -54,6 +54,7 @@ def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path
     assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
 
 
+@pytest.mark.slow
 def test_a_draw_takes_measured_configurations_alone(partly: Path, tmp_path: Path) -> None:
     for sampling in ("random", "thirds", "uniform"):
         work = tmp_path / sampling

@@ -369,6 +369,7 @@ def test_a_timeout_before_the_first_trial_is_not_a_crash(built: Path) -> None:
 # Storage ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_storage_url_holds_the_studies_of_all_collections(built: Path, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'studies.db'}"
     results = run(built, trials=1, collections=[], storage=url)
