@@ -32,8 +32,11 @@ def rank(graph: Graph | str | Path, workspace: str | Path = "work", *, collectio
     """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
 
     Without ``collection`` the model is the one of the collection whose folder the file lies in, or the only one of
-    the graph's kind. Raises `xlarank.data.errors.GraphFileError` for the file and `xlarank.data.errors.ModelError`
-    where the model is missing or not clear.
+    the graph's kind; a workspace without any for layouts falls back on the ranker that comes with xlarank, which
+    learned from estimates of the TPU's compiler alone.
+
+    Raises `xlarank.data.errors.GraphFileError` for the file and `xlarank.data.errors.ModelError` where the model is
+    missing or not clear.
 
     >>> import xlarank
     >>> from xlarank.data.root import SAMPLE

@@ -1,6 +1,1 @@
-"""``python -m xlarank``."""
-
-from xlarank.cli.app import main
-
-if __name__ == "__main__":
-    main()
+../../xlarank/__main__.py

@@ -105,22 +105,6 @@ def _require(instruction: Message, what: str, ids: Iterable[int], known: dict[in
             )
 
 
-def entry_computation(module: Message) -> Message:
-    """The computation that a call of the program runs.
-
-    Raises `HloError` when the module names one that it does not have.
-    """
-    by_id = {computation.id: computation for computation in module.computations}
-    if module.entry_computation_id in by_id:
-        return by_id[module.entry_computation_id]
-    for computation in module.computations:
-        if module.entry_computation_name and computation.name == module.entry_computation_name:
-            return computation
-    raise HloError(
-        f"the entry computation {module.entry_computation_id} does not exist", expected="the id of a computation"
-    )
-
-
 def fused_computations(module: Message) -> set[int]:
     """Ids of the bodies of fusions: one kernel each, whose inner operations have no layouts of their own."""
     fused = {computation.id for computation in module.computations if computation.is_fusion_computation}

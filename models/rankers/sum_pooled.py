@@ -217,21 +217,6 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
         return table
 
-    def contributions(self, instances: LazyInstances, config: int) -> list[tuple[str, float]]:
-        """What one distinct configuration is made of, and what each part adds to its score, largest first.
-
-        Only differences between configurations of one graph mean something: a part that is positive makes it
-        slower than one without.
-        """
-        self._require_fitted()
-        table = instances.value
-        self._table(np.empty((table.configs, 0), np.float32), instances)
-        parts = table.parts(config)
-        values = table.values[[part.instance for part in parts]][:, self._used]
-        scores = -np.asarray(self._trees().predict(values, num_threads=self._threads), np.float64)
-        found = [(part.text, float(score)) for part, score in zip(parts, scores, strict=True)]
-        return sorted(found, key=lambda item: -item[1])
-
     def _tree_columns(self) -> list[str]:
         return self._instance_columns or self.columns
 

@@ -124,17 +124,6 @@ def test_large_graphs_are_sampled() -> None:
     assert not np.array_equal(drawn, scores_of(whole, graph))
 
 
-def test_contributions_add_up_to_differences_of_scores() -> None:
-    ranker, graph = trained(), pooled_graph("unseen__a", 30, 99)
-    assert graph.instances is not None
-    scores = scores_of(ranker, graph)
-    found = [ranker.contributions(graph.instances, config) for config in range(3)]
-    for config, parts in enumerate(found):
-        assert len(parts) == NODES
-        assert [value for _, value in parts] == sorted((value for _, value in parts), reverse=True)
-        assert sum(value for _, value in parts) == pytest.approx(scores[config])
-
-
 def test_out_of_fold_scores_reach_the_instances() -> None:
     data = pooled_data()
     ranker = SumPooled({"min_data_in_leaf": 2}, kind="layout")

@@ -169,8 +169,3 @@ class _Numbering:
         for name in self.highest if self.shared else [computation.id]:
             self.highest[name] = number
         return number
-
-
-def constrainable(shape: Message) -> bool:
-    """Whether a layout of this shape can be chosen: an array of at least two dimensions, at most six."""
-    return 2 <= len(shape.dimensions) <= MAX_RANK and not shape.tuple_shapes
