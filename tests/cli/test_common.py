@@ -99,14 +99,14 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small, command) -> None
     Path("run.toml").write_text(
         f'data-root = "{small}"\nseed = 3\n[build-features]\ncollection = ["tile:cpu"]\n[train]\nrounds = 9\n'
     )
-    done = command("build-features", "--config", "run.toml", "-c", "layout:cpu:random")
+    done = command("build-features", "--config-file", "run.toml", "-c", "layout:cpu:random")
     assert done.code == 0 and "layout:cpu:random" in done.out and "tile" not in done.out, "words win over the file"
     (line,) = Path("work/reports/runs.jsonl").read_text().splitlines()
     entry = json.loads(line)
-    assert entry["arguments"] == ["build-features", "--config", "run.toml", "-c", "layout:cpu:random"]
+    assert entry["arguments"] == ["build-features", "--config-file", "run.toml", "-c", "layout:cpu:random"]
     assert entry["config"]["values"]["seed"] == 3 and entry["exit"] == 0
     Path("run.toml").write_text("[train]\nseed = -1\n")
-    assert command("train", "--config", "run.toml").code == 2
+    assert command("train", "--config-file", "run.toml").code == 2
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small, command) -> None
 )
 def test_a_file_of_values_that_means_nothing(small, command, text, said) -> None:
     Path("run.toml").write_text(text)
-    done = command("info", "--config", "run.toml")
+    done = command("info", "--config-file", "run.toml")
     assert done.code == 1 and said in done.err
 
 

@@ -63,7 +63,7 @@ def common(
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", help="A line for each step; lists are not cut.")] = False,
     log_file: Annotated[Path | None, typer.Option(help="Add all that is said to this file, with the time.")] = None,
-    config: Annotated[
+    config_file: Annotated[
         Path | None,
         typer.Option(help="TOML with values of options: at the top for all commands, below \\[train] for one."),
     ] = None,
@@ -77,10 +77,10 @@ def common(
     console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
     record.begin()
     name = context.invoked_subcommand
-    if config is not None and name is not None:
-        values = load_config(config, context.command.commands, name)  # type: ignore[attr-defined]
+    if config_file is not None and name is not None:
+        values = load_config(config_file, context.command.commands, name)  # type: ignore[attr-defined]
         context.default_map = {name: values}
-        record.configured(config, values)
+        record.configured(config_file, values)
 
 
 #: A full disk, a quota, a limit on the size of files: any write may meet them, those within libraries too.

@@ -11,7 +11,7 @@ from typing import Any, Final
 from xlarank.data.errors import XlarankError
 
 _FLAGS: Final = ("--quiet", "--verbose")
-_VALUED: Final = ("--log-file", "--config")
+_VALUED: Final = ("--log-file", "--config-file")
 
 
 def moved_to_front(arguments: Sequence[str]) -> list[str]:
@@ -19,11 +19,6 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
 
     >>> moved_to_front(["train", "--quiet", "--seeds", "3", "--log-file", "x.log"])
     ['--quiet', '--log-file', 'x.log', 'train', '--seeds', '3']
-
-    `explain` has an option of that name of its own: a number is a configuration, not a file.
-
-    >>> moved_to_front(["explain", "--config", "3", "graph.npz", "--config", "values.toml"])
-    ['--config', 'values.toml', 'explain', '--config', '3', 'graph.npz']
     """
     front: list[str] = []
     rest: list[str] = []
@@ -33,10 +28,7 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
         if word == "--":
             rest += [word, *waiting]
             break
-        if "explain" in rest and _is_configuration(word, waiting):
-            rest += [word, *waiting[: word == "--config"]]
-            del waiting[: word == "--config"]
-        elif word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _VALUED)):
+        if word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _VALUED)):
             front.append(word)
         elif word in _VALUED:
             front += [word, *waiting[:1]]
@@ -44,13 +36,6 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return front + rest
-
-
-def _is_configuration(word: str, after: Sequence[str]) -> bool:
-    """Whether a word names a configuration: ``--config`` before a number, or ``--config=`` with one."""
-    name, _, value = word.partition("=")
-    value = value or (after[0] if after else "")
-    return name == "--config" and value.removeprefix("-").isdecimal()
 
 
 def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -62,7 +47,7 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config") from error
+        raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config-file") from error
     known = _names(commands[name])
     everywhere = {option for command in commands.values() for option in _names(command)}
     values = {}
