@@ -53,8 +53,10 @@ def result(verb: str, folder: Path) -> object:
     """What the command is for, without times."""
     work = folder / "work"
     if verb == "build-features":
-        # a parquet file holds the time of its npz file, which is another in each copy of the tree
-        return sorted((str(path.relative_to(work)), path.stat().st_size) for path in work.rglob("*.parquet"))
+        # A parquet file holds the time of its npz file, which is another in each copy of the tree. What a SIGKILL
+        # left half written has a hidden name beside it, is read by nobody and swept away when it is a day old.
+        files = [path for path in work.rglob("*.parquet") if not path.name.startswith(".")]
+        return sorted((str(path.relative_to(work)), path.stat().st_size) for path in files)
     if verb == "tune":
         best = [json.loads(path.read_text()) for path in sorted(work.rglob("best-*.json"))]
         return [(one["params"], one["mean"], one["graphs"]) for one in best]
