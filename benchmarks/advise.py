@@ -1,6 +1,7 @@
 """At equal numbers of compilations: advise, random search and genetic search, by the TPU compiler's estimate.
 
-    python -m benchmarks.advise PROGRAM... [--budget 24] [--seeds 3] [--target tpu-v3] [--no-ranker] [--json FILE]
+    python -m benchmarks.advise PROGRAM... [--budget 24] [--seeds 3] [--target tpu-v3] [--patience 10] [--no-ranker]
+        [--json FILE]
 
 All draw from the same candidate rows and begin with the compiler's own choice. A configuration that several of
 them ask for is compiled once and counts for each. Needs the extra ``collect``.
@@ -35,8 +36,9 @@ Cost = Callable[[Codes], Costs]
 class Compiled:
     """Time over the compiler's own choice for every configuration asked for; nothing is compiled twice."""
 
-    def __init__(self, compiler: Compiler, program: Program, candidates: Candidates) -> None:
+    def __init__(self, compiler: Compiler, program: Program, candidates: Candidates, patience: float) -> None:
         self.compiler, self.program, self.candidates = compiler, program, candidates
+        self.patience = patience
         self.known: dict[str, Outcome] = {}
         self.default = self._outcomes(np.zeros((1, candidates.nodes), np.int32))[0]
 
@@ -46,7 +48,7 @@ class Compiled:
         return np.array([one.estimate.cycles / base if one.status is Status.OK else np.inf for one in found])
 
     def _outcomes(self, codes: Codes) -> list[Outcome]:
-        limit = max(10.0, 4 * self.default.seconds) if self.known else None
+        limit = max(30.0, self.patience * self.default.seconds) if self.known else None
         for at, outcome in compiled(
             self.compiler, self.program, self.candidates, codes, known=self.known, limit=limit
         ):
@@ -86,7 +88,14 @@ def advised_search(
 
 
 def compare(
-    compiler: Compiler, path: str, budget: int, seeds: int, workspace: Workspace | None, *, ranker: bool
+    compiler: Compiler,
+    path: str,
+    budget: int,
+    seeds: int,
+    workspace: Workspace | None,
+    *,
+    ranker: bool,
+    patience: float = 10.0,
 ) -> Iterator[dict[str, Any]]:
     """One record per search and seed."""
     program = load_program(path, compiler)
@@ -94,7 +103,7 @@ def compare(
     score = (
         ranker_score(program, candidates, layout_model(workspace, None) or pretrained_model()) if ranker else None
     )
-    cost = Compiled(compiler, program, candidates)
+    cost = Compiled(compiler, program, candidates, patience)
     for seed in range(seeds):
         searches: dict[str, Callable[[np.random.Generator], Costs]] = {
             "advise": lambda rng: advised_search(program, candidates, None, budget, rng, cost),
@@ -115,6 +124,7 @@ def compare(
                 "speedup": float(1 / costs.min()),
                 "found_after": int(np.argmin(costs)),
                 "median_cost": float(np.median(costs)),
+                "given_up": int(np.isinf(costs).sum()),
                 "seconds": monotonic() - begun,
             }
 
@@ -127,6 +137,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--target", default="tpu-v3")
+    parser.add_argument(
+        "--patience", type=float, default=10.0, help="times the default's compile time (at least 30 s) before giving up"
+    )
     parser.add_argument("--workspace", type=Path)
     parser.add_argument("--no-ranker", action="store_true", help="for programs that the ranker has learned from")
     parser.add_argument("--json", type=Path)
@@ -135,7 +148,10 @@ def main() -> None:
     records: list[dict[str, Any]] = []
     with Compiler(target_of(asked.target), jobs=asked.jobs) as compiler:
         for path in asked.programs:
-            for record in compare(compiler, path, asked.budget, asked.seeds, workspace, ranker=not asked.no_ranker):
+            for record in compare(
+                compiler, path, asked.budget, asked.seeds, workspace,
+                ranker=not asked.no_ranker, patience=asked.patience,
+            ):  # fmt: skip
                 records.append(record)
                 print(record, flush=True)
                 if asked.json:
