@@ -138,7 +138,10 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--target", default="tpu-v3")
     parser.add_argument(
-        "--patience", type=float, default=10.0, help="times the default's compile time (at least 30 s) before giving up"
+        "--patience",
+        type=float,
+        default=10.0,
+        help="times the default's compile time (at least 30 s) before giving up",
     )
     parser.add_argument("--workspace", type=Path)
     parser.add_argument("--no-ranker", action="store_true", help="for programs that the ranker has learned from")
