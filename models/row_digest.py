@@ -7,14 +7,14 @@ import hashlib
 import numpy as np
 
 from xlarank.features.rows import GraphRows
+from xlarank.models.disk_values import DiskValues
 from xlarank.models.ranking_data import RankingData
 
 
 def values_digest(part: GraphRows) -> str:
     """SHA-256 of all values of a graph's rows."""
-    known = getattr(part.config_values, "digest", None)
-    if isinstance(known, str):  # rows that stay on disk know theirs
-        return known
+    if isinstance(part.config_values, DiskValues):
+        return part.config_values.digest
     digest = hashlib.sha256(part.graph_values.tobytes())
     digest.update(np.ascontiguousarray(part.config_values).data)
     return digest.hexdigest()
