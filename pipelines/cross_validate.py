@@ -22,7 +22,7 @@ from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kin
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 #: What is held out together with the graph that is judged, and in words what the scores are then of.
@@ -106,13 +106,7 @@ class _Job:
             if not card.folds:
                 raise CollectionError(f"{self.collection} was trained without folds (one program family)")
             return card.folds
-        training = read_training_set(self.workspace, self.collection, list(card.trained_on))
-        training = also_learn_from(training, self.workspace, [*map(Collection.parse, card.also_from)])
-        model.require_rows_of(training.manifest)
-        if training.splits != card.trained_on or training.also_from != card.also_from:
-            raise ModelError(
-                f"the rows of {self.collection} are of other graphs than its model was trained on", do="train again"
-            )
+        training = learned_by(self.workspace, self.collection, model)
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
         scores = self._curves(training, model.rankers[0], settings).at(-1)
         if card.folds:

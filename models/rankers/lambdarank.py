@@ -69,7 +69,7 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
         }
         self._train(
             data, labels, objective, settings, columns=own.columns, init_score_weight=own.init_score_weight,
-            orders=dealt, sizes=sizes,
+            weight=data.row_weight, orders=dealt, sizes=sizes,
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.family import program_family
+from xlarank.data.label_source import label_source
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
 from xlarank.models.validation.bootstrap import bootstrap_interval
@@ -38,12 +39,7 @@ def measure(facts: CollectionFacts) -> str:
 
 def source(facts: CollectionFacts) -> str:
     """What stands behind the labels, as far as the collection's name says."""
-    name = facts.collection.parts[1]
-    if name == "cpu":
-        return "measured on CPU"
-    if "estimate" in name:
-        return "estimated by the TPU's compiler, not measured"
-    return "measured on TPU" if name in ("xla", "nlp") else "as the files say"
+    return label_source(facts.collection).value
 
 
 def interval(values: Floats) -> str:
