@@ -86,11 +86,10 @@ class NaivePooled(LightGBMRanker[NaivePooledParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         levels = data.per_group(lambda cost: np.rint((1 - mean_rank(cost)) * (_LEVELS - 1)))
         # beyond LightGBM's limit on a group its rows are dealt into several, as for the ranker of that name
-        orders, sizes = query_groups(data, MAX_GROUP, settings.seed)
-        levels = data.in_order(levels, orders)
+        deal, sizes = query_groups(data, MAX_GROUP, settings.seed)
         self._train(
             data, levels, {"objective": "lambdarank"}, settings, columns="all", init_score_weight=0.0,
-            orders=orders, sizes=sizes,
+            deal=deal, sizes=sizes,
         )  # fmt: skip
 
 
