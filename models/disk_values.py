@@ -19,7 +19,7 @@ class DiskValues:
 
     Attributes:
         shape: ``(rows, columns)``.
-        digest: `xlarank.models.row_digest.values_digest` of the graph.
+        digest: `xlarank.models.row_digest.values_digest` of the values.
     """
 
     _latest: tuple[DiskValues, Values] | None = None

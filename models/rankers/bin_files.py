@@ -2,8 +2,8 @@
 
 LightGBM believes such a file: sizes and offsets in it are followed, so one from a stranger could do anything.
 Beside each file lies a code (HMAC-SHA-256) over its content and what it is of, with a secret that is kept in the
-user's home, never in a workspace. A file without the right code (damaged, half written, copied from elsewhere, of
-other rows) is made anew.
+user's home and never in a workspace. A file without the right code (damaged, half written, copied from elsewhere,
+of other rows) is made anew.
 """
 
 from __future__ import annotations

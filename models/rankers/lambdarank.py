@@ -64,7 +64,7 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
         }
         self._train(
             data, labels, objective, settings, columns=own.columns, init_score_weight=own.init_score_weight,
-            deal=deal, sizes=sizes,
+            weight=data.row_weight, deal=deal, sizes=sizes,
         )  # fmt: skip
 
 

@@ -1,8 +1,8 @@
 """Rows on their way into LightGBM's binned data, few enough at once and as they are.
 
-LightGBM chooses the bounds of its bins from a sample of rows, which it holds as doubles, several times over: its own
-sample of 200,000 rows of a thousand columns would take more memory than the bins of a million. So the bounds are found
-from a sample that is drawn here, and all rows are then sorted into them piece by piece.
+LightGBM chooses the bounds of its bins from a sample of rows, which it holds as doubles, several times over: its
+own sample of 200,000 rows of a thousand columns would take more memory than the bins of a million. So the bounds
+are found from a sample that is drawn here, and all rows are then sorted into them piece by piece.
 """
 
 from __future__ import annotations

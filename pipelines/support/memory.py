@@ -12,7 +12,7 @@ from xlarank.data.errors import XlarankError
 
 #: Share of what a machine has that is taken without asking.
 _SHARE: Final = 0.9
-#: Share of the budget that rows may take, values of four bytes; the rest is for their bins, those of folds, and work.
+#: Share of the budget that rows may take, four bytes a value; the rest is for bins and what works on them.
 _OF_ROWS: Final = 0.5
 #: Where containers say how much they may take, in bytes; a word or a huge number where they are not limited.
 _LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
@@ -39,6 +39,6 @@ def left_on_disk(rows_bytes: float, budget: float) -> str:
     if rows_bytes <= _OF_ROWS * budget:
         return ""
     return (
-        f"its rows ({rows_bytes / 1e9:.3g} GB) stay on disk and are learned from in bins: they take more than half of "
-        f"{budget / 1e9:.3g} GB of memory (--budget-ram-gb)"
+        f"its rows ({rows_bytes / 1e9:.3g} GB) stay on disk and are learned from in bins: they take more than half "
+        f"of {budget / 1e9:.3g} GB of memory (--budget-ram-gb)"
     )
