@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -51,6 +51,10 @@ class BinnedRows:
         self._kept: dict[tuple[bytes, int | None], lgb.Dataset] = {}
         self._lock = threading.RLock()
         self._digest = ""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Itself: it is there to be shared, by copies of settings, too."""
+        return self
 
     def holds(self, data: RankingData) -> bool:
         """Whether these are some of the very groups, in their order."""
