@@ -68,7 +68,8 @@ def nearest_configurable(graph: LayoutGraph) -> sparse.csr_array:
     reached[graph.configurable, np.arange(nodes)] = True
     settled = reached.any(axis=1)
     while True:
-        fresh = (step @ reached.astype(np.float64) > 0) & ~settled[:, None]
+        near: NDArray[np.float64] = step @ reached.astype(np.float64)
+        fresh = (near > 0) & ~settled[:, None]
         found = fresh.any(axis=1)
         if not found.any():
             break
