@@ -69,7 +69,7 @@ def nearest_configurable(graph: LayoutGraph) -> sparse.csr_array:
     settled = reached.any(axis=1)
     while True:
         near: NDArray[np.float64] = step @ reached.astype(np.float64)
-        fresh = (near > 0) & ~settled[:, None]
+        fresh: NDArray[np.bool_] = np.greater(near, 0) & ~settled[:, None]
         found = fresh.any(axis=1)
         if not found.any():
             break
