@@ -19,9 +19,11 @@ from xlarank.features.attribution import Walk, walk_codes, walk_steps
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
+from xlarank.models.explanation.votes import vote_columns, vote_steps
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.sibling import SiblingRanker, nearness
 from xlarank.models.rankers.stacked import COLUMN as POOLED
 from xlarank.models.rankers.stacked import Stacked
@@ -160,6 +162,9 @@ def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Pa
     if isinstance(ranker, SumPooled) and rows.instances is not None and ranker._instance_columns:
         places, columns = _instances(ranker, rows.instances.value, now, then)
         return Parts(difference, {}, places, columns, members)
+    if isinstance(ranker, PairVote):
+        nodes = vote_steps(ranker, rows.matrix, rows.walk) if rows.walk is not None else {}
+        return Parts(difference, vote_columns(ranker, rows.matrix, now, then), members=members, nodes=nodes)
     columns = _columns(ranker, rows.matrix[[now, then]], rows.columns)
     return Parts(difference, columns, members=members, nodes=_nodes(ranker, rows))
 
@@ -261,7 +266,7 @@ def score_contributions(ranker: Ranker[Any], values: NDArray[np.float32]) -> Flo
     ranker on sums. Rows add up to the score of the row (or instance). Raises `ModelError` for a ranker without
     trees of its own.
     """
-    if isinstance(ranker, LightGBMRanker):
+    if isinstance(ranker, LightGBMRanker) and not isinstance(ranker, PairVote):
         own = np.asarray(
             ranker._trees().predict(values[:, ranker._used], pred_contrib=True, num_threads=ranker._threads),
             np.float64,

@@ -139,6 +139,10 @@ class LightGBMRanker(Ranker[T]):
         names = self._tree_columns()
         return {names[index]: float(value) / total for index, value in zip(self._used, gain, strict=True)}
 
+    def _features(self) -> int:
+        """Columns that the trees were grown on."""
+        return len(self._used)
+
     def _learned(self) -> Learned:
         state = {
             "used": self._used.tolist(),
@@ -150,7 +154,7 @@ class LightGBMRanker(Ranker[T]):
         self._used = checked_indices(learned.state["used"], len(self._tree_columns()))
         self._init_score = InitScore.find(self.columns, learned.state["init_score_weight"])
         try:
-            text = checked_text(learned.files[BOOSTER], len(self._used))
+            text = checked_text(learned.files[BOOSTER], self._features())
         except ValueError as error:
             raise ValueError(f"{BOOSTER}: {error}") from error
         try:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.rows import GraphRows
 from xlarank.models import ranking_data
 from xlarank.models.ranking_data import RankingData
 
@@ -18,12 +17,24 @@ from xlarank.models.ranking_data import RankingData
 _SAMPLED: Final = 100_000
 
 
+class Part(Protocol):
+    """Rows of one graph, as `xlarank.features.rows.GraphRows` has them."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def matrix(
+        self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, a copy: all rows or ``which``, all columns or ``used``, ascending."""
+
+
 class _Batches(lgb.Sequence):
     """One graph's rows, written out in full when LightGBM asks for them."""
 
     batch_size = 4096
 
-    def __init__(self, part: GraphRows, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
+    def __init__(self, part: Part, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
         self._part, self._order, self._used = part, order, used
 
     def __len__(self) -> int:
@@ -58,12 +69,32 @@ def binned(
         orders: for each group the order of its rows, where they are not to stay as they are.
         sizes: rows of each query group, where the objective has them.
     """
+    return binned_parts(
+        data.parts, label, used, min_data_in_leaf=min_data_in_leaf, threads=threads, weight=weight, start=start,
+        orders=orders, sizes=sizes,
+    )  # fmt: skip
+
+
+def binned_parts(
+    parts: Sequence[Part],
+    label: NDArray[np.float64],
+    used: NDArray[np.intp],
+    *,
+    min_data_in_leaf: int,
+    threads: int,
+    weight: NDArray[np.float64] | None = None,
+    start: NDArray[np.float64] | None = None,
+    orders: Sequence[NDArray[np.intp]] | None = None,
+    sizes: list[int] | None = None,
+) -> lgb.Dataset:
+    """`binned` of rows that are given graph by graph."""
+    each = orders if orders is not None else [None] * len(parts)
+    together = list(zip(parts, each, strict=True))
     rows: Any
     if len(label) * len(used) < ranking_data.BATCHED:
-        rows = data.matrix(orders, used)
+        rows = np.concatenate([part.matrix(order, used) for part, order in together])
     else:
-        each = orders if orders is not None else [None] * data.groups
-        rows = [_Batches(part, order, used) for part, order in zip(data.parts, each, strict=True)]
+        rows = [_Batches(part, order, used) for part, order in together]
     binning = {
         "max_bin": 63,
         "min_data_in_leaf": min_data_in_leaf,
