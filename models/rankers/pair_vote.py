@@ -31,7 +31,7 @@ from xlarank.models.rankers.common_params import (
 )
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
-from xlarank.models.rankers.lightgbm_data import binned_parts
+from xlarank.models.rankers.lightgbm_data import Learnable, binned_parts
 from xlarank.models.rankers.lightgbm_text import narrowed_text
 from xlarank.models.rankers.pair_rows import PairColumns, PairPart
 from xlarank.models.rankers.voting import vote_shares
@@ -91,10 +91,8 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
         start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
-        train = binned_parts(
-            parts, ahead, np.arange(len(self._pair_columns)), min_data_in_leaf=own.min_data_in_leaf,
-            threads=settings.threads, weight=weight if ordered else None, start=start if ordered else None,
-        )  # fmt: skip
+        learned = Learnable(label=ahead, weight=weight if ordered else None, start=start if ordered else None)
+        train = binned_parts(parts, np.arange(len(self._pair_columns)), learned, threads=settings.threads).construct()
         # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
         # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
         objective = "binary" if ordered else "regression"
@@ -116,7 +114,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         Ties teach nothing and are left out; where there is nothing else they stay, at weight 0.
         """
         own = self.params
-        row_weight = row_weights(data.indptr, own.graph_weight)
+        row_weight = row_weights(data.indptr, own.graph_weight, data.weight)
         loss = RankNetLoss(data.cost, data.indptr, row_weight, own.pairs, own.tie_tolerance)
         second = np.stack([loss.partners(rng) for _ in range(own.pairs)], axis=1).reshape(-1)
         first = np.repeat(np.arange(len(data.cost)), own.pairs)
