@@ -92,7 +92,9 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         ordered = bool(weight.any())
         start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
         learned = Learnable(label=ahead, weight=weight if ordered else None, start=start if ordered else None)
-        train = binned_parts(parts, np.arange(len(self._pair_columns)), learned, threads=settings.threads).construct()
+        train = binned_parts(
+            parts, np.arange(len(self._pair_columns)), learned, threads=settings.threads
+        ).construct()
         # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
         # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
         objective = "binary" if ordered else "regression"
