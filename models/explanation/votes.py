@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from xlarank.features.attribution import Walk, walk_steps
+from xlarank.features.instances.instances import LazyInstances
 from xlarank.models.rankers.pair_vote import PairVote
 
 Floats = NDArray[np.float64]
@@ -20,15 +21,16 @@ def vote_columns(ranker: PairVote, rows: NDArray[np.float32], now: int, then: in
     column's own and that of its difference, so these, times the slopes and averaged over voters, add up exactly.
 
     Args:
-        rows: ``(rows, columns)`` all distinct configurations of the graph.
+        rows: ``(rows, columns)`` all distinct configurations of the graph, as the trees choose from them.
     """
+    names = ranker._tree_columns()
     two, voters = rows[[now, then]], ranker.voters(rows)
     ahead = _change(ranker.margin_parts(two, voters))
     behind = _change(ranker.margin_parts(voters, two).swapaxes(0, 1))
     change = -(ahead - behind) / (2 * len(voters))
     columns: dict[str, float] = {}
     for index in np.flatnonzero(change):
-        columns[ranker.columns[index]] = float(change[index])
+        columns[names[index]] = float(change[index])
     return columns
 
 
@@ -47,7 +49,12 @@ def _change(parts: Floats) -> Floats:
     return found
 
 
-def vote_steps(ranker: PairVote, rows: NDArray[np.float32], walk: Walk) -> dict[int, float]:
-    """What each node brings on the way from one configuration to another, before the voters of their graph."""
-    steps = walk_steps(ranker.shares(walk.matrix, ranker.voters(rows))[0])
+def vote_steps(
+    ranker: PairVote, rows: NDArray[np.float32], walk: Walk, between: LazyInstances | None
+) -> dict[int, float]:
+    """What each node brings on the way from one configuration to another, before the voters of their graph.
+
+    ``between`` are the instances of the walk.
+    """
+    steps = walk_steps(ranker.shares(ranker.seen(walk.matrix, between), ranker.voters(rows))[0])
     return {int(node): float(step) for node, step in zip(walk.nodes, steps, strict=True)}

@@ -85,6 +85,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
+        data = self._typed(data)
         used = chosen_columns(data.columns, own.columns, own.tier)
         self._use(used, used[used >= len(data.parts[0].graph_values)])
         self._init_score = InitScore.find(data.columns, own.init_score_weight)
@@ -160,7 +161,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         """``(a, b, columns + 1)`` what each column of wide rows adds to `margins`, and last what all share."""
         pairs = self._pair_columns.of_all(first, second).reshape(-1, len(self._pair_columns))
         grown = np.asarray(self._trees().predict(pairs, pred_contrib=True, num_threads=self._threads), np.float64)
-        added = np.zeros((len(pairs), len(self.columns) + 1))
+        added = np.zeros((len(pairs), first.shape[1] + 1))
         own, apart = self._pair_columns.own, self._pair_columns.differences
         added[:, own] = grown[:, : len(own)]
         added[:, apart] += grown[:, len(own) : -1]
@@ -172,12 +173,12 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         return found
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
-        (found,) = self._votes(rows, [max(1, self._trees().num_trees())])
+        (found,) = self._votes(self.seen(rows, instances), [max(1, self._trees().num_trees())])
         return np.asarray(found)
 
     def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         most = max(1, self._trees().num_trees())
-        yield from self._votes(rows, [*range(every, most, every), most])
+        yield from self._votes(self.seen(rows, instances), [*range(every, most, every), most])
 
     def _votes(self, rows: NDArray[np.float32], stages: Sequence[int]) -> Floats:
         """``(stages, rows)`` shares of votes against each."""
@@ -213,26 +214,19 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         """A column's own gain and that of its difference."""
         gain = self._trees().feature_importance("gain")
         total = max(float(gain.sum()), 1e-12)
-        shares: dict[str, float] = {}
+        names, shares = self._tree_columns(), dict[str, float]()
         for index, value in zip(self._pair_columns.source, gain, strict=True):
-            shares[self.columns[index]] = shares.get(self.columns[index], 0.0) + float(value) / total
+            shares[names[index]] = shares.get(names[index], 0.0) + float(value) / total
         return shares
-
-    def _features(self) -> int:
-        return len(self._pair_columns)
 
     def _learned(self) -> Learned:
         learned = super()._learned()
         added = {"differences": self._pair_columns.differences.tolist(), "seed": self._seed}
         return replace(learned, state={**learned.state, **added})
 
-    def _restore(self, learned: Learned) -> None:
-        own = checked_indices(learned.state["used"], len(self.columns))
-        differences = checked_indices(learned.state["differences"], len(self.columns))
-        if not len(own) and not len(differences):
-            raise ValueError("it looks at no column")
-        self._use(own, differences)
-        self._seed = learned.state["seed"]
+    def _restored_features(self, state: Mapping[str, Any]) -> int:
+        self._use(self._used, checked_indices(state["differences"], len(self._tree_columns())))
+        self._seed = state["seed"]
         if type(self._seed) is not int or not 0 <= self._seed <= MAX_SEED:
             raise ValueError(f"its seed is {self._seed!r}")
-        super()._restore(learned)
+        return len(self._pair_columns)
