@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.rows import GraphRows
+from xlarank.models import ranking_data
 from xlarank.models.ranking_data import RankingData
 
 #: Rows that the bounds of the bins are found from: a twentieth, but no fewer and no more than so many. Of 20,000
@@ -24,12 +24,24 @@ _LEAST_SAMPLED: Final = 20_000
 _MOST_SAMPLED: Final = 100_000
 
 
+class Part(Protocol):
+    """Rows of one graph, as `xlarank.features.rows.GraphRows` has them."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def matrix(
+        self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, a copy: all rows or ``which``, all columns or ``used``, ascending."""
+
+
 class _Batches(lgb.Sequence):
     """One graph's rows, written out in full when LightGBM asks for them."""
 
     batch_size = 4096
 
-    def __init__(self, part: GraphRows, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
+    def __init__(self, part: Part, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
         self._part, self._order, self._used = part, order, used
 
     def __len__(self) -> int:
@@ -116,3 +128,25 @@ def _sample(data: RankingData, used: NDArray[np.intp], count: int) -> NDArray[np
         if a < b:
             found[a:b] = part.matrix(drawn[a:b] - first, used)
     return found
+
+
+def binned_parts(
+    parts: Sequence[Part],
+    used: NDArray[np.intp],
+    learned: Learnable,
+    *,
+    threads: int,
+    orders: Sequence[NDArray[np.intp]] | None = None,
+) -> lgb.Dataset:
+    """`binned` of rows that are given graph by graph."""
+    each = orders if orders is not None else [None] * len(parts)
+    together = list(zip(parts, each, strict=True))
+    rows: Any
+    if len(learned.label) * len(used) < ranking_data.BATCHED:
+        rows = np.concatenate([part.matrix(order, used) for part, order in together])
+    else:
+        rows = [_Batches(part, order, used) for part, order in together]
+    params = {**binning(), "num_threads": threads, "verbose": -1}
+    return lgb.Dataset(
+        rows, learned.label, group=learned.sizes, weight=learned.weight, init_score=learned.start, params=params
+    )
