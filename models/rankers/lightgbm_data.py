@@ -79,6 +79,11 @@ def binning() -> dict[str, Any]:
     return {"max_bin": 63, "bin_construct_sample_cnt": _MOST_SAMPLED, "feature_pre_filter": False}
 
 
+def binning_settings(threads: int) -> dict[str, Any]:
+    """LightGBM's parameters of binned data."""
+    return {**binning(), "num_threads": threads, "verbose": -1}
+
+
 def sampled_rows(rows: int) -> int:
     """How many of so many rows the bounds of the bins are found from.
 
@@ -95,17 +100,18 @@ def binned(
     *,
     threads: int,
     orders: Sequence[NDArray[np.intp]] | None = None,
+    bounds: lgb.Dataset | None = None,
 ) -> lgb.Dataset:
     """LightGBM's data of some columns, constructed.
 
     Args:
         used: columns, ascending.
         orders: for each group the order of its rows, where they are not to stay as they are.
+        bounds: see `bin_bounds`; else those of these rows.
     """
-    params = {**binning(), "num_threads": threads, "verbose": -1}
-    bounds: lgb.Dataset | None = None
-    if (count := sampled_rows(len(data.cost))) < len(data.cost):
-        bounds = lgb.Dataset(_sample(data, used, count), np.zeros(count), params=params).construct()
+    if bounds is None:
+        bounds = bin_bounds(data, used, threads=threads)
+    params = binning_settings(threads)
     rows: Any
     if not data.batched(len(used)):
         rows = data.matrix(orders, used)
@@ -117,6 +123,14 @@ def binned(
     ).construct()
     whole.reference = None  # else the sample stays in memory
     return whole
+
+
+def bin_bounds(data: RankingData, used: NDArray[np.intp], *, threads: int) -> lgb.Dataset | None:
+    """The bounds of the bins as LightGBM's data of a sample of the rows; None where it would be all of them."""
+    count = sampled_rows(len(data.cost))
+    if count == len(data.cost):
+        return None
+    return lgb.Dataset(_sample(data, used, count), np.zeros(count), params=binning_settings(threads)).construct()
 
 
 def _sample(data: RankingData, used: NDArray[np.intp], count: int) -> NDArray[np.float32]:
