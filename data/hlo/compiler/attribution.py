@@ -66,9 +66,9 @@ def nearest_configurable(graph: LayoutGraph) -> sparse.csr_array:
     nodes = len(graph.configurable)
     reached = np.zeros((graph.nodes, nodes), bool)
     reached[graph.configurable, np.arange(nodes)] = True
-    settled = reached.any(axis=1)
+    settled: NDArray[np.bool_] = np.asarray(reached.any(axis=1))
     while True:
-        fresh = (step @ reached.astype(np.float64) > 0) & ~settled[:, None]
+        fresh = (np.asarray(step @ reached.astype(np.float64)) > 0) & ~settled[:, None]
         found = fresh.any(axis=1)
         if not found.any():
             break
