@@ -66,7 +66,7 @@ def nearest_configurable(graph: LayoutGraph) -> sparse.csr_array:
     nodes = len(graph.configurable)
     reached = np.zeros((graph.nodes, nodes), bool)
     reached[graph.configurable, np.arange(nodes)] = True
-    settled: NDArray[np.bool_] = np.asarray(reached.any(axis=1))
+    settled = np.logical_or.reduce(reached, axis=1)
     while True:
         fresh = (np.asarray(step @ reached.astype(np.float64)) > 0) & ~settled[:, None]
         found = fresh.any(axis=1)
