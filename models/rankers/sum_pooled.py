@@ -98,6 +98,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
 
     name = SumPooledParams.ranker
     params_class = SumPooledParams
+    row_by_row = False
 
     def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -114,7 +115,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
     def _groups(self, data: RankingData, rng: np.random.Generator) -> tuple[list[_Group], NDArray[np.float32]]:
         """What is learned from, and the columns used of its instances one below the other."""
         own = self.params
-        weights = graph_weights(data.indptr, own.graph_weight)
+        weights = graph_weights(data.indptr, own.graph_weight) * data.group_weight
         groups: list[_Group] = []
         values: list[NDArray[np.float32]] = []
         first = 0
