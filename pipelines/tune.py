@@ -128,7 +128,7 @@ def tune(
         members = tuned_members(workspace.study(collection), model, collection.kind)
         plan = StudyPlan(training, folds, model, members, select, rounds, seed)
         study, others = open_study_of(plan, at, workspace.study(collection))
-        queue = TrialQueue(study, others, _known(model, collection.kind))
+        queue = TrialQueue(study, others, [_known(model, collection.kind)])
         settings = FitSettings(rounds, seed, threads)
         search = _Search(study, queue, training, folds, model, members, select, settings)
         with closing(others):

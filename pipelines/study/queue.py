@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,18 +26,18 @@ class TrialQueue:
 
     Attributes:
         study, others: whose trials, and who else is at them.
-        known: the parameters of its first trial.
+        first: the parameters of its first trials, the defaults before all.
     """
 
     study: optuna.Study
     others: Others
-    known: dict[str, Any]
+    first: Sequence[dict[str, Any]]
 
     def next(self, trials: int) -> tuple[optuna.Trial | None, bool]:
         """A trial to run, or None; and whether the study holds as many as it shall.
 
         Neither, where other processes are at the last trials: one of them may be killed, and its trial is to be
-        made up for. The defaults come first.
+        made up for.
         """
         from optuna.trial import TrialState
 
@@ -51,8 +52,9 @@ class TrialQueue:
                 return None, True
             if finished + sum(map(self._running, there)) >= trials:
                 return None, False
-            if not any(self._tried(trial, self.known) or _given_up(trial, self.known) for trial in there):
-                study.enqueue_trial(self.known)
+            for point in self.first:
+                if not any(self._tried(trial, point) or _given_up(trial, point) for trial in there):
+                    study.enqueue_trial(point)
             taken = {_draw_of(trial) for trial in there if trial.state != TrialState.FAIL or _given_up(trial)}
             draw = next(number for number in range(len(there) + 1) if number not in taken)
             if isinstance(study.sampler, TrialSampler):

@@ -45,7 +45,7 @@ class Said:
 @pytest.fixture
 def queue() -> TrialQueue:
     study = optuna.create_study(direction="maximize", sampler=TrialSampler(0))
-    return TrialQueue(study, Said(), KNOWN)
+    return TrialQueue(study, Said(), [KNOWN])
 
 
 def begin(queue: TrialQueue, trials: int = 100) -> tuple[optuna.Trial, float]:
@@ -85,7 +85,7 @@ def test_a_lost_trial_is_run_again(queue: TrialQueue) -> None:
 
 
 def test_what_comes_after_a_lost_trial_is_drawn_as_if_nothing_had_happened(queue: TrialQueue) -> None:
-    undisturbed = TrialQueue(optuna.create_study(direction="maximize", sampler=TrialSampler(0)), Said(), KNOWN)
+    undisturbed = TrialQueue(optuna.create_study(direction="maximize", sampler=TrialSampler(0)), Said(), [KNOWN])
     expected = [begin(undisturbed)[1] for _ in range(5)]
     drawn = [begin(queue)[1] for _ in range(2)]
     lost = queue.study.trials[1]
@@ -136,6 +136,13 @@ def test_defaults_at_which_three_are_lost_are_given_up(queue: TrialQueue) -> Non
         assert x == KNOWN["x"]
         lose(queue, trial)
     assert begin(queue)[1] != KNOWN["x"]
+
+
+def test_the_first_points_in_their_order(queue: TrialQueue) -> None:
+    several = TrialQueue(queue.study, queue.others, [KNOWN, {"x": 0.25}])
+    drawn = [begin(several)[1] for _ in range(4)]
+    assert drawn[:2] == [0.5, 0.25]
+    assert len({*drawn}) == 4
 
 
 def test_each_look_is_a_turn(queue: TrialQueue) -> None:
