@@ -4,8 +4,8 @@
 
 The workspace holds the features of the embedded sample's layout collections (`build-features`). Each is learned
 alone and beside one other: the same search of another source, or the other search of its own source. Kendall's tau
-of its train graphs, families held out in both, at a fixed number of rounds. Differences to learning alone are paired
-over graphs; their errors are standard errors of the mean with families as clusters.
+of its train graphs, families held out in both, at a fixed number of rounds. Differences to learning alone are
+paired over graphs; their errors are standard errors of the mean with families as clusters.
 """
 
 from __future__ import annotations
