@@ -20,7 +20,8 @@ from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
 from xlarank.models.validation.metrics import summarise
-from xlarank.pipelines.support.evaluation import Evaluation
+from xlarank.models.validation.paired import compare_rankers, graph_scores
+from xlarank.pipelines.support.evaluation import Comparison, Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
@@ -85,6 +86,45 @@ def cross_validate(
             "nothing could be cross-validated: "
             + "; ".join(f"{name}: {why}" for name, why in found.left_out.items())
         )
+    return found
+
+
+def cross_validate_rankers(
+    workspace: Workspace,
+    models: Sequence[str],
+    *,
+    by: str = "family",
+    collections: Sequence[str] = (),
+    rounds: int = 300,
+    seed: int = 0,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """`cross_validate` for each ranker by name, on the same folds; differences are those to the first.
+
+    Each ranker has the number of rounds that is best for itself on these folds. Raises as `cross_validate`, and
+    `XlarankError` for less than two rankers.
+    """
+    names = list(dict.fromkeys(models))
+    if len(names) < 2:
+        raise XlarankError(
+            f"there is {'one ranker' if names else 'no ranker'} to compare", expected="two or more, all different"
+        )
+    for name in names:
+        ranker_class(name)
+    found = Comparison(HELD_OUT.get(by, by))
+    scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for name in names:
+        one = cross_validate(
+            workspace, by=by, collections=collections, model=name, rounds=rounds, seed=seed, threads=threads,
+            progress=progress,
+        )  # fmt: skip
+        found.left_out |= one.left_out
+        found.notes += [note for note in one.notes if note not in found.notes]
+        for collection, report in one.report.items():
+            scores.setdefault(collection, {})[name] = graph_scores(report)
+    for collection, of in scores.items():
+        found.report[collection] = compare_rankers(of)
     return found
 
 

@@ -14,6 +14,8 @@ from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
+from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
@@ -29,8 +31,14 @@ from xlarank.pipelines.support.fine_tuning import (
     FineTuning,
     own_name,
 )
+from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
+from xlarank.pipelines.support.training_sets import (
+    StoredTrainingSet,
+    also_learn_from,
+    read_training_set,
+    stored_bytes,
+)
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
@@ -50,6 +58,7 @@ class TrainResult:
     Attributes:
         graphs, rows, families: learned from.
         why: how the ranker was chosen, where it was left to `AUTO`.
+        note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
@@ -58,6 +67,7 @@ class TrainResult:
     model: str = ""
     tuned: bool = False
     why: str = ""
+    note: str = ""
     graphs: int = 0
     rows: int = 0
     families: int = 0
@@ -84,6 +94,7 @@ def train(
     select: str = "mean",
     seed: int = 0,
     threads: int = 0,
+    ram_gb: float = 0.0,
     progress: Progress | None = None,
 ) -> list[TrainResult]:
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
@@ -107,6 +118,10 @@ def train(
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
     best of several out-of-fold scores is a little lucky: other graphs tell how good it is.
 
+    Rows that take more than half of ``ram_gb`` (in 1e9 bytes; 0: nine tenths of what the machine has) stay on disk:
+    they are read graph by graph, and LightGBM's bins of them, a byte a value or less, are all that is held. The
+    models are the same.
+
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be trained.
     """
@@ -121,6 +136,7 @@ def train(
             f"--model {model} beside a model to continue, which is of {tuning.model.card.model}",
             do="leave one of them out",
         )
+    budget = memory_budget(ram_gb)
     workspace.require_writable()
     progress = progress or Silent()
     weights = weighted_collections(also_from)
@@ -128,10 +144,13 @@ def train(
     results: list[TrainResult] = []
     for collection in chosen_collections(workspace, collections):
         try:
-            training = read_training_set(workspace, collection, ("train", "valid") if with_valid else ("train",))
-            others_here = {other: weight for other, weight in others.items() if other != collection}
-            told = bool(tuning.model.card.source_columns) if tuning else source_columns and bool(others_here)
-            training = also_learn_from(training, workspace, others_here, source_columns=told)
+            splits = ("train", "valid") if with_valid else ("train",)
+            besides = {other: weight for other, weight in others.items() if other != collection}
+            told = bool(tuning.model.card.source_columns) if tuning else source_columns and bool(besides)
+            size = sum(stored_bytes(workspace, one, splits) for one in [collection, *besides])
+            note = left_on_disk(size, budget)
+            training = read_training_set(workspace, collection, splits, on_disk=bool(note))
+            training = also_learn_from(training, workspace, besides, source_columns=told, on_disk=bool(note))
             if tuning is not None:
                 tuning.require_fit(training)
         except CollectionError as error:
@@ -139,7 +158,10 @@ def train(
                 raise
             results.append(TrainResult(str(collection), skipped=str(error)))
             continue
-        job = _Training(workspace, training, model, seeds, select, FitSettings(rounds, seed, threads), tuning)
+        learned = training.whole()
+        bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
+        settings = FitSettings(rounds, seed, threads, bins)
+        job = _Training(workspace, training, learned, model, seeds, select, settings, note, tuning)
         results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -181,10 +203,12 @@ class _Training:
 
     workspace: Workspace
     training: StoredTrainingSet
+    learned: RankingData
     model: str
     seeds: int
     select: str
     settings: FitSettings
+    note: str
     tuning: FineTuning | None = None
 
     def run(self, progress: Progress) -> TrainResult:
@@ -193,7 +217,10 @@ class _Training:
         folds = self.tuning.folds(families, _FOLDS) if self.tuning else family_folds(families, _FOLDS)
         models = [self.model] if self.model != AUTO else [*RANKERS] if folds else [DEFAULT]
         rates = self._rates(folds)
-        progress.begin(f"training {self.training.collection}", len(rates or models) * len(folds) + self.seeds)
+        where = " from disk" if self.note else ""
+        progress.begin(
+            f"training {self.training.collection}{where}", len(rates or models) * len(folds) + self.seeds
+        )
         try:
             chosen, why = self._continued(rates, folds, progress) if rates else self._best(models, folds, progress)
             curves = chosen.curves
@@ -211,13 +238,12 @@ class _Training:
                     chosen_by = f"default (fewer than {FEWEST_FAMILIES} families that the model did not know)"
                 scores = curves.at(stage)
             rankers: list[Ranker[Any]] = []
-            learned = self.training.whole()
             for number in range(self.seeds):
                 settings = replace(
                     self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
                 )
                 unfitted = chosen.seeds[number % len(chosen.seeds)] if chosen.seeds else chosen.ranker
-                rankers.append(unfitted.clone().fit(learned, settings))
+                rankers.append(unfitted.clone().fit(self.learned, settings))
                 progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:
             progress.end()
@@ -243,9 +269,10 @@ class _Training:
             model=card.model,
             tuned=card.tuned,
             why=why,
-            graphs=learned.groups,
-            rows=len(learned.cost),
-            families=len(set(learned.families)),
+            note=f"{self.training.collection}: {self.note}" if self.note else "",
+            graphs=self.learned.groups,
+            rows=len(self.learned.cost),
+            families=len(set(self.learned.families)),
             rounds=rounds,
             chosen_by=chosen_by,
             seeds=self.seeds,

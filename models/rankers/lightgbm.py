@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, Self, TypeVar
 
 import lightgbm as lgb
@@ -20,8 +21,9 @@ from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import tier_param
 from xlarank.models.rankers.init_score import InitScore
-from xlarank.models.rankers.lightgbm_data import binned
+from xlarank.models.rankers.lightgbm_data import Learnable, binned
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
+from xlarank.models.rankers.row_order import dealt_orders
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
@@ -87,7 +89,24 @@ class Start:
         """``(rows,)`` sum of its trees for ``(rows, columns)``."""
         if not self.trees:
             return np.zeros(len(values))
-        return np.asarray(lgb.Booster(model_str=self.text).predict(values, num_threads=threads), np.float64)
+        return np.asarray(self._booster.predict(values, num_threads=threads), np.float64)
+
+    def centred_relevance(
+        self, data: RankingData, used: NDArray[np.intp], orders: Sequence[NDArray[np.intp]] | None, threads: int
+    ) -> NDArray[np.float64]:
+        """`relevance` of the columns ``used`` of all rows minus its mean over each graph, ``(rows,)``.
+
+        ``orders`` as for `RankingData.matrix`.
+        """
+        each = orders if orders is not None else [None] * data.groups
+        found = [
+            self.relevance(part.matrix(order, used), threads) for part, order in zip(data.parts, each, strict=True)
+        ]
+        return np.concatenate([one - one.mean() for one in found])
+
+    @cached_property
+    def _booster(self) -> lgb.Booster:
+        return lgb.Booster(model_str=self.text)
 
     def extended(self, booster: lgb.Booster) -> lgb.Booster:
         """Its trees and then those of a booster."""
@@ -102,6 +121,7 @@ class LightGBMRanker(Ranker[T]):
     """
 
     file_names = (BOOSTER,)
+    row_by_row = True
 
     def __init__(self, params: T | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -138,33 +158,37 @@ class LightGBMRanker(Ranker[T]):
         columns: str,
         init_score_weight: float,
         weight: NDArray[np.float64] | None = None,
-        orders: Sequence[NDArray[np.intp]] | None = None,
+        deal: int | None = None,
         sizes: list[int] | None = None,
     ) -> None:
         """Grow the trees.
 
         Args:
-            label, weight: ``(rows,)`` in the order of ``orders``, or of ``data`` without.
+            label, weight: ``(rows,)`` in the order of ``data``.
             objective: LightGBM's ``objective`` (a name or an `Objective`) and its own parameters.
             columns: one of `xlarank.models.rankers.columns.CHOICES`.
             init_score_weight: see `InitScore`.
-            orders, sizes: query groups, where the objective has them: for each graph the indices of its rows in
-                their order (or None, as they are), and the rows of each query group.
+            deal, sizes: query groups, where the objective has them: the seed that each graph's rows are shuffled by
+                (`row_order`; None: they stay as they are), and the rows of each query group.
         """
         own, self._threads = self.params, settings.threads
         going_on = self._start
         self._used = going_on.places(data.columns) if going_on else chosen_columns(data.columns, columns, own.tier)
         self._init_score = InitScore.find(data.columns, init_score_weight)
+        orders = dealt_orders(data, deal)
+        if orders is not None:
+            label = data.in_order(label, orders)
+            weight = None if weight is None else data.in_order(weight, orders)
         start = self._init_score.of(data, orders) if self._init_score else None
         if going_on:
-            learned = _centred_relevance(going_on, data, self._used, orders, settings.threads)
-            start = learned if start is None else start + learned
-        train = binned(
-            data, label, self._used, min_data_in_leaf=own.min_data_in_leaf, threads=settings.threads, weight=weight,
-            start=start, orders=orders, sizes=sizes,
-        )  # fmt: skip
-        # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold, until the end.
-        train.construct()
+            said = going_on.centred_relevance(data, self._used, orders, settings.threads)
+            start = said if start is None else start + said
+        learned = Learnable(label=label, weight=weight, start=start, sizes=sizes)
+        shared = settings.bins if settings.bins is not None and settings.bins.holds(data) else None
+        if shared is not None:
+            train = shared.dataset(data, self._used, learned, deal=deal)
+        else:
+            train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
         rate = own.learning_rate * (going_on.rate if going_on else 1.0)
         params = {**objective, **tree_settings(own, settings), "learning_rate": rate}
         if callable(custom := params["objective"]):
@@ -241,21 +265,6 @@ class LightGBMRanker(Ranker[T]):
             trees = Whole(0)("start_trees", learned.state["start_trees"])
             rate = Number(0, above=True)("start_rate", learned.state["start_rate"])
             self._start = Start(first_trees(text, trees), trees, [names[index] for index in self._used], rate)
-
-
-def _centred_relevance(
-    start: Start,
-    data: RankingData,
-    used: NDArray[np.intp],
-    orders: Sequence[NDArray[np.intp]] | None,
-    threads: int,
-) -> NDArray[np.float64]:
-    """``(rows,)`` what trees say already, minus its mean over each graph; ``orders`` as in `RankingData.matrix`."""
-    each = orders if orders is not None else [None] * data.groups
-    found = [
-        start.relevance(part.matrix(order, used), threads) for part, order in zip(data.parts, each, strict=True)
-    ]
-    return np.concatenate([one - one.mean() for one in found])
 
 
 def tree_settings(params: TreeParams, settings: FitSettings) -> dict[str, Any]:

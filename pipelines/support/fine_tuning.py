@@ -14,7 +14,7 @@ from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
-from xlarank.models.pretrained import columns_by_name, pretrained_model
+from xlarank.models.pretrained import pretrained_model
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import CARD, Continued, TrainedModel, fingerprint, load_model, model_of
 from xlarank.models.validation.folds import family_folds
@@ -102,13 +102,13 @@ class FineTuning:
     def scores(self, data: RankingData, groups: Sequence[int]) -> dict[str, float]:
         """Scores of some graphs by the model as it is, by name."""
         found: dict[str, float] = {}
+        columns = self.model.rankers[0].columns
+        place = {name: number for number, name in enumerate(data.columns)}
+        used = np.array([place[name] for name in columns], np.intp)
         for number in groups:
             rows = data.parts[number]
-            seen = columns_by_name(rows, self.model.rankers[0].columns)
-            each = [
-                ranker.predict(seen.matrix(), seen.columns, data.instances_of(number))
-                for ranker in self.model.rankers
-            ]
+            matrix, instances = rows.matrix(None, used), data.instances_of(number)
+            each = [ranker.predict(matrix, columns, instances) for ranker in self.model.rankers]
             score = np.mean(each, axis=0)[rows.group]
             found[data.names[number]] = judge(self.model.card.kind, score, rows.cost, rows.group)["score"]
         return found

@@ -59,9 +59,9 @@ def test_it_learns_what_is_new_and_leaves_the_first_as_it_was(base: Ranker[Any])
 
 
 def test_few_slow_rounds_change_little(base: Ranker[Any]) -> None:
-    slow = base.continuing(0.01).fit(MORE, FitSettings(2, 0, 1))
+    slow = base.continuing(0.1).fit(MORE, FitSettings(4, 0, 1))
     both = [r.predict(UNSEEN.matrix(), COLUMNS) for r in (base, slow)]
-    assert kendall_tau(both[0], both[1]) > 0.97
+    assert kendall_tau(both[0], both[1]) > 0.9
     assert not np.array_equal(both[0], both[1])
 
 
