@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.special import expit
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import MAX_SEED
 from xlarank.features.instances.instances import LazyInstances
-from xlarank.models.base import Learned
+from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import row_weights
 from xlarank.models.objectives.ranknet_loss import RankNetLoss
@@ -81,6 +81,9 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         super().__init__(params, kind=kind)
         self._pair_columns = PairColumns(np.empty(0, np.intp), np.empty(0, np.intp))
         self._seed = 0
+
+    def continuing(self, rate: float = 1.0) -> Self:
+        return Ranker.continuing(self, rate)  # it cannot: what its trees look at is drawn anew
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params

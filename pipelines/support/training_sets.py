@@ -90,8 +90,6 @@ def also_learn_from(
             data = data.with_constants(source_values(other, number))
         also = data if also is None else also.join(data)
         names[str(other)] = found.data.names
-    if also is None:
-        return training
     own = source_values(training.collection, 0) if source_columns else {}
     return replace(
         training,
