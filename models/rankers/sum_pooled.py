@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xlarank.data.errors import ModelError
-from xlarank.data.graph import Kind
-from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
-from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.sampling import sample_configs
-from xlarank.models.base import Learned
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import graph_weights
 from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import param
-from xlarank.models.rankers.columns import chosen_columns, leaves_out
 from xlarank.models.rankers.common_params import (
     columns_param,
     graph_weight_param,
     tie_tolerance_param,
     tier_param,
 )
-from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
+from xlarank.models.rankers.instance_trees import InstanceTrees
+from xlarank.models.rankers.lightgbm import TreeParams, tree_settings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
@@ -85,7 +81,7 @@ class _Group:
         return slice(self.first, self.first + self.counts.shape[1])
 
 
-class SumPooled(LightGBMRanker[SumPooledParams]):
+class SumPooled(InstanceTrees[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.instances.Instances`.
 
     The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is
@@ -100,10 +96,6 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
     params_class = SumPooledParams
     row_by_row = False
 
-    def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
-        super().__init__(params, kind=kind)
-        self._instance_columns: list[str] = []
-
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         rng = np.random.default_rng(settings.seed)
         self._threads = settings.threads
@@ -116,6 +108,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         """What is learned from, and the columns used of its instances one below the other."""
         own = self.params
         weights = graph_weights(data.indptr, own.graph_weight) * data.group_weight
+        self._choose(data, own.columns, own.tier)
         groups: list[_Group] = []
         values: list[NDArray[np.float32]] = []
         first = 0
@@ -124,24 +117,15 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             cost = data.cost[part]
             kept = sample_configs(cost, own.configs, rng, "uniform")
             instances = data.instances_of(g)
-            names = [] if instances is None else instances.value.columns
-            if g == 0:
-                self._instance_columns = names
-                self._used = (
-                    _chosen(names, own.columns) if names else chosen_columns(data.columns, own.columns, own.tier)
-                )
-            elif names != self._instance_columns:
-                raise ModelError(
-                    f"{data.names[g]} and {data.names[0]} have different instances", do="run build-features again"
-                )
             if instances is None:
                 counts = sparse.csr_array(sparse.eye_array(len(kept), format="csr"))
                 values.append(data.parts[g].matrix(kept, self._used))
             else:
-                counts = instances.value.counts(kept)
+                table = self.told(instances.value)
+                counts = table.counts(kept)
                 held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
                 counts = sparse.csr_array(counts[:, held])
-                values.append(instances.value.values[held][:, self._used])
+                values.append(table.values[held][:, self._used])
             groups.append(_Group(counts, cost[kept], first, weights[g]))
             first += counts.shape[1]
         return groups, np.concatenate(values)
@@ -200,41 +184,6 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
                 booster.predict(used, start_iteration=start, num_iteration=every, num_threads=self._threads)
             )
             yield total if table is None else table.sums(total)
-
-    def _table(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances | None:
-        """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
-        if not self._instance_columns:
-            return None
-        if instances is None:
-            raise ModelError(
-                "the rows come without their instances",
-                expected=f"the instances that {self.name} was trained on",
-                do="pass the instances of the graph",
-            )
-        table = instances.value
-        if table.columns != self._instance_columns:
-            raise ModelError("the instances have other columns", do="run build-features again, or train again")
-        if table.configs != len(rows):
-            raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
-        return table
-
-    def _tree_columns(self) -> list[str]:
-        return self._instance_columns or self.columns
-
-    def _learned(self) -> Learned:
-        learned = super()._learned()
-        return replace(learned, state={**learned.state, "instance_columns": self._instance_columns})
-
-    def _restore(self, learned: Learned) -> None:
-        self._instance_columns = [str(name) for name in learned.state["instance_columns"]]
-        super()._restore(learned)
-
-
-def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:
-    """Indices of the columns of instances that a choice of `xlarank.models.rankers.columns.CHOICES` leaves."""
-    graph, candidates = leaves_out(choice)
-    left_out = {*(InstanceGraph.columns if graph else ()), *(InstanceRarity.columns if candidates else ())}
-    return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
 
 
 def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int, threads: int) -> NDArray[np.intp]:
