@@ -66,6 +66,7 @@ class LightGBMRanker(Ranker[T]):
     """
 
     file_names = (BOOSTER,)
+    row_by_row = True
 
     def __init__(self, params: T | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -78,7 +79,14 @@ class LightGBMRanker(Ranker[T]):
     def _typed(self, data: RankingData) -> RankingData:
         """The data with the columns of joint types, whose vocabulary is learned from them; or as they are."""
         self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
-        return data if self._types is None else self._types.widened(data)
+        if self._types is None:
+            return data
+        if data.on_disk:
+            raise ModelError(
+                "the rows stay on disk, and the columns of joint types are made in memory",
+                do="set joint_types to 0, or build-features --max-configs with fewer",
+            )
+        return self._types.widened(data)
 
     def seen(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float32]:
         """``(rows, columns)`` wide rows as the trees choose from: the columns of joint types come last.
@@ -143,8 +151,6 @@ class LightGBMRanker(Ranker[T]):
             train = shared.dataset(data, self._used, learned, deal=deal)
         else:
             train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
-            # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold.
-            train.construct()
         params = {**objective, **tree_settings(own, settings), "learning_rate": own.learning_rate}
         if callable(custom := params["objective"]):
             params["objective"] = lambda relevance, _: custom(relevance)
