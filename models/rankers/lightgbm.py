@@ -161,7 +161,14 @@ class LightGBMRanker(Ranker[T]):
         """The data with the columns of joint types, whose vocabulary is learned from them; or as they are."""
         if self._start is None:  # else those of the model that is continued
             self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
-        return data if self._types is None else self._types.widened(data)
+        if self._types is None:
+            return data
+        if data.on_disk:
+            raise ModelError(
+                "the rows stay on disk, and the columns of joint types are made in memory",
+                do="set joint_types to 0, or build-features --max-configs with fewer",
+            )
+        return self._types.widened(data)
 
     def seen(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float32]:
         """``(rows, columns)`` wide rows as the trees choose from: the columns of joint types come last.

@@ -15,7 +15,6 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.models import ranking_data
 from xlarank.models.ranking_data import RankingData
 
 #: Rows that the bounds of the bins are found from: a twentieth, but no fewer and no more than so many. Of 20,000
@@ -36,7 +35,7 @@ class Part(Protocol):
         """``(rows, columns)`` float32, a copy: all rows or ``which``, all columns or ``used``, ascending."""
 
 
-class _Batches(lgb.Sequence):
+class Batches(lgb.Sequence):
     """One graph's rows, written out in full when LightGBM asks for them."""
 
     batch_size = 4096
@@ -117,7 +116,7 @@ def binned(
         rows = data.matrix(orders, used)
     else:
         each = orders if orders is not None else [None] * data.groups
-        rows = [_Batches(part, order, used) for part, order in zip(data.parts, each, strict=True)]
+        rows = [Batches(part, order, used) for part, order in zip(data.parts, each, strict=True)]
     whole = lgb.Dataset(
         rows, learned.label, bounds, learned.weight, learned.sizes, learned.start, params=params
     ).construct()
@@ -142,25 +141,3 @@ def _sample(data: RankingData, used: NDArray[np.intp], count: int) -> NDArray[np
         if a < b:
             found[a:b] = part.matrix(drawn[a:b] - first, used)
     return found
-
-
-def binned_parts(
-    parts: Sequence[Part],
-    used: NDArray[np.intp],
-    learned: Learnable,
-    *,
-    threads: int,
-    orders: Sequence[NDArray[np.intp]] | None = None,
-) -> lgb.Dataset:
-    """`binned` of rows that are given graph by graph."""
-    each = orders if orders is not None else [None] * len(parts)
-    together = list(zip(parts, each, strict=True))
-    rows: Any
-    if len(learned.label) * len(used) < ranking_data.BATCHED:
-        rows = np.concatenate([part.matrix(order, used) for part, order in together])
-    else:
-        rows = [_Batches(part, order, used) for part, order in together]
-    params = {**binning(), "num_threads": threads, "verbose": -1}
-    return lgb.Dataset(
-        rows, learned.label, group=learned.sizes, weight=learned.weight, init_score=learned.start, params=params
-    )

@@ -31,9 +31,9 @@ from xlarank.models.rankers.common_params import (
 )
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
-from xlarank.models.rankers.lightgbm_data import Learnable, binned_parts
+from xlarank.models.rankers.lightgbm_data import Learnable
 from xlarank.models.rankers.lightgbm_text import narrowed_text
-from xlarank.models.rankers.pair_rows import PairColumns, PairPart
+from xlarank.models.rankers.pair_rows import PairColumns, PairPart, binned_pairs
 from xlarank.models.rankers.voting import vote_shares
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
@@ -96,9 +96,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         ordered = bool(weight.any())
         start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
         learned = Learnable(label=ahead, weight=weight if ordered else None, start=start if ordered else None)
-        train = binned_parts(
-            parts, np.arange(len(self._pair_columns)), learned, threads=settings.threads
-        ).construct()
+        train = binned_pairs(parts, learned, threads=settings.threads)
         # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
         # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
         objective = "binary" if ordered else "regression"
