@@ -23,6 +23,14 @@ from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
+from xlarank.pipelines.support.fine_tuning import (
+    DEFAULT_RATE,
+    DEFAULT_ROUNDS,
+    FEWEST_FAMILIES,
+    RATES,
+    FineTuning,
+    own_name,
+)
 from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import (
@@ -78,6 +86,7 @@ def train(
     collections: Sequence[str] = (),
     also_from: Sequence[str] = (),
     source_columns: bool = SOURCE_COLUMNS,
+    fine_tune: str | None = None,
     model: str = DEFAULT,
     seeds: int = 3,
     with_valid: bool = False,
@@ -100,6 +109,11 @@ def train(
     With ``source_columns`` rankers also see where labels come from; to rank, they are told the own collection's
     source.
 
+    ``fine_tune`` names a model to go on from instead of learning from nothing: "shipped" for the ranker that comes
+    with xlarank, a collection with a model in the workspace, or the folder of a model. Its rankers get more trees,
+    on the columns that it looks at; ``rounds`` are then those, and the folds also choose how fast they learn. Only
+    families that the model did not know are judged; with fewer than `FEWEST_FAMILIES` of them both are defaults.
+
     ``model`` "auto" scores every ranker by the same folds, each with its tuned parameters or else its defaults,
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
     best of several out-of-fold scores is a little lucky: other graphs tell how good it is.
@@ -116,6 +130,12 @@ def train(
     require_selection(select)
     if model != AUTO:
         ranker_class(model)
+    tuning = FineTuning.find(fine_tune, workspace) if fine_tune is not None else None
+    if tuning is not None and model not in (DEFAULT, tuning.model.card.model):
+        raise ModelError(
+            f"--model {model} beside a model to continue, which is of {tuning.model.card.model}",
+            do="leave one of them out",
+        )
     budget = memory_budget(ram_gb)
     workspace.require_writable()
     progress = progress or Silent()
@@ -125,12 +145,14 @@ def train(
     for collection in chosen_collections(workspace, collections):
         try:
             splits = ("train", "valid") if with_valid else ("train",)
-            size = sum(stored_bytes(workspace, one, splits) for one in {collection, *others})
+            besides = {other: weight for other, weight in others.items() if other != collection}
+            told = bool(tuning.model.card.source_columns) if tuning else source_columns and bool(besides)
+            size = sum(stored_bytes(workspace, one, splits) for one in [collection, *besides])
             note = left_on_disk(size, budget)
             training = read_training_set(workspace, collection, splits, on_disk=bool(note))
-            training = also_learn_from(
-                training, workspace, others, source_columns=source_columns, on_disk=bool(note)
-            )
+            training = also_learn_from(training, workspace, besides, source_columns=told, on_disk=bool(note))
+            if tuning is not None:
+                tuning.require_fit(training)
         except CollectionError as error:
             if collections:
                 raise
@@ -139,7 +161,7 @@ def train(
         learned = training.whole()
         bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
         settings = FitSettings(rounds, seed, threads, bins)
-        job = _Training(workspace, training, learned, model, seeds, select, settings, note)
+        job = _Training(workspace, training, learned, model, seeds, select, settings, note, tuning)
         results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -148,11 +170,18 @@ def train(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """An unfitted ranker and its out-of-fold curves, None without folds."""
+    """An unfitted ranker and its out-of-fold curves, None without folds.
+
+    Attributes:
+        seeds: one of each seed that it differs for; a model that is continued has several.
+        rate: see `xlarank.models.trained.Continued`.
+    """
 
     ranker: Ranker[Any]
     tuned: bool
     curves: Curves | None
+    seeds: Sequence[Ranker[Any]] = ()
+    rate: float = 1.0
 
     def scores(self, select: str) -> dict[str, float]:
         """Out-of-fold score of each graph at the best number of rounds."""
@@ -180,29 +209,41 @@ class _Training:
     select: str
     settings: FitSettings
     note: str
+    tuning: FineTuning | None = None
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
-        folds = family_folds(self.training.data.families, _FOLDS)
+        families = self.training.data.families
+        folds = self.tuning.folds(families, _FOLDS) if self.tuning else family_folds(families, _FOLDS)
         models = [self.model] if self.model != AUTO else [*RANKERS] if folds else [DEFAULT]
+        rates = self._rates(folds)
         where = " from disk" if self.note else ""
-        progress.begin(f"training {self.training.collection}{where}", len(models) * len(folds) + self.seeds)
+        progress.begin(
+            f"training {self.training.collection}{where}", len(rates or models) * len(folds) + self.seeds
+        )
         try:
-            chosen, why = self._best(models, folds, progress)
+            chosen, why = self._continued(rates, folds, progress) if rates else self._best(models, folds, progress)
             curves = chosen.curves
             if curves is None:
-                rounds, chosen_by = min(_DEFAULT_ROUNDS, self.settings.rounds), "default (one family, no folds)"
+                most = DEFAULT_ROUNDS if self.tuning else _DEFAULT_ROUNDS
+                rounds, chosen_by = min(most, self.settings.rounds), "default (one family, no folds)"
+                if self.tuning:
+                    chosen_by = "default (fewer than two families that the model did not know)"
                 scores: dict[str, dict[str, float]] = {}
             else:
                 stage = curves.best_stage(self.select)
                 rounds, chosen_by = curves.rounds[stage], f"{len(folds)} folds by family"
+                if len(rates) == 1:
+                    stage, rounds = -1, curves.rounds[-1]
+                    chosen_by = f"default (fewer than {FEWEST_FAMILIES} families that the model did not know)"
                 scores = curves.at(stage)
             rankers: list[Ranker[Any]] = []
             for number in range(self.seeds):
                 settings = replace(
                     self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
                 )
-                rankers.append(chosen.ranker.clone().fit(self.learned, settings))
+                unfitted = chosen.seeds[number % len(chosen.seeds)] if chosen.seeds else chosen.ranker
+                rankers.append(unfitted.clone().fit(self.learned, settings))
                 progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:
             progress.end()
@@ -218,6 +259,7 @@ class _Training:
             also_from=self.training.also_from,
             also_weights=self.training.also_weights,
             source_columns=self.training.source_columns,
+            continues=self.tuning.told(chosen.rate) if self.tuning else None,
             folds=scores,
             select=self.select,
         )
@@ -239,6 +281,41 @@ class _Training:
             seconds=time.monotonic() - started,
         )
 
+    def _rates(self, folds: list[list[int]]) -> Sequence[float]:
+        """How fast new trees may learn beside those that they continue; empty where nothing is continued."""
+        if self.tuning is None:
+            return ()
+        judged = {self.training.data.families[group] for held in folds for group in held}
+        return RATES if len(judged) >= FEWEST_FAMILIES else (DEFAULT_RATE,)
+
+    def _continued(
+        self, rates: Sequence[float], folds: list[list[int]], progress: Progress
+    ) -> tuple[_Candidate, str]:
+        """The model that is continued at the best rate, and in words what that brings out of fold."""
+        assert self.tuning is not None
+        settings = self.settings
+        if len(rates) == 1:
+            settings = replace(settings, rounds=min(DEFAULT_ROUNDS, settings.rounds))
+        found = []
+        for rate in rates:
+            each = self.tuning.rankers(rate)
+            curves = self._validate(each[0], folds, progress, settings)
+            found.append(_Candidate(each[0], self.tuning.model.card.tuned, curves, each, rate))
+        told = own_name(self.training.collection, self.tuning)
+        if not folds:
+            return found[0], told
+        best = max(found, key=lambda candidate: candidate.value(self.select))  # of equals the first
+        assert best.curves is not None
+        stage = best.curves.best_stage(self.select) if len(rates) > 1 else -1
+        mine = {name: values["score"] for name, values in best.curves.at(stage).items()}
+        alone = self.tuning.scores(self.training.data, [group for held in folds for group in held])
+        lead, spread = paired_difference(mine, alone, self.select)
+        score = objective_value(np.array([*mine.values()]), self.select)
+        return best, (
+            f"{told}; out of fold {score:.3f} on {len(mine)} graphs of families new to it, {lead:+.3f} ± "
+            f"{spread:.3f} to that model as it is; new trees learn {best.rate:g} times as fast as its own"
+        )
+
     def _best(self, models: list[str], folds: list[list[int]], progress: Progress) -> tuple[_Candidate, str]:
         """The ranker of the best out-of-fold score, and in words why; the only one there is without any."""
         study, kind = self.workspace.study(self.training.collection), self.training.kind
@@ -248,7 +325,7 @@ class _Training:
             params, tuned = params_for(study, model, kind)
             ranker = ranker_class(model)(params, kind=kind)
             try:
-                curves = self._validate(ranker, folds, progress)
+                curves = self._validate(ranker, folds, progress, self.settings)
             except ModelError as error:
                 if self.model != AUTO:
                     raise
@@ -268,8 +345,10 @@ class _Training:
             why += f" out of fold; {found[0].ranker.name} leads by {lead:.3f} ± {spread:.3f}"
         return found[0], "; ".join([why, *passed])
 
-    def _validate(self, ranker: Ranker[Any], folds: list[list[int]], progress: Progress) -> Curves | None:
-        found = validate_folds(self.training, folds, ranker, self.settings)
+    def _validate(
+        self, ranker: Ranker[Any], folds: list[list[int]], progress: Progress, settings: FitSettings
+    ) -> Curves | None:
+        found = validate_folds(self.training, folds, ranker, settings)
         parts = []
         for held, part in zip(folds, found, strict=True):
             parts.append(part)

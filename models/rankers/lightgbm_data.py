@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.rows import GraphRows
 from xlarank.models.ranking_data import RankingData
 
 #: Rows that the bounds of the bins are found from: a twentieth, but no fewer and no more than so many. Of 20,000
@@ -24,12 +23,24 @@ _LEAST_SAMPLED: Final = 20_000
 _MOST_SAMPLED: Final = 100_000
 
 
-class _Batches(lgb.Sequence):
+class Part(Protocol):
+    """Rows of one graph, as `xlarank.features.rows.GraphRows` has them."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def matrix(
+        self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, a copy: all rows or ``which``, all columns or ``used``, ascending."""
+
+
+class Batches(lgb.Sequence):
     """One graph's rows, written out in full when LightGBM asks for them."""
 
     batch_size = 4096
 
-    def __init__(self, part: GraphRows, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
+    def __init__(self, part: Part, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
         self._part, self._order, self._used = part, order, used
 
     def __len__(self) -> int:
@@ -105,7 +116,7 @@ def binned(
         rows = data.matrix(orders, used)
     else:
         each = orders if orders is not None else [None] * data.groups
-        rows = [_Batches(part, order, used) for part, order in zip(data.parts, each, strict=True)]
+        rows = [Batches(part, order, used) for part, order in zip(data.parts, each, strict=True)]
     whole = lgb.Dataset(
         rows, learned.label, bounds, learned.weight, learned.sizes, learned.start, params=params
     ).construct()
