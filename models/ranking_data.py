@@ -13,6 +13,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
+from xlarank.features.targets import Target
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
@@ -29,6 +30,7 @@ class RankingData:
         names, families: of each group.
         columns: names of the columns of the rows.
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
+        target: the hardware that is ranked for; None where nobody said.
     """
 
     parts: Sequence[GraphRows]
@@ -38,6 +40,7 @@ class RankingData:
     families: list[str]
     columns: list[str]
     instances: Sequence[LazyInstances | None] = ()
+    target: Target | None = None
 
     @property
     def groups(self) -> int:
@@ -66,7 +69,7 @@ class RankingData:
         return ordered
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[GraphRows]) -> RankingData:
+    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> RankingData:
         """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
@@ -88,6 +91,7 @@ class RankingData:
             families=[program_family(graph.name) for graph in usable],
             columns=usable[0].columns,
             instances=[graph.instances for graph in usable],
+            target=target,
         )
 
     def take(self, groups: Sequence[int]) -> RankingData:
@@ -100,10 +104,11 @@ class RankingData:
             families=[self.families[g] for g in groups],
             columns=self.columns,
             instances=[self.instances_of(g) for g in groups],
+            target=self.target,
         )
 
     def join(self, other: RankingData) -> RankingData:
-        """These groups and then those; raises `ModelError` where their columns differ."""
+        """These groups and then those, for the target of these; raises `ModelError` where their columns differ."""
         if other.columns != self.columns:
             raise ModelError(
                 f"{other.names[0]} and {self.names[0]} have different columns", do="run build-features again"
@@ -116,6 +121,7 @@ class RankingData:
             families=[*self.families, *other.families],
             columns=self.columns,
             instances=[one.instances_of(group) for one in (self, other) for group in range(one.groups)],
+            target=self.target,
         )
 
     def instances_of(self, group: int) -> LazyInstances | None:

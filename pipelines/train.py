@@ -12,20 +12,23 @@ import numpy as np
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
+from xlarank.features.targets import target_of
 from xlarank.models.base import Ranker
+from xlarank.models.fallback import FALLBACKS, Fallback, learned_kinds
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.fallback_choice import FallbackChoice, choose_fallback
+from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
-#: Leave-family-out up to this many families; more are dealt into as many folds.
+#: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
 _FOLDS: Final = 10
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
 AUTO: Final = "auto"
@@ -41,6 +44,7 @@ class TrainResult:
         graphs, rows, families: learned from.
         why: how the ranker was chosen, where it was left to `AUTO`.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
+        fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
 
@@ -54,6 +58,7 @@ class TrainResult:
     rounds: int = 0
     chosen_by: str = ""
     seeds: int = 0
+    fallback: str = ""
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
@@ -76,10 +81,11 @@ def train(
 ) -> list[TrainResult]:
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
 
-    The number of rounds is the best, at most ``rounds``, of leave-family-out folds with these very
-    parameters; the folds' scores are kept in the model. ``select`` is what it is best by, one of
-    `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid split
-    (for a submission: `evaluate` on valid means nothing afterwards).
+    The number of rounds is the best, at most ``rounds``, of folds with these very parameters that hold out program
+    families, or kinds of kernels for tiles; the folds' scores are kept in the model. By kind they also choose what
+    the model falls back on for kinds that it never learned (`xlarank.models.fallback`). ``select`` is what it is
+    best by, one of `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid
+    split (for a submission: `evaluate` on valid means nothing afterwards).
 
     ``also_from`` names collections of the same kind that are learned from, too, and not judged on. A fold holds out
     a family in all of them.
@@ -124,11 +130,14 @@ class _Candidate:
     tuned: bool
     curves: Curves | None
 
+    def choice(self, select: str) -> FallbackChoice:
+        """The best number of rounds, and what kinds never seen fall back on."""
+        assert self.curves is not None
+        return choose_fallback(self.curves, select)
+
     def scores(self, select: str) -> dict[str, float]:
         """Out-of-fold score of each graph at the best number of rounds."""
-        assert self.curves is not None
-        at = self.curves.at(self.curves.best_stage(select))
-        return {name: values["score"] for name, values in at.items()}
+        return {name: values["score"] for name, values in self.choice(select).scores.items()}
 
     def value(self, select: str) -> float:
         """What the choice goes by."""
@@ -151,19 +160,21 @@ class _Training:
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
-        folds = family_folds(self.training.data.families, _FOLDS)
-        models = [self.model] if self.model != AUTO else [*RANKERS] if folds else [DEFAULT]
-        progress.begin(f"training {self.training.collection}", len(models) * len(folds) + self.seeds)
+        plan = FoldPlan.of(self.training, _FOLDS)
+        models = [self.model] if self.model != AUTO else [*RANKERS] if plan.folds else [DEFAULT]
+        progress.begin(f"training {self.training.collection}", len(models) * len(plan.folds) + self.seeds)
         try:
-            chosen, why = self._best(models, folds, progress)
-            curves = chosen.curves
-            if curves is None:
+            chosen, why = self._best(models, plan, progress)
+            fallback: Fallback | None = None
+            if chosen.curves is None:
                 rounds, chosen_by = min(_DEFAULT_ROUNDS, self.settings.rounds), "default (one family, no folds)"
                 scores: dict[str, dict[str, float]] = {}
             else:
-                stage = curves.best_stage(self.select)
-                rounds, chosen_by = curves.rounds[stage], f"{len(folds)} folds by family"
-                scores = curves.at(stage)
+                choice = chosen.choice(self.select)
+                rounds, chosen_by = chosen.curves.rounds[choice.stage], plan.chosen_by
+                scores = choice.scores
+                if plan.by == KIND:
+                    fallback = choice.fallback
             rankers: list[Ranker[Any]] = []
             learned = self.training.whole()
             for number in range(self.seeds):
@@ -185,6 +196,10 @@ class _Training:
             trained_on=self.training.splits,
             also_from=self.training.also_from,
             folds=scores,
+            folds_by=plan.by,
+            target=target_of(self.training.collection).name,
+            kinds=learned_kinds(learned.parts),
+            fallback=fallback,
             select=self.select,
         )
         save_model(self.workspace.model(self.training.collection), card, rankers)
@@ -198,13 +213,14 @@ class _Training:
             families=len(set(learned.families)),
             rounds=rounds,
             chosen_by=chosen_by,
+            fallback=str(fallback) if fallback and fallback.weight else "",
             seeds=self.seeds,
             folds=summarise(scores) if scores else {},
             importance=rankers[0].importance(),
             seconds=time.monotonic() - started,
         )
 
-    def _best(self, models: list[str], folds: list[list[int]], progress: Progress) -> tuple[_Candidate, str]:
+    def _best(self, models: list[str], plan: FoldPlan, progress: Progress) -> tuple[_Candidate, str]:
         """The ranker of the best out-of-fold score, and in words why; the only one there is without any."""
         study, kind = self.workspace.study(self.training.collection), self.training.kind
         found: list[_Candidate] = []
@@ -213,7 +229,7 @@ class _Training:
             params, tuned = params_for(study, model, kind)
             ranker = ranker_class(model)(params, kind=kind)
             try:
-                curves = self._validate(ranker, folds, progress)
+                curves = self._validate(ranker, plan, progress)
             except ModelError as error:
                 if self.model != AUTO:
                     raise
@@ -222,7 +238,7 @@ class _Training:
             found.append(_Candidate(ranker, tuned, curves))
         if self.model != AUTO:
             return found[0], ""
-        if not folds:
+        if not plan.folds:
             return found[0], f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
         found.sort(key=lambda candidate: -candidate.value(self.select))  # of equals the first registered
         why = ", ".join(candidate.told(self.select) for candidate in found)
@@ -233,14 +249,15 @@ class _Training:
             why += f" out of fold; {found[0].ranker.name} leads by {lead:.3f} ± {spread:.3f}"
         return found[0], "; ".join([why, *passed])
 
-    def _validate(self, ranker: Ranker[Any], folds: list[list[int]], progress: Progress) -> Curves | None:
-        found = validate_folds(self.training, folds, ranker, self.settings)
+    def _validate(self, ranker: Ranker[Any], plan: FoldPlan, progress: Progress) -> Curves | None:
+        training = replace(self.training, fallbacks=FALLBACKS) if plan.by == KIND else self.training
+        found = validate_folds(training, plan.held, ranker, self.settings)
         parts = []
-        for held, part in zip(folds, found, strict=True):
-            parts.append(part)
+        for number, part in enumerate(found):
+            parts.append(plan.judged(training, number, part))
             progress.step(
                 (f"{ranker.name}, " if self.model == AUTO else "")
                 + "held out "
-                + ", ".join(sorted({self.training.data.families[g] for g in held}))
+                + ", ".join(sorted({training.data.families[g] for g in plan.folds[number].held}))
             )
         return join_curves(parts) if parts else None

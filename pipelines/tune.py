@@ -1,4 +1,4 @@
-"""Search for good parameters, by folds of program families."""
+"""Search for good parameters, by folds of program families, or of kinds of kernels for tiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import join_curves, validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.fold_plan import FAMILY, FOLDS_OF, FoldPlan
 from xlarank.models.validation.selection import paired_difference, require_selection
 from xlarank.pipelines.study.plot import StudyPicture
 from xlarank.pipelines.study.sharing import at_work, gone, myself, one_at_a_time
@@ -90,8 +90,9 @@ def tune(
 ) -> list[TuneResult]:
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
-    The objective is the mean score over graphs, each judged by a model that never saw its family, at the
-    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. With
+    The objective is the mean score over graphs, each judged by a model that never saw its family (of tiles: a
+    kernel of its kind; what unseen kinds fall back on is chosen by `train`), at the best number of rounds (by a
+    curve smoothed over its neighbours); the spread is kept beside it. With
     ``select`` "robust" it is that mean minus a quarter of the spread (`validation.selection`), in a study of its
     own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
@@ -116,8 +117,8 @@ def tune(
     for collection in chosen_collections(workspace, collections):
         try:
             training = read_training_set(workspace, collection)
-            folds = family_folds(training.data.families, _FOLDS)
-            if not folds:
+            plan = FoldPlan.of(training, _FOLDS)
+            if not plan.folds:
                 raise CollectionError(
                     f"{collection} has one program family ({training.data.families[0]}) in train",
                     expected="two or more, to learn from one and judge by another",
@@ -129,8 +130,8 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        study = _open_study(workspace, training, model, members, select, storage, seed)
-        search = _Search(study, training, folds, model, members, select, FitSettings(rounds, seed, threads))
+        study = _open_study(workspace, training, plan, model, members, select, storage, seed)
+        search = _Search(study, training, plan, model, members, select, FitSettings(rounds, seed, threads))
         results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -143,7 +144,7 @@ class _Search:
 
     study: optuna.Study
     training: StoredTrainingSet
-    folds: list[list[int]]
+    plan: FoldPlan
     model: str
     members: dict[str, dict[str, Any]]
     select: str
@@ -158,13 +159,13 @@ class _Search:
             params["members"] = {**params["members"], **self.members}
         ranker = ranker_class(self.model)(params, kind=kind)
         parts = []
-        found = validate_folds(self.training, self.folds, ranker, self.settings)
+        found = validate_folds(self.training, self.plan.held, ranker, self.settings)
         for step, part in enumerate(found):
-            parts.append(part)
+            parts.append(self.plan.judged(self.training, step, part))
             # Every trial sees the folds in one order, so a running mean compares like with like.
             curves = join_curves(parts)
             trial.report(float(curves.smooth_score(self.select).max()), step)
-            if step + 1 < len(self.folds) and trial.should_prune():
+            if step + 1 < len(self.plan.folds) and trial.should_prune():
                 found.close()
                 raise optuna.TrialPruned
         stage = curves.best_stage(self.select)
@@ -180,6 +181,7 @@ class _Search:
 def _open_study(
     workspace: Workspace,
     training: StoredTrainingSet,
+    plan: FoldPlan,
     model: str,
     members: dict[str, dict[str, Any]],
     select: str,
@@ -201,6 +203,8 @@ def _open_study(
         repr((training.data.names, training.data.indptr.tolist())).encode() + training.data.cost.tobytes()
     )
     name = f"{training.collection}/{model}/{select}/{training.manifest.recipe.code_hash}/{labels:08x}"
+    if plan.by != FAMILY:
+        name += f"/{plan.by}"
     if members:
         name += f"/{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
     try:
@@ -418,7 +422,7 @@ def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
     defaults = _defaults(search)
     picture = StudyPicture.of(
         search.study,
-        f"{collection}: {search.model} on folds of program families",
+        f"{collection}: {search.model} on folds of {FOLDS_OF[search.plan.by]}",
         ("Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5")
         + (", mean less a quarter of the spread" if robust else ", mean over graphs"),
         chosen=chosen,
@@ -446,7 +450,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         select=search.select,
         graphs=best.user_attrs["graphs"],
         trial=best.number,
-        folds=[sorted({search.training.data.families[g] for g in held}) for held in search.folds],
+        folds=[sorted({search.training.data.families[g] for g in held}) for held in search.plan.held],
         code_hash=search.training.manifest.recipe.code_hash,
     ).save(folder)
     with atomic_write(folder / f"trials-{search.model}.csv") as partial:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import blocks_of
+from xlarank.features.targets import Target, foreign_columns
 from xlarank.models.param_checks import OneOf
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
@@ -18,14 +19,16 @@ CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 TIERS: Final = tuple(tier.value for tier in Tier)
 
 
-def chosen_columns(columns: list[str], choice: str, tier: str = Tier.FULL.value) -> NDArray[np.intp]:
-    """Indices into ``columns`` of those that the choice and the tier leave, ascending.
+def chosen_columns(
+    columns: list[str], choice: str, tier: str = Tier.FULL.value, target: Target | None = None
+) -> NDArray[np.intp]:
+    """Indices into ``columns`` of those that the choice, the tier and the target leave, ascending.
 
     Raises `ModelError` for another choice or tier.
     """
     graph, candidates = leaves_out(choice)
     limit = Tier(OneOf(TIERS)("tier", tier))
-    left_out: set[str] = set()
+    left_out: set[str] = {*foreign_columns(target)}
     for block in [*blocks_of("layout"), *blocks_of("tile")]:
         if (
             (graph and block.scope is Scope.GRAPH)

@@ -90,8 +90,8 @@ class LightGBMRanker(Ranker[T]):
                 their order (or None, as they are), and the rows of each query group.
         """
         own, self._threads = self.params, settings.threads
-        self._used = chosen_columns(data.columns, columns, own.tier)
-        self._init_score = InitScore.find(data.columns, init_score_weight)
+        self._used = chosen_columns(data.columns, columns, own.tier, data.target)
+        self._init_score = InitScore.find(data.columns, init_score_weight, data.target)
         start = self._init_score.of(data, orders) if self._init_score else None
         train = binned(
             data, label, self._used, min_data_in_leaf=own.min_data_in_leaf, threads=settings.threads, weight=weight,

@@ -127,7 +127,9 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             if g == 0:
                 self._instance_columns = names
                 self._used = (
-                    _chosen(names, own.columns) if names else chosen_columns(data.columns, own.columns, own.tier)
+                    _chosen(names, own.columns)
+                    if names
+                    else chosen_columns(data.columns, own.columns, own.tier, data.target)
                 )
             elif names != self._instance_columns:
                 raise ModelError(

@@ -64,6 +64,7 @@ class Ranking:
         runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
         metrics: how good it is, where the file holds runtimes.
         trust: how certain it is, where the model was calibrated.
+        fallback: what the ranking falls back on because the kernel is of a kind never seen, in words; else empty.
         shipped: whether the model is the one that came with xlarank, for want of one in the workspace.
         explainer: what `explain` asks; None for a ranking that was not made by `xlarank.pipelines.rank.rank`.
     """
@@ -76,6 +77,7 @@ class Ranking:
     runtime: NDArray[np.int64]
     metrics: dict[str, float] | None
     trust: Trust | None = None
+    fallback: str = ""
     shipped: bool = False
     explainer: Explainer | None = field(default=None, repr=False)
 
@@ -132,6 +134,7 @@ class Ranking:
             "graph": self.graph,
             "collection": self.collection,
             "shipped": self.shipped,
+            "fallback": self.fallback,
             "order": self.order.tolist(),
             "best": [entry.as_json() for entry in self.best(top)],
             "metrics": self.metrics,

@@ -12,6 +12,7 @@ from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.features.targets import target_of
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_set import TrainingSet
@@ -101,7 +102,8 @@ def read_training_set(
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    return StoredTrainingSet(collection.kind, RankingData.from_graphs(usable), collection, names, manifest)
+    data = RankingData.from_graphs(usable, target_of(collection))
+    return StoredTrainingSet(collection.kind, data, collection, names, manifest)
 
 
 def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:

@@ -75,6 +75,9 @@ def cross_validate(
         str | None,
         typer.Option(help=f"Fit this ranker, in place of the trained model's, on the train split: {RANKERS}."),
     ] = None,
+    with_valid: Annotated[
+        bool, typer.Option("--with-valid", help="With --model: on the train and valid splits together.")
+    ] = False,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
@@ -90,8 +93,8 @@ def cross_validate(
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         found = run(
-            place, by=by, collections=collection or (), model=model, rounds=rounds, seed=seed, threads=threads,
-            progress=progress,
+            place, by=by, collections=collection or (), model=model, with_valid=with_valid, rounds=rounds,
+            seed=seed, threads=threads, progress=progress,
         )  # fmt: skip
     _show(found, graphs, json_file)
 
