@@ -71,7 +71,8 @@ class Fallback:
             return None
         own = graph.group[first[0]]
         if self.order == OWN:
-            return (np.arange(len(graph)) != own).astype(np.float64)
+            places: Floats = (np.arange(len(graph)) != own).astype(np.float64)
+            return places
         if self.order == FILE:
             return mean_rank(first_ids(graph))
         if not set(_BOUNDS) <= set(graph.columns):
