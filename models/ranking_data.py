@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -14,6 +14,7 @@ from xlarank.data.family import program_family
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import Target
+from xlarank.models.disk_values import DiskValues
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
@@ -30,6 +31,7 @@ class RankingData:
         names, families: of each group.
         columns: names of the columns of the rows.
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
+        weight: ``(groups,)`` what each group counts in a loss beside its own share; None where all count alike.
         target: the hardware that is ranked for; None where nobody said.
     """
 
@@ -40,11 +42,21 @@ class RankingData:
     families: list[str]
     columns: list[str]
     instances: Sequence[LazyInstances | None] = ()
+    weight: NDArray[np.float64] | None = None
     target: Target | None = None
 
     @property
     def groups(self) -> int:
         return len(self.names)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether rows are read when they are looked at (`xlarank.models.disk_values`)."""
+        return any(isinstance(part.config_values, DiskValues) for part in self.parts)
+
+    def batched(self, columns: int) -> bool:
+        """Whether a booster that looks at so many columns gets the rows in batches."""
+        return self.on_disk or len(self.cost) * columns >= BATCHED
 
     @property
     def rows(self) -> NDArray[np.float32]:
@@ -104,6 +116,7 @@ class RankingData:
             families=[self.families[g] for g in groups],
             columns=self.columns,
             instances=[self.instances_of(g) for g in groups],
+            weight=None if self.weight is None else self.weight[np.asarray(groups, np.intp)],
             target=self.target,
         )
 
@@ -121,8 +134,33 @@ class RankingData:
             families=[*self.families, *other.families],
             columns=self.columns,
             instances=[one.instances_of(group) for one in (self, other) for group in range(one.groups)],
+            weight=(
+                None
+                if self.weight is None and other.weight is None
+                else np.concatenate([self.group_weight, other.group_weight])
+            ),
             target=self.target,
         )
+
+    def weighted(self, weight: float) -> RankingData:
+        """Every group counts ``weight`` times what it would count."""
+        return replace(self, weight=self.group_weight * weight)
+
+    def with_constants(self, values: Mapping[str, float]) -> RankingData:
+        """With more columns, the first ones, that are the same in all groups."""
+        return replace(
+            self, parts=[with_constants(part, values) for part in self.parts], columns=[*values, *self.columns]
+        )
+
+    @property
+    def group_weight(self) -> NDArray[np.float64]:
+        """``(groups,)`` `weight`, 1 where there is none."""
+        return np.ones(self.groups) if self.weight is None else self.weight
+
+    @property
+    def row_weight(self) -> NDArray[np.float64] | None:
+        """``(rows,)`` the weight of each row's group; None where all count alike."""
+        return None if self.weight is None else np.repeat(self.weight, np.diff(self.indptr))
 
     def instances_of(self, group: int) -> LazyInstances | None:
         """The instances of a group, if it has any."""
@@ -132,3 +170,12 @@ class RankingData:
         """Apply a function to the costs of each group and join the results."""
         bounds = zip(self.indptr[:-1], self.indptr[1:], strict=True)
         return np.concatenate([function(self.cost[a:b]) for a, b in bounds])
+
+
+def with_constants(rows: GraphRows, values: Mapping[str, float]) -> GraphRows:
+    """Rows of a graph with more columns, the first ones, that are constant within it."""
+    return replace(
+        rows,
+        columns=[*values, *rows.columns],
+        graph_values=np.concatenate([np.array([*values.values()], np.float32), rows.graph_values]),
+    )

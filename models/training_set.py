@@ -42,15 +42,20 @@ class TrainingSet:
     def without(self, held: Sequence[int]) -> RankingData:
         """What is learned from while some groups are held out.
 
-        The other groups, and of other collections the families that no held-out group is of: the same program,
-        searched otherwise, would tell too much.
+        The other groups, and of other collections the families, and the kinds of kernel, that no held-out group is
+        of: the same program, searched otherwise, would tell too much.
         """
         held_set = set(held)
         left = self.data.take([group for group in range(self.data.groups) if group not in held_set])
         if self.also is None:
             return left
         unseen = {self.data.families[group] for group in held}
-        fitting = [group for group in range(self.also.groups) if self.also.families[group] not in unseen]
+        kinds = {kind for group in held for kind in self.data.parts[group].kinds}
+        fitting = [
+            group
+            for group in range(self.also.groups)
+            if self.also.families[group] not in unseen and kinds.isdisjoint(self.also.parts[group].kinds)
+        ]
         return left.join(self.also.take(fitting)) if fitting else left
 
     def whole(self) -> RankingData:

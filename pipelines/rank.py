@@ -6,11 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from xlarank.data.errors import GraphFileError, XlarankError
 from xlarank.data.graph import Graph, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import judge, order_of
+from xlarank.models.validation.speedup import compiler_cost, speedups
 from xlarank.pipelines.ranking.one_graph import model_for_graph, rows_for_model
 from xlarank.pipelines.ranking.result import Ranking
 from xlarank.pipelines.ranking.trust import Trust
@@ -36,6 +39,7 @@ def rank(
     fallen_back = model.fallback_note(rows)
     scores = of_seeds.mean(axis=0)[rows.group]
     judged = rows.labelled and rows.rankable
+    compiler = compiler_cost(model.card.kind, rows) if rows.labelled else None
     return Ranking(
         graph=graph.name,
         collection=model.card.collection,
@@ -48,6 +52,8 @@ def rank(
         trust=Trust.of(model.calibration, of_seeds, rows.group) if model.calibration and not fallen_back else None,
         fallback=fallen_back,
         shipped=model.shipped,
+        speedup=None if compiler is None else np.where(np.isfinite(rows.cost), compiler / rows.cost, np.nan),
+        speedups=None if compiler is None else speedups(scores, rows.cost, compiler, rows.group),
         explainer=partial(_explain, graph, model),
     )
 

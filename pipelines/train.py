@@ -16,6 +16,8 @@ from xlarank.features.targets import target_of
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import FALLBACKS, Fallback, learned_kinds
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
+from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
@@ -24,14 +26,22 @@ from xlarank.models.validation.fallback_choice import FallbackChoice, choose_fal
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
+from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.training_sets import (
+    StoredTrainingSet,
+    also_learn_from,
+    read_training_set,
+    stored_bytes,
+)
+from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 
 #: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
 _FOLDS: Final = 10
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
 AUTO: Final = "auto"
+#: Whether rankers of several collections see where labels come from, unless told otherwise.
+SOURCE_COLUMNS: Final = True
 #: Rounds where there are no folds to choose by.
 _DEFAULT_ROUNDS: Final = 150
 
@@ -43,6 +53,7 @@ class TrainResult:
     Attributes:
         graphs, rows, families: learned from.
         why: how the ranker was chosen, where it was left to `AUTO`.
+        note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
         fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
@@ -52,6 +63,7 @@ class TrainResult:
     model: str = ""
     tuned: bool = False
     why: str = ""
+    note: str = ""
     graphs: int = 0
     rows: int = 0
     families: int = 0
@@ -70,6 +82,7 @@ def train(
     *,
     collections: Sequence[str] = (),
     also_from: Sequence[str] = (),
+    source_columns: bool = SOURCE_COLUMNS,
     model: str = DEFAULT,
     seeds: int = 3,
     with_valid: bool = False,
@@ -77,6 +90,7 @@ def train(
     select: str = "mean",
     seed: int = 0,
     threads: int = 0,
+    ram_gb: float = 0.0,
     progress: Progress | None = None,
 ) -> list[TrainResult]:
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
@@ -88,11 +102,17 @@ def train(
     split (for a submission: `evaluate` on valid means nothing afterwards).
 
     ``also_from`` names collections of the same kind that are learned from, too, and not judged on. A fold holds out
-    a family in all of them.
+    a family in all of them. ``NAME=WEIGHT`` says what each of its graphs counts beside one of the own collection.
+    With ``source_columns`` rankers also see where labels come from; to rank, they are told the own collection's
+    source.
 
     ``model`` "auto" scores every ranker by the same folds, each with its tuned parameters or else its defaults,
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
     best of several out-of-fold scores is a little lucky: other graphs tell how good it is.
+
+    Rows that take more than half of ``ram_gb`` (in 1e9 bytes; 0: nine tenths of what the machine has) stay on disk:
+    they are read graph by graph, and LightGBM's bins of them, a byte a value or less, are all that is held. The
+    models are the same.
 
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be trained.
@@ -102,20 +122,30 @@ def train(
     require_selection(select)
     if model != AUTO:
         ranker_class(model)
+    budget = memory_budget(ram_gb)
     workspace.require_writable()
     progress = progress or Silent()
-    others = chosen_collections(workspace, also_from) if also_from else []
+    weights = weighted_collections(also_from)
+    others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
     results: list[TrainResult] = []
     for collection in chosen_collections(workspace, collections):
         try:
-            training = read_training_set(workspace, collection, ("train", "valid") if with_valid else ("train",))
-            training = also_learn_from(training, workspace, others)
+            splits = ("train", "valid") if with_valid else ("train",)
+            size = sum(stored_bytes(workspace, one, splits) for one in {collection, *others})
+            note = left_on_disk(size, budget)
+            training = read_training_set(workspace, collection, splits, on_disk=bool(note))
+            training = also_learn_from(
+                training, workspace, others, source_columns=source_columns, on_disk=bool(note)
+            )
         except CollectionError as error:
             if collections:
                 raise
             results.append(TrainResult(str(collection), skipped=str(error)))
             continue
-        job = _Training(workspace, training, model, seeds, select, FitSettings(rounds, seed, threads))
+        learned = training.whole()
+        bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
+        settings = FitSettings(rounds, seed, threads, bins)
+        job = _Training(workspace, training, learned, model, seeds, select, settings, note)
         results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -153,16 +183,19 @@ class _Training:
 
     workspace: Workspace
     training: StoredTrainingSet
+    learned: RankingData
     model: str
     seeds: int
     select: str
     settings: FitSettings
+    note: str
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
         plan = FoldPlan.of(self.training, _FOLDS)
         models = [self.model] if self.model != AUTO else [*RANKERS] if plan.folds else [DEFAULT]
-        progress.begin(f"training {self.training.collection}", len(models) * len(plan.folds) + self.seeds)
+        where = " from disk" if self.note else ""
+        progress.begin(f"training {self.training.collection}{where}", len(models) * len(plan.folds) + self.seeds)
         try:
             chosen, why = self._best(models, plan, progress)
             fallback: Fallback | None = None
@@ -176,12 +209,11 @@ class _Training:
                 if plan.by == KIND:
                     fallback = choice.fallback
             rankers: list[Ranker[Any]] = []
-            learned = self.training.whole()
             for number in range(self.seeds):
                 settings = replace(
                     self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
                 )
-                rankers.append(chosen.ranker.clone().fit(learned, settings))
+                rankers.append(chosen.ranker.clone().fit(self.learned, settings))
                 progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:
             progress.end()
@@ -192,13 +224,15 @@ class _Training:
             rounds=rounds,
             tuned=chosen.tuned,
             recipe=self.training.manifest.recipe,
-            columns=self.training.data.columns,
+            columns=self.training.manifest.columns,
             trained_on=self.training.splits,
             also_from=self.training.also_from,
+            also_weights=self.training.also_weights,
+            source_columns=self.training.source_columns,
             folds=scores,
             folds_by=plan.by,
             target=target_of(self.training.collection).name,
-            kinds=learned_kinds(learned.parts),
+            kinds=learned_kinds(self.learned.parts),
             fallback=fallback,
             select=self.select,
         )
@@ -208,9 +242,10 @@ class _Training:
             model=card.model,
             tuned=card.tuned,
             why=why,
-            graphs=learned.groups,
-            rows=len(learned.cost),
-            families=len(set(learned.families)),
+            note=f"{self.training.collection}: {self.note}" if self.note else "",
+            graphs=self.learned.groups,
+            rows=len(self.learned.cost),
+            families=len(set(self.learned.families)),
             rounds=rounds,
             chosen_by=chosen_by,
             fallback=str(fallback) if fallback and fallback.weight else "",
