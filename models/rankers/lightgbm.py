@@ -216,8 +216,12 @@ class LightGBMRanker(Ranker[T]):
         """
         own, self._threads = self.params, settings.threads
         data, going_on = self._typed(data), self._start
-        self._used = going_on.places(data.columns) if going_on else chosen_columns(data.columns, columns, own.tier)
-        self._init_score = InitScore.find(data.columns, init_score_weight)
+        self._used = (
+            going_on.places(data.columns)
+            if going_on
+            else chosen_columns(data.columns, columns, own.tier, data.target)
+        )
+        self._init_score = InitScore.find(data.columns, init_score_weight, data.target)
         orders = dealt_orders(data, deal)
         if orders is not None:
             label = data.in_order(label, orders)

@@ -89,9 +89,9 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
         data = self._typed(data)
-        used = chosen_columns(data.columns, own.columns, own.tier)
+        used = chosen_columns(data.columns, own.columns, own.tier, data.target)
         self._use(used, used[used >= len(data.parts[0].graph_values)])
-        self._init_score = InitScore.find(data.columns, own.init_score_weight)
+        self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
         start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None

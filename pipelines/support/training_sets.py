@@ -20,6 +20,7 @@ from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest, read_rows
+from xlarank.features.targets import target_of
 from xlarank.models.disk_values import DiskValues
 from xlarank.models.ranking_data import LazyCycles, RankingData
 from xlarank.models.row_digest import values_digest
@@ -159,7 +160,7 @@ def read_training_set(
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    data = replace(RankingData.from_graphs(usable), cycles=cycles)
+    data = replace(RankingData.from_graphs(usable, target_of(collection)), cycles=cycles)
     return StoredTrainingSet(collection.kind, data, collection, names, manifest)
 
 

@@ -63,7 +63,7 @@ def tune(
     threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
-    """Search parameters with Optuna on folds of program families; a second call continues."""
+    """Search parameters with Optuna on folds of families, or of kinds of kernels; a second call continues."""
     from xlarank.pipelines.tune import tune as run
 
     place = built_workspace(data_root, workspace)
@@ -165,6 +165,9 @@ def train(
     for result in results:
         if result.why:
             say(f"{result.collection}: {result.why}")
+    for result in results:
+        if result.fallback:
+            say(f"{result.collection}: kinds of kernels never seen fall back, {result.fallback}")
     for result in results:
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
