@@ -14,6 +14,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.models.base import Learned
+from xlarank.models.joint_types import JointTypes
 from xlarank.models.rankers.columns import chosen_columns, leaves_out
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.ranking_data import RankingData
@@ -41,8 +42,10 @@ class InstanceTrees(LightGBMRanker[T]):
     def _choose(self, data: RankingData, columns: str, tier: str) -> None:
         """Which columns to look at: of instances where the first group has them, otherwise of rows.
 
-        Raises `ModelError` where the groups' instances are different ones.
+        Joint types are learned here, where they are asked for. Raises `ModelError` where the groups' instances are
+        different ones.
         """
+        self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
         for g in range(data.groups):
             instances = data.instances_of(g)
             names = [] if instances is None else instances.value.columns
@@ -52,28 +55,26 @@ class InstanceTrees(LightGBMRanker[T]):
                 raise ModelError(
                     f"{data.names[g]} and {data.names[0]} have different instances", do="run build-features again"
                 )
-        names = self._instance_columns
-        self._used = _chosen(names, columns) if names else chosen_columns(data.columns, columns, tier)
+        if self._instance_columns:
+            self._used = _chosen(self._tree_columns(), columns)
+        else:
+            self._used = chosen_columns(data.columns, columns, tier)
 
     def _table(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances | None:
         """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
         if not self._instance_columns:
             return None
-        if instances is None:
-            raise ModelError(
-                "the rows come without their instances",
-                expected=f"the instances that {self.name} was trained on",
-                do="pass the instances of the graph",
-            )
-        table = instances.value
+        table = self._table_of(rows, instances)
         if table.columns != self._instance_columns:
             raise ModelError("the instances have other columns", do="run build-features again, or train again")
-        if table.configs != len(rows):
-            raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
-        return table
+        return self.told(table)
+
+    def told(self, table: Instances) -> Instances:
+        """The instances with the columns that the trees choose from."""
+        return table if self._types is None else self._types.told(table)
 
     def _tree_columns(self) -> list[str]:
-        return self._instance_columns or self.columns
+        return [*(self._instance_columns or self.columns), *(self._types.columns if self._types else [])]
 
     def _learned(self) -> Learned:
         learned = super()._learned()

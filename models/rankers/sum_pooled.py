@@ -121,10 +121,11 @@ class SumPooled(InstanceTrees[SumPooledParams]):
                 counts = sparse.csr_array(sparse.eye_array(len(kept), format="csr"))
                 values.append(data.parts[g].matrix(kept, self._used))
             else:
-                counts = instances.value.counts(kept)
+                table = self.told(instances.value)
+                counts = table.counts(kept)
                 held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
                 counts = sparse.csr_array(counts[:, held])
-                values.append(instances.value.values[held][:, self._used])
+                values.append(table.values[held][:, self._used])
             groups.append(_Group(counts, cost[kept], first, weights[g]))
             first += counts.shape[1]
         return groups, np.concatenate(values)

@@ -46,8 +46,16 @@ def tune(
     collection: Collections = None,
     model: Model = "lambdarank",
     storage: Annotated[
-        str | None, typer.Option(help="Optuna storage URL; default a journal in the workspace.")
+        str | None,
+        typer.Option(
+            help="Where studies lie: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE, or another Optuna "
+            "storage URL; default a journal in the workspace."
+        ),
     ] = None,
+    worker: Annotated[
+        bool,
+        typer.Option("--worker", help="One of several, on any machines: join the study that lies at --storage."),
+    ] = False,
     timeout: Timeout = None,
     rounds: Rounds = 300,
     select: Select = "mean",
@@ -62,7 +70,7 @@ def tune(
     with progress_bars() as progress:
         results = run(
             place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, select=select, seed=seed, threads=threads, progress=progress,
+            rounds=rounds, select=select, seed=seed, threads=threads, worker=worker, progress=progress,
         )  # fmt: skip
     table = new_table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"
