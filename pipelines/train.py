@@ -26,6 +26,7 @@ from xlarank.models.validation.fallback_choice import FallbackChoice, choose_fal
 from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
+from xlarank.models.validation.paired import difference
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
 from xlarank.pipelines.support.fine_tuning import (
     DEFAULT_RATE,
@@ -49,6 +50,8 @@ from xlarank.pipelines.support.workspace_collections import chosen_collections, 
 _FOLDS: Final = 10
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
 AUTO: Final = "auto"
+#: Told beside the score where rankers are compared: a lead in tau may be worth no runtime.
+_SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
 #: Whether rankers of several collections see where labels come from, unless told otherwise.
 SOURCE_COLUMNS: Final = True
 #: Rounds where there are no folds to choose by.
@@ -197,7 +200,11 @@ class _Candidate:
 
     def scores(self, select: str) -> dict[str, float]:
         """Out-of-fold score of each graph at the best number of rounds."""
-        return {name: values["score"] for name, values in self.choice(select).scores.items()}
+        return {name: values["score"] for name, values in self.judged(select).items()}
+
+    def judged(self, select: str) -> dict[str, dict[str, float]]:
+        """Out-of-fold metrics of each graph at the best number of rounds."""
+        return self.choice(select).scores
 
     def value(self, select: str) -> float:
         """What the choice goes by."""
@@ -366,6 +373,9 @@ class _Training:
                 found[0].scores(self.select), found[1].scores(self.select), self.select
             )
             why += f" out of fold; {found[0].ranker.name} leads by {lead:.3f} ± {spread:.3f}"
+            first, second = (candidate.judged(self.select) for candidate in found[:2])
+            apart = " and ".join(f"{name} {difference(first, second, name)}" for name in _SLOWDOWNS)
+            why += f", less that of {found[1].ranker.name}: {apart}"
         return found[0], "; ".join([why, *passed])
 
     def _validate(
