@@ -6,9 +6,9 @@ Stores graphs whose rows are drawn from those of the embedded sample (layout:cpu
 are), a thousand a graph, in a workspace of its own, and trains on them twice, folds and final booster, through the
 code that ``train`` runs: each time in a process of its own, once with its rows in memory, once with them on disk.
 Prints the peak of memory beyond what the process held before, against the size of the rows (four bytes a value),
-the processor time, and whether the boosters are the same to the last byte. With ``--cap SHARE`` the process that trains
-from disk may allocate no more than that share of the rows (RLIMIT_DATA counts what it allocates, used or not), and
-then the one that trains from memory is held to it, too, to show that it cannot.
+the processor time, and whether the boosters are the same to the last byte. With ``--cap SHARE`` the process that
+trains from disk may allocate no more than that share of the rows (RLIMIT_DATA counts what it allocates, used or not),
+and then the one that trains from memory is held to it, too, to show that it cannot.
 """
 
 from __future__ import annotations
