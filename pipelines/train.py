@@ -21,6 +21,7 @@ from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
+from xlarank.pipelines.support.engines import require_engine, tree_cluster
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
@@ -43,6 +44,7 @@ class TrainResult:
         graphs, rows, families: learned from.
         why: how the ranker was chosen, where it was left to `AUTO`.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
+        notes: what went wrong on a cluster and was mended.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
 
@@ -58,6 +60,7 @@ class TrainResult:
     seeds: int = 0
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     skipped: str = ""
 
@@ -75,6 +78,8 @@ def train(
     select: str = "mean",
     seed: int = 0,
     threads: int = 0,
+    engine: str = "local",
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> list[TrainResult]:
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
@@ -93,6 +98,10 @@ def train(
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
     best of several out-of-fold scores is a little lucky: other graphs tell how good it is.
 
+    ``engine`` "dask" grows the trees, those of the folds too, on the workers of a Dask cluster: ``scheduler`` is
+    its address, or "local" for ``threads`` worker processes here. The model is an ordinary one. One worker
+    makes the trees that this process would, several make others, and as many always the same.
+
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be trained.
     """
@@ -101,22 +110,27 @@ def train(
     require_selection(select)
     if model != AUTO:
         ranker_class(model)
+    require_engine(engine, scheduler, model)
     workspace.require_writable()
     progress = progress or Silent()
     weights = weighted_collections(also_from)
     others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
     results: list[TrainResult] = []
-    for collection in chosen_collections(workspace, collections):
-        try:
-            training = read_training_set(workspace, collection, ("train", "valid") if with_valid else ("train",))
-            training = also_learn_from(training, workspace, others, source_columns=source_columns)
-        except CollectionError as error:
-            if collections:
-                raise
-            results.append(TrainResult(str(collection), skipped=str(error)))
-            continue
-        job = _Training(workspace, training, model, seeds, select, FitSettings(rounds, seed, threads))
-        results.append(job.run(progress))
+    with tree_cluster(scheduler, threads) as cluster:
+        # LightGBM takes the whole cluster for each booster, so folds wait for each other
+        settings = FitSettings(rounds, seed, threads if cluster is None else 1, cluster=cluster)
+        for collection in chosen_collections(workspace, collections):
+            try:
+                training = read_training_set(
+                    workspace, collection, ("train", "valid") if with_valid else ("train",)
+                )
+                training = also_learn_from(training, workspace, others, source_columns=source_columns)
+            except CollectionError as error:
+                if collections:
+                    raise
+                results.append(TrainResult(str(collection), skipped=str(error)))
+                continue
+            results.append(_Training(workspace, training, model, seeds, select, settings).run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
     return results
@@ -157,6 +171,7 @@ class _Training:
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
+        noted = len(self.settings.cluster.notes) if self.settings.cluster is not None else 0
         folds = family_folds(self.training.data.families, _FOLDS)
         models = [self.model] if self.model != AUTO else [*RANKERS] if folds else [DEFAULT]
         progress.begin(f"training {self.training.collection}", len(models) * len(folds) + self.seeds)
@@ -209,6 +224,7 @@ class _Training:
             seeds=self.seeds,
             folds=summarise(scores) if scores else {},
             importance=rankers[0].importance(),
+            notes=list(self.settings.cluster.notes[noted:]) if self.settings.cluster is not None else [],
             seconds=time.monotonic() - started,
         )
 

@@ -103,6 +103,10 @@ class LightGBMRanker(Ranker[T]):
             start=self._init_score.of(data, orders) if self._init_score else None,
             sizes=sizes,
         )
+        params = {**objective, **tree_settings(own, settings), "learning_rate": own.learning_rate}
+        if settings.cluster is not None:
+            self._booster = settings.cluster.grow(data, self._used, learned, params, settings.rounds, orders)
+            return
         shared = settings.bins if settings.bins is not None and settings.bins.holds(data) else None
         if shared is not None:
             train = shared.dataset(data, self._used, learned, deal=deal)
@@ -110,7 +114,6 @@ class LightGBMRanker(Ranker[T]):
             train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
             # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold.
             train.construct()
-        params = {**objective, **tree_settings(own, settings), "learning_rate": own.learning_rate}
         if callable(custom := params["objective"]):
             params["objective"] = lambda relevance, _: custom(relevance)
             # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.
