@@ -28,6 +28,7 @@ from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import difference
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
+from xlarank.pipelines.support.engines import require_engine, tree_cluster
 from xlarank.pipelines.support.fine_tuning import (
     DEFAULT_RATE,
     DEFAULT_ROUNDS,
@@ -68,6 +69,7 @@ class TrainResult:
         note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
         fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
+        notes: what went wrong on a cluster and was mended.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
 
@@ -85,6 +87,7 @@ class TrainResult:
     fallback: str = ""
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     skipped: str = ""
 
@@ -104,6 +107,8 @@ def train(
     seed: int = 0,
     threads: int = 0,
     ram_gb: float = 0.0,
+    engine: str = "local",
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> list[TrainResult]:
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
@@ -132,6 +137,10 @@ def train(
     they are read graph by graph, and LightGBM's bins of them, a byte a value or less, are all that is held. The
     models are the same.
 
+    ``engine`` "dask" grows the trees, those of the folds too, on the workers of a Dask cluster: ``scheduler`` is
+    its address, or "local" for ``threads`` worker processes here. The model is an ordinary one. One worker
+    makes the trees that this process would, several make others, and as many always the same.
+
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be trained.
     """
@@ -147,32 +156,35 @@ def train(
             do="leave one of them out",
         )
     budget = memory_budget(ram_gb)
+    require_engine(engine, scheduler, tuning.model.card.model if tuning else model)
     workspace.require_writable()
     progress = progress or Silent()
     weights = weighted_collections(also_from)
     others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
     results: list[TrainResult] = []
-    for collection in chosen_collections(workspace, collections):
-        try:
-            splits = ("train", "valid") if with_valid else ("train",)
-            besides = {other: weight for other, weight in others.items() if other != collection}
-            told = bool(tuning.model.card.source_columns) if tuning else source_columns and bool(besides)
-            size = sum(stored_bytes(workspace, one, splits) for one in [collection, *besides])
-            note = left_on_disk(size, budget)
-            training = read_training_set(workspace, collection, splits, on_disk=bool(note))
-            training = also_learn_from(training, workspace, besides, source_columns=told, on_disk=bool(note))
-            if tuning is not None:
-                tuning.require_fit(training)
-        except CollectionError as error:
-            if collections:
-                raise
-            results.append(TrainResult(str(collection), skipped=str(error)))
-            continue
-        learned = training.whole()
-        bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
-        settings = FitSettings(rounds, seed, threads, bins)
-        job = _Training(workspace, training, learned, model, seeds, select, settings, note, tuning)
-        results.append(job.run(progress))
+    with tree_cluster(scheduler, threads) as cluster:
+        for collection in chosen_collections(workspace, collections):
+            try:
+                splits = ("train", "valid") if with_valid else ("train",)
+                besides = {other: weight for other, weight in others.items() if other != collection}
+                told = bool(tuning.model.card.source_columns) if tuning else source_columns and bool(besides)
+                size = sum(stored_bytes(workspace, one, splits) for one in [collection, *besides])
+                note = left_on_disk(size, budget)
+                training = read_training_set(workspace, collection, splits, on_disk=bool(note))
+                training = also_learn_from(training, workspace, besides, source_columns=told, on_disk=bool(note))
+                if tuning is not None:
+                    tuning.require_fit(training)
+            except CollectionError as error:
+                if collections:
+                    raise
+                results.append(TrainResult(str(collection), skipped=str(error)))
+                continue
+            learned = training.whole()
+            bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
+            # LightGBM takes the whole cluster for each booster, so folds wait for each other
+            settings = FitSettings(rounds, seed, threads if cluster is None else 1, bins, cluster)
+            job = _Training(workspace, training, learned, model, seeds, select, settings, note, tuning)
+            results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
     return results
@@ -230,6 +242,7 @@ class _Training:
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
+        noted = len(self.settings.cluster.notes) if self.settings.cluster is not None else 0
         plan = self._plan()
         models = [self.model] if self.model != AUTO else [*RANKERS] if plan.folds else [DEFAULT]
         rates = self._rates(plan)
@@ -302,6 +315,7 @@ class _Training:
             seeds=self.seeds,
             folds=summarise(scores) if scores else {},
             importance=rankers[0].importance(),
+            notes=list(self.settings.cluster.notes[noted:]) if self.settings.cluster is not None else [],
             seconds=time.monotonic() - started,
         )
 

@@ -25,6 +25,7 @@ from xlarank.cli.options import (
     Ram,
     Root,
     Rounds,
+    Scheduler,
     Seed,
     Seeds,
     Select,
@@ -136,6 +137,11 @@ def train(
     seed: Seed = 0,
     threads: Threads = 0,
     budget_ram_gb: Ram = 0.0,
+    engine: Annotated[
+        str,
+        typer.Option(help="local; or dask: each booster is grown by all workers of --scheduler (lambdarank only)."),
+    ] = "local",
+    scheduler: Scheduler = None,
     json_file: Json = None,
 ) -> None:
     """Fit the final boosters, with tuned parameters where there are some."""
@@ -172,5 +178,6 @@ def train(
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
             say(f"{result.collection} splits most on {', '.join(best)}", style="dim")
+    list_lines("note", [f"{result.collection}: {note}" for result in results for note in result.notes])
     list_lines("not trained", [result.skipped for result in results if result.skipped])
     write_json(json_file, [plain_values(result) for result in results])
