@@ -147,6 +147,8 @@ def read_training_set(
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
+                if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
+                    graph = replace(graph, columns=usable[0].columns)
                 if on_disk:
                     path = workspace.graph_rows(collection, split, graph.name)
                     usable.append(_left_on_disk(path, graph, manifest.recipe))
