@@ -141,7 +141,8 @@ def read_training_set(
                 f"the splits of {collection} were built by different feature code or settings",
                 do="run build-features again for all splits",
             )
-    found, usable, names = 0, [], {split: list[str]() for split in splits}
+    found, names = 0, {split: list[str]() for split in splits}
+    usable: list[GraphRows] = []
     cycles: list[LazyCycles | None] = []
     for split, of_split in zip(splits, manifests, strict=True):
         for graph in each_graph(workspace, collection, split):
