@@ -69,21 +69,18 @@ class _Group:
     weight: float = 1.0
 
     def dealt(self, score: Floats | None) -> Floats:
-        """``(configs, nodes)`` cycles: those known, or where only sums are known what these say of nodes.
+        """``(configs, nodes)`` cycles: those known, or each sum in parts as ``score`` ``(instances,)`` has them.
 
-        That is what ``score`` ``(instances,)`` gives to the nodes, in equal parts without it, scaled to the mean
-        sum; and of what it leaves of each sum the mean over the configurations that hold the instance, as far as
-        nine tenths remain to be taken away.
+        Without a score the parts are equal. What a sum has too much or too little for the parts that it is made of
+        changes all of them by one factor; the mean over the configurations that hold an instance tells which of
+        them it was. (Differences in place of factors were tried: few configurations are very slow, so that most
+        layouts seemed to gain, and the order came out the wrong way round.)
         """
         if self.cycles is not None:
             return self.cycles
-        there = self.held >= 0
-        parts = np.where(there, 1.0 if score is None else np.maximum(score[self.held], 1e-6), 0.0)
-        parts *= self.cost.mean() / max(float(parts.sum(axis=1).mean()), 1e-12)
-        left = np.broadcast_to((self.cost - parts.sum(axis=1))[:, None], parts.shape)
-        count = np.bincount(self.held[there], minlength=len(self.values))
-        mean = np.bincount(self.held[there], left[there], minlength=len(self.values)) / np.maximum(count, 1)
-        found: Floats = np.maximum(parts + np.where(there, mean[self.held], 0.0), 0.1 * parts)
+        parts = np.ones(self.held.shape) if score is None else np.maximum(score[self.held], 1e-6)
+        parts = np.where(self.held >= 0, parts, 0.0)
+        found: Floats = self.cost[:, None] * parts / np.maximum(parts.sum(axis=1, keepdims=True), 1e-12)
         return found
 
 
