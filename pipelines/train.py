@@ -35,6 +35,7 @@ from xlarank.pipelines.support.fine_tuning import (
     FEWEST_FAMILIES,
     RATES,
     FineTuning,
+    advice,
     own_name,
 )
 from xlarank.pipelines.support.memory import left_on_disk, memory_budget
@@ -358,6 +359,7 @@ class _Training:
         return best, (
             f"{told}; out of fold {score:.3f} on {len(mine)} graphs of families new to it, {lead:+.3f} ± "
             f"{spread:.3f} to that model as it is; new trees learn {best.rate:g} times as fast as its own"
+            + advice(lead)
         )
 
     def _best(self, models: list[str], plan: FoldPlan, progress: Progress) -> tuple[_Candidate, str]:
