@@ -36,6 +36,25 @@ CARD: Final = "model.json"
 _LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
 
 
+@dataclass(frozen=True)
+class Continued:
+    """A model that another goes on from.
+
+    Attributes:
+        where: it was found: "shipped", or a folder.
+        collection: that it is of.
+        fingerprint: of it (`fingerprint`).
+        rate: new trees learn so many times as fast as the parameters say.
+        graphs: names of all that it learned from.
+    """
+
+    where: str
+    collection: str
+    fingerprint: str
+    rate: float
+    graphs: list[str]
+
+
 @dataclass
 class ModelCard:
     """What a trained model is, as written to ``model.json``.
@@ -58,6 +77,7 @@ class ModelCard:
         also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
         source_columns: columns of where labels come from (`xlarank.data.label_source`) -> their values at ranking,
             those of the own collection; empty for a model that does not look at them.
+        continues: the model that it goes on from: ``rounds`` are those that were added to it.
         versions: of Python and the libraries behind the numbers.
         seeds: folder and checksum of each booster.
     """
@@ -79,6 +99,7 @@ class ModelCard:
     also_from: dict[str, list[str]] = field(default_factory=dict)
     also_weights: dict[str, float] = field(default_factory=dict)
     source_columns: dict[str, float] = field(default_factory=dict)
+    continues: Continued | None = None
     versions: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, str] = field(default_factory=dict)
 
