@@ -4,11 +4,11 @@
                                       [--repeats 2] [--rounds 100] [--storage journal|postgresql|both] [--json FILE]
 
 Each run is a new study in a new storage. Every worker has one thread, so that twice the workers have twice the
-processors: give it as many quiet cores as workers. Time is taken from the start of the study's first trial to the end
-of its last one, as its storage has them: what a process needs to start and to read rows is not in it (it is told
-beside). Up to 20 trials the points are the same in each run; which of them are given up early depends on their order,
-so the work of all workers, in processor seconds, is told too. PostgreSQL is a server of its own, started and stopped
-here; without ``--workspace`` the rows are those of the embedded sample, built anew.
+processors: give it as many quiet cores as workers. Time is taken from the start of the study's first trial to the
+end of its last one, as its storage has them: what a process needs to start and to read rows is not in it. Up to 20
+trials the points are the same in each run; which of them are given up early depends on their order, so the work of
+all workers, in processor seconds, is told too. PostgreSQL is a server of its own, started and stopped here; without
+``--workspace`` the rows are those of the embedded sample, built anew.
 """
 
 from __future__ import annotations
@@ -101,8 +101,9 @@ def run(workspace: Path, storage: str, workers: int, asked: argparse.Namespace) 
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
     began, before = time.perf_counter(), processor_seconds()
     processes = [subprocess.Popen(command, cwd=ROOT, env=environment) for _ in range(workers)]
-    if any([process.wait() for process in processes]):
-        raise SystemExit("a worker failed")
+    codes = [process.wait() for process in processes]
+    if any(codes):
+        raise SystemExit(f"a worker failed: {codes}")
     seconds = time.perf_counter() - began
     with closing(open_place(storage)) as place:
         (study,) = place.storage.get_all_studies()

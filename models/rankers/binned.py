@@ -6,7 +6,9 @@ no label; what that does to scores is measured in docs/tuning.md.
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
@@ -88,6 +90,8 @@ class BinnedRows:
             deal: the seed that each graph's rows are shuffled by; None: they stay as they are.
         """
         with self._lock:
+            if self.frugal:
+                _give_back()
             bounds = self._bounds(used) if self.frugal and data.groups < self.data.groups else None
             if bounds is not None:
                 orders = dealt_orders(data, deal)
@@ -119,6 +123,7 @@ class BinnedRows:
         if self._found_bounds is None or self._found_bounds[0] != used.tobytes():
             self._found_bounds = None
             self._found_bounds = used.tobytes(), bin_bounds(self.data, used, threads=self._threads)
+            _give_back()
         return self._found_bounds[1]
 
     def _whole(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
@@ -171,6 +176,15 @@ class BinnedRows:
         starts = self.data.indptr
         numbers = [self._number[id(part)] for part in data.parts]
         return np.concatenate([np.arange(starts[g], starts[g + 1], dtype=np.int32) for g in numbers])
+
+
+def _give_back() -> None:
+    """Return memory that was freed to the system, where the C library can (glibc).
+
+    It keeps what it was given in columns of less than 128 KB, and columns of the next bins are longer or shorter.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _key(used: NDArray[np.intp], deal: int | None) -> tuple[bytes, int | None]:

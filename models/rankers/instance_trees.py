@@ -45,7 +45,8 @@ class InstanceTrees(LightGBMRanker[T]):
         Joint types are learned here, where they are asked for. Raises `ModelError` where the groups' instances are
         different ones.
         """
-        self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
+        if self._start is None:  # else those of the model that is continued
+            self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
         for g in range(data.groups):
             instances = data.instances_of(g)
             names = [] if instances is None else instances.value.columns
@@ -55,10 +56,12 @@ class InstanceTrees(LightGBMRanker[T]):
                 raise ModelError(
                     f"{data.names[g]} and {data.names[0]} have different instances", do="run build-features again"
                 )
-        if self._instance_columns:
+        if self._start is not None:
+            self._used = self._start.places(self._tree_columns() if self._instance_columns else data.columns)
+        elif self._instance_columns:
             self._used = _chosen(self._tree_columns(), columns)
         else:
-            self._used = chosen_columns(data.columns, columns, tier)
+            self._used = chosen_columns(data.columns, columns, tier, data.target)
 
     def _table(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances | None:
         """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import ClassVar, Final, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -13,6 +13,7 @@ from scipy import sparse
 
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.sampling import sample_configs
+from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import param
@@ -105,6 +106,9 @@ class OpCost(InstanceTrees[OpCostParams]):
     def instance_score(sums: Floats) -> Floats:
         """Cycles of an instance from the logarithm of 1 + cycles."""
         return np.expm1(np.minimum(sums, _MOST))
+
+    def continuing(self, rate: float = 1.0) -> Self:
+        return Ranker.continuing(self, rate)  # it cannot: costs are fitted in one go
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own, self._threads = self.params, settings.threads

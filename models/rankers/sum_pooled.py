@@ -102,7 +102,9 @@ class SumPooled(InstanceTrees[SumPooledParams]):
         groups, values = self._groups(data, rng)
         booster = self._grow(groups, values, settings, rng)
         # as lightgbm.train does: it lets go of the data, and is what will be loaded again to the last bit
-        self._booster = lgb.Booster(model_str=booster.model_to_string())
+        self._booster = (
+            self._start.extended(booster) if self._start else lgb.Booster(model_str=booster.model_to_string())
+        )
 
     def _groups(self, data: RankingData, rng: np.random.Generator) -> tuple[list[_Group], NDArray[np.float32]]:
         """What is learned from, and the columns used of its instances one below the other."""
@@ -145,7 +147,8 @@ class SumPooled(InstanceTrees[SumPooledParams]):
         booster = lgb.Booster(params, train)
         if not any(train.feature_num_bin(i) for i in range(values.shape[1])):
             return booster  # LightGBM refuses a custom objective where nothing can be split
-        relevance = np.zeros(len(values))
+        relevance = self._start.relevance(values, self._threads) if self._start else np.zeros(len(values))
+        rate = own.learning_rate * (self._start.rate if self._start else 1.0)
         for number in range(settings.rounds):
             drawn = [group.draw(own.round_configs, rng) for group in groups]
             terms = [
@@ -164,7 +167,7 @@ class SumPooled(InstanceTrees[SumPooledParams]):
                 counts @ _one_hot(leaf[group.part], int(leaf.max()) + 1)
                 for group, (counts, _) in zip(groups, drawn, strict=True)
             ]
-            output = own.learning_rate * newton_step(terms, held, own.leaf_l2)
+            output = rate * newton_step(terms, held, own.leaf_l2)
             for one, value in enumerate(output):
                 booster.set_leaf_output(number, one, float(value))
             relevance += output[leaf]
@@ -174,15 +177,10 @@ class SumPooled(InstanceTrees[SumPooledParams]):
         return next(self._staged(rows, max(1, self._trees().num_trees()), instances))
 
     def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
-        booster = self._trees()
         table = self._table(rows, instances)
         values = rows if table is None else table.values
         used = values[:, self._used]
-        total = np.zeros(len(used))
-        for start in range(0, max(1, booster.num_trees()), every):
-            total = total - np.asarray(
-                booster.predict(used, start_iteration=start, num_iteration=every, num_threads=self._threads)
-            )
+        for total in self._stages(used, np.zeros(len(used)), every):
             yield total if table is None else table.sums(total)
 
 
