@@ -81,6 +81,20 @@ class Ranker(ABC, Generic[P]):
         """An unfitted ranker of the same parameters."""
         return type(self)(self.params, kind=self.kind)
 
+    def continuing(self, rate: float = 1.0) -> Self:
+        """An unfitted ranker, as are its clones, that goes on from what this one learned; this one stays as it is.
+
+        Rounds are then those that are added, and stages begin after none of them. New trees learn ``rate`` times as
+        fast. Columns are found by name: what it learns from may have more, which it does not look at. Raises
+        `ModelError` for a ranker that cannot go on.
+        """
+        self._require_fitted()
+        raise ModelError(
+            f"{self.name} cannot go on from what it learned",
+            expected="trees of LightGBM, or an ensemble of them",
+            do="continue another model, or train with --also-from",
+        )
+
     def fit(self, data: RankingData, settings: FitSettings) -> Self:
         """Learn; what was learned before is forgotten. Raises `ModelError` for data that do not suit it."""
         self._fit(data, settings)

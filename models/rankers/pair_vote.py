@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.special import expit
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import MAX_SEED
 from xlarank.features.instances.instances import LazyInstances
-from xlarank.models.base import Learned
+from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import row_weights
 from xlarank.models.objectives.ranknet_loss import RankNetLoss
@@ -82,13 +82,16 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         self._pair_columns = PairColumns(np.empty(0, np.intp), np.empty(0, np.intp))
         self._seed = 0
 
+    def continuing(self, rate: float = 1.0) -> Self:
+        return Ranker.continuing(self, rate)  # it cannot: what its trees look at is drawn anew
+
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
         data = self._typed(data)
-        used = chosen_columns(data.columns, own.columns, own.tier)
+        used = chosen_columns(data.columns, own.columns, own.tier, data.target)
         self._use(used, used[used >= len(data.parts[0].graph_values)])
-        self._init_score = InitScore.find(data.columns, own.init_score_weight)
+        self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
         start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
