@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -13,9 +14,23 @@ from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
+from xlarank.features.targets import Target
+from xlarank.models.disk_values import DiskValues
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
+
+
+class LazyCycles:
+    """Cycles ``(rows, configurable nodes)`` of a graph, read when first asked for and kept from then on."""
+
+    def __init__(self, load: Callable[[], NDArray[np.float64] | None]) -> None:
+        self._load = load
+
+    @cached_property
+    def value(self) -> NDArray[np.float64] | None:
+        """The cycles; None where it turns out that none are known."""
+        return self._load()
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +44,9 @@ class RankingData:
         names, families: of each group.
         columns: names of the columns of the rows.
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
+        cycles: what each configurable node of a group takes, by row; empty, or None, where only sums are known.
         weight: ``(groups,)`` what each group counts in a loss beside its own share; None where all count alike.
+        target: the hardware that is ranked for; None where nobody said.
     """
 
     parts: Sequence[GraphRows]
@@ -39,11 +56,22 @@ class RankingData:
     families: list[str]
     columns: list[str]
     instances: Sequence[LazyInstances | None] = ()
+    cycles: Sequence[LazyCycles | None] = ()
     weight: NDArray[np.float64] | None = None
+    target: Target | None = None
 
     @property
     def groups(self) -> int:
         return len(self.names)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether rows are read when they are looked at (`xlarank.models.disk_values`)."""
+        return any(isinstance(part.config_values, DiskValues) for part in self.parts)
+
+    def batched(self, columns: int) -> bool:
+        """Whether a booster that looks at so many columns gets the rows in batches."""
+        return self.on_disk or len(self.cost) * columns >= BATCHED
 
     @property
     def rows(self) -> NDArray[np.float32]:
@@ -68,7 +96,7 @@ class RankingData:
         return ordered
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[GraphRows]) -> RankingData:
+    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> RankingData:
         """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
@@ -90,6 +118,7 @@ class RankingData:
             families=[program_family(graph.name) for graph in usable],
             columns=usable[0].columns,
             instances=[graph.instances for graph in usable],
+            target=target,
         )
 
     def take(self, groups: Sequence[int]) -> RankingData:
@@ -102,11 +131,13 @@ class RankingData:
             families=[self.families[g] for g in groups],
             columns=self.columns,
             instances=[self.instances_of(g) for g in groups],
+            cycles=[self.cycles_of(g) for g in groups],
             weight=None if self.weight is None else self.weight[np.asarray(groups, np.intp)],
+            target=self.target,
         )
 
     def join(self, other: RankingData) -> RankingData:
-        """These groups and then those; raises `ModelError` where their columns differ."""
+        """These groups and then those, for the target of these; raises `ModelError` where their columns differ."""
         if other.columns != self.columns:
             raise ModelError(
                 f"{other.names[0]} and {self.names[0]} have different columns", do="run build-features again"
@@ -119,11 +150,13 @@ class RankingData:
             families=[*self.families, *other.families],
             columns=self.columns,
             instances=[one.instances_of(group) for one in (self, other) for group in range(one.groups)],
+            cycles=[one.cycles_of(group) for one in (self, other) for group in range(one.groups)],
             weight=(
                 None
                 if self.weight is None and other.weight is None
                 else np.concatenate([self.group_weight, other.group_weight])
             ),
+            target=self.target,
         )
 
     def weighted(self, weight: float) -> RankingData:
@@ -149,6 +182,10 @@ class RankingData:
     def instances_of(self, group: int) -> LazyInstances | None:
         """The instances of a group, if it has any."""
         return self.instances[group] if self.instances else None
+
+    def cycles_of(self, group: int) -> LazyCycles | None:
+        """Cycles of a group's configurable nodes, if they may be known."""
+        return self.cycles[group] if self.cycles else None
 
     def per_group(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
         """Apply a function to the costs of each group and join the results."""

@@ -19,13 +19,16 @@ from xlarank.features.attribution import Walk, walk_codes, walk_steps
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
+from xlarank.models.explanation.votes import vote_columns, vote_steps
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.rankers.ensemble import Ensemble
+from xlarank.models.rankers.instance_trees import InstanceTrees
 from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.rankers.op_cost import OpCost
+from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.sibling import SiblingRanker, nearness
 from xlarank.models.rankers.stacked import COLUMN as POOLED
 from xlarank.models.rankers.stacked import Stacked
-from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.trained import TrainedModel
 
@@ -166,11 +169,19 @@ def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Pa
     scores = ranker.predict(rows.matrix, rows.columns, rows.instances)[[now, then]]
     difference = float(scores[0] - scores[1])
     members = {ranker.name: difference}
-    if isinstance(ranker, SumPooled) and rows.instances is not None and ranker._instance_columns:
-        places, columns = _instances(ranker, rows.instances.value, now, then)
+    if isinstance(ranker, InstanceTrees) and rows.instances is not None and ranker._instance_columns:
+        places, columns = _instances(ranker, ranker.told(rows.instances.value), now, then)
         return Parts(difference, {}, places, columns, members)
-    columns = _columns(ranker, rows.matrix[[now, then]], rows.columns)
-    return Parts(difference, columns, members=members, nodes=_nodes(ranker, rows))
+    matrix, names = rows.matrix, rows.columns
+    if isinstance(ranker, LightGBMRanker):
+        matrix, names = ranker.seen(rows.matrix, rows.instances), ranker._tree_columns()
+    between = _between(rows, now, then)
+    if isinstance(ranker, PairVote):
+        columns = vote_columns(ranker, matrix, now, then)
+        nodes = vote_steps(ranker, matrix, rows.walk, between) if rows.walk is not None else {}
+        return Parts(difference, columns, members=members, nodes=nodes)
+    columns = _columns(ranker, matrix[[now, then]], names)
+    return Parts(difference, columns, members=members, nodes=_nodes(ranker, rows, between))
 
 
 def _ensemble(ranker: Ensemble, rows: Rows, now: int, then: int) -> Parts:
@@ -198,7 +209,7 @@ def _stacked(ranker: Stacked, rows: Rows, now: int, then: int) -> Parts:
         # what is between is no candidate, so it has no rank: half of the change is seen on the whole way
         rank = np.full((len(walk.matrix), 1), widened[[now, then], -1].mean(), np.float32)
         walk = Walk(walk.nodes, np.concatenate([walk.matrix, rank], axis=1))
-    wide = difference_parts(ranker._wide, Rows(widened, ranker._wide.columns, None, walk), now, then)
+    wide = difference_parts(ranker._wide, Rows(widened, ranker._wide.columns, rows.instances, walk), now, then)
     columns = dict(wide.columns)
     added = columns.pop(POOLED, 0.0)
     own = wide.difference - added
@@ -248,18 +259,28 @@ def _sibling(ranker: SiblingRanker, rows: Rows, now: int, then: int) -> Parts:
     return replace(Parts.total([general.scaled(scale), siblings]), members={ranker.name: difference})
 
 
-def _nodes(ranker: Ranker[Any], rows: Rows) -> dict[int, float]:
+def _between(rows: Rows, now: int, then: int) -> LazyInstances | None:
+    """Instances of the configurations on both ways from one to the other, as on a walk."""
+    if rows.instances is None:
+        return None
+    table = rows.instances.value
+    nodes = np.flatnonzero(table.codes[now] != table.codes[then])
+    walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
+    return LazyInstances(lambda: walk)
+
+
+def _nodes(ranker: Ranker[Any], rows: Rows, between: LazyInstances | None) -> dict[int, float]:
     """What each node brings on the walk, of a ranker that scores rows one by one."""
     if rows.walk is None:
         return {}
-    steps = walk_steps(ranker.predict(rows.walk.matrix, rows.columns))
+    steps = walk_steps(ranker.predict(rows.walk.matrix, rows.columns, between))
     return {int(node): float(step) for node, step in zip(rows.walk.nodes, steps, strict=True)}
 
 
 def _columns(ranker: Ranker[Any], values: NDArray[np.float32], names: list[str]) -> dict[str, float]:
     """Contributions of columns to the difference of two rows ``(2, columns)``, first minus second."""
     matrix = score_contributions(ranker, values)
-    change = matrix[0] - matrix[1]
+    change = (matrix[0] - matrix[1]) * _steepness(ranker, matrix[:1], matrix[1:])[0]
     return {names[i]: float(change[i]) for i in np.flatnonzero(change)}
 
 
@@ -270,7 +291,7 @@ def score_contributions(ranker: Ranker[Any], values: NDArray[np.float32]) -> Flo
     ranker on sums. Rows add up to the score of the row (or instance). Raises `ModelError` for a ranker without
     trees of its own.
     """
-    if isinstance(ranker, LightGBMRanker):
+    if isinstance(ranker, LightGBMRanker) and not isinstance(ranker, PairVote):
         own = np.asarray(
             ranker._trees().predict(values[:, ranker._used], pred_contrib=True, num_threads=ranker._threads),
             np.float64,
@@ -295,7 +316,7 @@ def score_contributions(ranker: Ranker[Any], values: NDArray[np.float32]) -> Flo
 
 
 def _instances(
-    ranker: SumPooled, table: Instances, now: int, then: int
+    ranker: InstanceTrees[Any], table: Instances, now: int, then: int
 ) -> tuple[tuple[Place, ...], dict[str, float]]:
     """Scores of the instances at every place of two configurations, first minus second."""
     ours, theirs = table.parts(now), table.parts(then)
@@ -303,12 +324,28 @@ def _instances(
     if not different:
         return (), {}
     held = np.array([[a.instance, b.instance] for a, b in different])
+    scored = np.isin(held, table.row_instance) | (not isinstance(ranker, OpCost))
     used, place = np.unique(held, return_inverse=True)
     values = score_contributions(ranker, table.values[used])
-    change = values[place.reshape(held.shape)[:, 0]] - values[place.reshape(held.shape)[:, 1]]
+    first, second = (values[place.reshape(held.shape)[:, side]] for side in (0, 1))
+    change = (first - second) * (_steepness(ranker, first, second) * scored.all(axis=1))[:, None]
     places = tuple(
         Place(a.nodes, a.text, b.text, float(value))
         for (a, b), value in zip(different, change[:, :-1].sum(axis=1), strict=True)
     )
     by_column = change[:, :-1].sum(axis=0)
     return places, {table.columns[i]: float(by_column[i]) for i in np.flatnonzero(by_column)}
+
+
+def _steepness(ranker: Ranker[Any], now: Floats, then: Floats) -> Floats:
+    """``(rows,)`` difference of two scores over that of the sums of contributions behind them.
+
+    1 unless a score bends the sum (`InstanceTrees.instance_score`): its parts are then scaled to add up.
+    """
+    if not isinstance(ranker, InstanceTrees):
+        return np.ones(len(now))
+    sums = now.sum(axis=1), then.sum(axis=1)
+    rise = sums[0] - sums[1]
+    bent = ranker.instance_score(sums[0]) - ranker.instance_score(sums[1])
+    steep: Floats = np.divide(bent, rise, out=np.ones(len(now)), where=np.abs(rise) > _SAME)
+    return steep

@@ -7,8 +7,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import blocks_of
+from xlarank.features.targets import Target, foreign_columns
 from xlarank.models.param_checks import OneOf
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
@@ -18,14 +20,29 @@ CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 TIERS: Final = tuple(tier.value for tier in Tier)
 
 
-def chosen_columns(columns: list[str], choice: str, tier: str = Tier.FULL.value) -> NDArray[np.intp]:
-    """Indices into ``columns`` of those that the choice and the tier leave, ascending.
+#: Slots of operands, as words of columns' names.
+_OPERANDS: Final = frozenset(LAYOUT_SLOTS[1:])
+
+
+def speaks_of_operands(column: str) -> bool:
+    """Whether a column of configurations is about the layout of an operand, which programs may not let one set.
+
+    >>> speaks_of_operands("padding__input_waste__mean"), speaks_of_operands("padding__output_waste__mean")
+    (True, False)
+    """
+    return not _OPERANDS.isdisjoint(column.replace("__", "_").split("_"))
+
+
+def chosen_columns(
+    columns: list[str], choice: str, tier: str = Tier.FULL.value, target: Target | None = None
+) -> NDArray[np.intp]:
+    """Indices into ``columns`` of those that the choice, the tier and the target leave, ascending.
 
     Raises `ModelError` for another choice or tier.
     """
     graph, candidates = leaves_out(choice)
     limit = Tier(OneOf(TIERS)("tier", tier))
-    left_out: set[str] = set()
+    left_out: set[str] = {*foreign_columns(target)}
     for block in [*blocks_of("layout"), *blocks_of("tile")]:
         if (
             (graph and block.scope is Scope.GRAPH)

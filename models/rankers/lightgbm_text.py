@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from typing import Final
 
 _END: Final = "\nend of trees\n"
+_PARAMETERS: Final = "\nparameters:\n"
+#: After it nothing follows that is missed; of a booster that was read back LightGBM leaves it out.
+_LAST: Final = "\nend of parameters\n"
 _HEADER: Final = (
     "version", "num_class", "num_tree_per_iteration", "label_index", "max_feature_idx", "objective",
     "feature_names", "feature_infos", "tree_sizes",
@@ -23,7 +26,7 @@ _TREE: Final = (
     "is_linear", "shrinkage",
 )  # fmt: skip
 _FIXED: Final = {"num_class": "1", "num_tree_per_iteration": "1", "label_index": "0"}
-_OBJECTIVES: Final = ("lambdarank", "regression")
+_OBJECTIVES: Final = ("lambdarank", "regression", "binary sigmoid:1")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,10}")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 _NAME: Final = re.compile(r"[A-Za-z]+_?[0-9]+")
@@ -42,7 +45,7 @@ def checked_text(text: str, features: int) -> str:
 
     Raises `ValueError` for anything that LightGBM would not have written of this project's boosters.
     """
-    if "\nend of parameters\n" not in text:
+    if _LAST not in text:
         raise ValueError("it is cut short")
     trees, end, _ = text.partition(_END)
     if not end or not trees.isascii():
@@ -66,6 +69,87 @@ def checked_text(text: str, features: int) -> str:
         except ValueError as error:
             raise ValueError(f"tree {number}: {error}") from error
     return trees + _END
+
+
+def narrowed_text(text: str, kept: Sequence[int]) -> str:
+    """The same booster on some of its columns alone, which all its splits are among.
+
+    Args:
+        text: of a booster just grown.
+        kept: columns, ascending; column ``kept[i]`` becomes column i.
+    """
+    trees, _, _ = text.partition(_END)
+    head, *blocks = trees.split("\nTree=")
+    number = {str(column): str(place) for place, column in enumerate(kept)}
+    blocks = [f"Tree={_renumbered(block, number)}\n" for block in blocks]
+    lines = []
+    for line in head.split("\n"):
+        key, _, value = line.partition("=")
+        if key == "max_feature_idx":
+            value = str(len(kept) - 1)
+        elif key == "feature_names":
+            value = " ".join(f"Column_{place}" for place in range(len(kept)))
+        elif key == "feature_infos":
+            infos = value.split(" ")
+            value = " ".join(infos[column] for column in kept)
+        elif key == "tree_sizes":
+            value = " ".join(str(len(block)) for block in blocks)
+        lines.append(f"{key}={value}" if "=" in line else line)
+    settings = text[text.index(_PARAMETERS) :]
+    return "\n".join(lines) + "\n" + "".join(blocks).removesuffix("\n") + _END + settings
+
+
+def _renumbered(block: str, number: dict[str, str]) -> str:
+    lines = block.split("\n")
+    for place, line in enumerate(lines):
+        key, _, value = line.partition("=")
+        if key == "split_feature" and value:
+            lines[place] = f"{key}={' '.join(number[column] for column in value.split(' '))}"
+    return "\n".join(lines)
+
+
+def whole(text: str) -> str:
+    """LightGBM's text of a booster, with the end that `checked_text` looks for.
+
+    >>> whole("a\\nend of trees\\n").endswith("\\nend of parameters\\n")
+    True
+    """
+    return text if _LAST in text else f"{text}\nparameters:\n{_LAST}"
+
+
+def joined(first: str, then: str) -> str:
+    """Header and trees of one booster that adds up two on the same columns, the trees of ``first`` first.
+
+    Both are of LightGBM's own making, or were checked; raises `ValueError` where their columns differ in number.
+    """
+    heads, blocks = zip(*(_split(text) for text in (first, then)), strict=True)
+    columns = [[line for line in head.split("\n") if line.startswith("max_feature_idx=")] for head in heads]
+    if columns[0] != columns[1]:
+        raise ValueError("the boosters are of different numbers of columns")
+    return _text(heads[1], [*blocks[0], *blocks[1]])
+
+
+def first_trees(text: str, count: int) -> str:
+    """Header and the first ``count`` trees of a booster; raises `ValueError` where it has fewer."""
+    head, blocks = _split(text)
+    if not 0 <= count <= len(blocks):
+        raise ValueError(f"it has {len(blocks)} trees, not {count}")
+    return _text(head, blocks[:count])
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """The header, and the lines of each tree below its number."""
+    head, *blocks = text.partition(_END)[0].split("\nTree=")
+    return head, [block.partition("\n")[2] for block in blocks]
+
+
+def _text(head: str, trees: list[str]) -> str:
+    blocks = [f"Tree={number}\n{tree}\n" for number, tree in enumerate(trees)]
+    lines = [
+        f"tree_sizes={' '.join(str(len(block)) for block in blocks)}" if line.startswith("tree_sizes=") else line
+        for line in head.split("\n")
+    ]
+    return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + _END
 
 
 def _header(head: str) -> dict[str, str]:

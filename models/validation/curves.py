@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -14,14 +14,19 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
+from xlarank.models.fallback import FALLBACKS, Fallback
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation.metrics import judge
+from xlarank.models.training_set import TrainingSet, named
+from xlarank.models.validation.metrics import METRICS
 from xlarank.models.validation.selection import objective_value
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
 STEP: Final = 25
+#: Rows of a graph that are written out in full to be judged at once.
+PIECE: Final = 16_384
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,7 @@ class Curves:
 
         Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
         """
-        found = np.pad(objective_value(self.column("score"), how), 1, mode="edge")
-        smooth: NDArray[np.float64] = (found[:-2] + found[1:-1] + found[2:]) / 3
-        return smooth
+        return smooth(objective_value(self.column("score"), how))
 
     def best_stage(self, how: str = "mean") -> int:
         """The stage of the highest smooth score; the earliest of equals."""
@@ -56,6 +59,29 @@ class Curves:
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         """``{graph: {metric: value}}`` at one stage."""
         return {name: stages[stage] for name, stages in self.metrics.items()}
+
+    def fallbacks(self) -> list[Fallback]:
+        """Those that the graphs were judged with, too."""
+        names = next(iter(self.metrics.values()))[0]
+        return [fallback for fallback in FALLBACKS if named(fallback, "score") in names]
+
+    def of_fallback(self, fallback: Fallback) -> Curves:
+        """The curves with a fallback of `fallbacks`; of weight 0 those of the model alone."""
+        name = {metric: named(fallback, metric) if fallback.weight else metric for metric in METRICS}
+        return Curves(
+            self.rounds,
+            {
+                graph: [{metric: stage[name[metric]] for metric in METRICS} for stage in stages]
+                for graph, stages in self.metrics.items()
+            },
+        )
+
+
+def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``(..., stages)`` values averaged with those before and after; the ends count twice."""
+    padded = np.concatenate([values[..., :1], values, values[..., -1:]], axis=-1)
+    found: NDArray[np.float64] = (padded[..., :-2] + padded[..., 1:-1] + padded[..., 2:]) / 3
+    return found
 
 
 #: Folds that their caller did not wait for.
@@ -73,17 +99,32 @@ def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
         graph = data.parts[g]
-        scored = fitted.staged(graph.matrix(), STEP, data.instances_of(g))
-        found = [judge(training.kind, scores[graph.group], graph.cost, graph.group) for scores in scored]
+        scored = _staged(fitted, graph, data.instances_of(g))
+        found = [training.judge(g, scores) for scores in scored]
         found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
         metrics[data.names[g]] = found
     return Curves(stages, metrics)
+
+
+def _staged(
+    ranker: Ranker[Any], graph: GraphRows, instances: LazyInstances | None
+) -> Iterator[NDArray[np.float64]]:
+    """`Ranker.staged` each `STEP` rounds; a large graph in pieces, where the ranker looks at each row alone."""
+    if not ranker.row_by_row or len(graph) <= PIECE:
+        yield from ranker.staged(graph.matrix(), STEP, instances)
+        return
+    pieces = [slice(start, start + PIECE) for start in range(0, len(graph), PIECE)]
+    scores = [list(ranker.staged(graph.matrix(piece), STEP)) for piece in pieces]
+    for stage in zip(*scores, strict=True):
+        yield np.concatenate(stage)
 
 
 def validate_folds(
     training: TrainingSet, folds: Sequence[Sequence[int]], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
     """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time.
+
+    Where memory is short (`BinnedRows.frugal`) it is one fold at a time with all threads.
 
     One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
     own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun; those
@@ -94,9 +135,10 @@ def validate_folds(
     _LEFT_RUNNING.clear()
 
     def run(held: Sequence[int]) -> Curves:
-        return validate_fold(training, held, ranker, replace(settings, threads=1))
+        return validate_fold(training, held, ranker, settings if frugal else replace(settings, threads=1))
 
-    workers = min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
+    frugal = settings.bins is not None and settings.bins.frugal
+    workers = 1 if frugal else min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
     pool = ThreadPoolExecutor(workers)
     waiting = iter(folds)
     begun = deque(pool.submit(run, held) for held in islice(waiting, workers))

@@ -22,6 +22,7 @@ from xlarank.cli.options import (
     Collections,
     Json,
     Model,
+    Ram,
     Root,
     Rounds,
     Scheduler,
@@ -46,8 +47,16 @@ def tune(
     collection: Collections = None,
     model: Model = "lambdarank",
     storage: Annotated[
-        str | None, typer.Option(help="Optuna storage URL; default a journal in the workspace.")
+        str | None,
+        typer.Option(
+            help="Where studies lie: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE, or another Optuna "
+            "storage URL; default a journal in the workspace."
+        ),
     ] = None,
+    worker: Annotated[
+        bool,
+        typer.Option("--worker", help="One of several, on any machines: join the study that lies at --storage."),
+    ] = False,
     timeout: Timeout = None,
     rounds: Rounds = 300,
     select: Select = "mean",
@@ -55,14 +64,14 @@ def tune(
     threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
-    """Search parameters with Optuna on folds of program families; a second call continues."""
+    """Search parameters with Optuna on folds of families, or of kinds of kernels; a second call continues."""
     from xlarank.pipelines.tune import tune as run
 
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         results = run(
             place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, select=select, seed=seed, threads=threads, progress=progress,
+            rounds=rounds, select=select, seed=seed, threads=threads, worker=worker, progress=progress,
         )  # fmt: skip
     table = new_table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"
@@ -103,6 +112,13 @@ def train(
         bool,
         typer.Option(help="With --also-from: rankers see where labels come from, and rank for the own collection."),
     ] = True,
+    fine_tune: Annotated[
+        str | None,
+        typer.Option(
+            help="Go on from a model instead of learning from nothing: shipped (the one that comes with xlarank), "
+            "a collection with a model in the workspace, or the folder of a model. --rounds are then added to it."
+        ),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -120,6 +136,7 @@ def train(
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
+    budget_ram_gb: Ram = 0.0,
     engine: Annotated[
         str,
         typer.Option(help="local; or dask: each booster is grown by all workers of --scheduler (lambdarank only)."),
@@ -134,8 +151,9 @@ def train(
     with progress_bars() as progress:
         results = run(
             place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
-            model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select, seed=seed,
-            threads=threads, progress=progress,
+            fine_tune=fine_tune, model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select,
+            seed=seed, threads=threads, ram_gb=budget_ram_gb, engine=engine, scheduler=scheduler,
+            progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
@@ -150,13 +168,16 @@ def train(
             f"{result.seconds:.0f}",
         )  # fmt: skip
     show(table)
+    list_lines("note", [result.note for result in results if result.note])
     for result in results:
         if result.why:
             say(f"{result.collection}: {result.why}")
     for result in results:
+        if result.fallback:
+            say(f"{result.collection}: kinds of kernels never seen fall back, {result.fallback}")
+    for result in results:
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
             say(f"{result.collection} splits most on {', '.join(best)}", style="dim")
-    list_lines("note", [f"{result.collection}: {note}" for result in results for note in result.notes])
     list_lines("not trained", [result.skipped for result in results if result.skipped])
     write_json(json_file, [plain_values(result) for result in results])
