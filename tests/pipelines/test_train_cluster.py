@@ -26,6 +26,7 @@ from xlarank.models.rankers.lightgbm import BOOSTER
 from xlarank.models.rankers.lightgbm_text import checked_text
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import TrainedModel, model_of
+from xlarank.pipelines.submit import submit
 from xlarank.pipelines.train import train
 
 slow = pytest.mark.slow
@@ -122,6 +123,8 @@ def test_a_trained_model_is_an_ordinary_one(address: str, built: Path, tmp_path:
     graph = stored(built, split="valid")["delta__a"]
     (scores,) = model(built, LAYOUT).predict_seeds(graph.matrix(), graph.columns)
     assert np.isfinite(scores).all() and len(scores) == len(graph)
+    submitted = submit(Workspace(built), tmp_path / "submission.csv", collections=[LAYOUT])
+    assert submitted.rows == {LAYOUT: 2}
 
 
 @pytest.mark.parametrize("name", ["ranknet", "ensemble", "auto"])
