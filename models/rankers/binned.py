@@ -123,6 +123,7 @@ class BinnedRows:
         if self._found_bounds is None or self._found_bounds[0] != used.tobytes():
             self._found_bounds = None
             self._found_bounds = used.tobytes(), bin_bounds(self.data, used, threads=self._threads)
+            _give_back()
         return self._found_bounds[1]
 
     def _whole(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:

@@ -198,8 +198,10 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     def _order(self, rows: NDArray[np.float32]) -> Indices:
         """``(rows,)`` an order that is the same however they came: the sums of votes, and who votes, follow it."""
-        seen = np.ascontiguousarray(rows[:, np.union1d(self._used, self._pair_columns.differences)])
-        order: Indices = np.argsort(seen.view((np.void, seen.itemsize * seen.shape[1])).reshape(-1), kind="stable")
+        whole = np.ascontiguousarray(rows)
+        order: Indices = np.argsort(
+            whole.view((np.void, whole.itemsize * whole.shape[1])).reshape(-1), kind="stable"
+        )
         return order
 
     def voters(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -141,12 +141,15 @@ def read_training_set(
                 f"the splits of {collection} were built by different feature code or settings",
                 do="run build-features again for all splits",
             )
-    found, usable, names = 0, [], {split: list[str]() for split in splits}
+    found, names = 0, {split: list[str]() for split in splits}
+    usable: list[GraphRows] = []
     cycles: list[LazyCycles | None] = []
     for split, of_split in zip(splits, manifests, strict=True):
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
+                if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
+                    graph = replace(graph, columns=usable[0].columns)
                 if on_disk:
                     path = workspace.graph_rows(collection, split, graph.name)
                     usable.append(_left_on_disk(path, graph, manifest.recipe))

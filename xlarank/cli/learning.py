@@ -152,7 +152,7 @@ def train(
         results = run(
             place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
             fine_tune=fine_tune, model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select,
-            seed=seed, threads=threads, ram_gb=budget_ram_gb, progress=progress,
+            seed=seed, threads=threads, ram_gb=budget_ram_gb, engine=engine, scheduler=scheduler, progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
