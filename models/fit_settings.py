@@ -16,11 +16,13 @@ class FitSettings:
         rounds: trees to learn.
         seed: of every random draw. The same data, parameters and seed give the same scores.
         threads: 0 takes all cores, and -1, which becomes 0.
+        grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the data in bins, mostly.
     """
 
     rounds: int
     seed: int = 0
     threads: int = 0
+    grows: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):

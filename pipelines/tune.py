@@ -19,12 +19,15 @@ from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
+from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
-from xlarank.models.validation.curves import join_curves, validate_folds
+from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.rungs import Rung, rungs_of
 from xlarank.models.validation.selection import paired_difference, require_selection
+from xlarank.pipelines.study.first_points import searched_part, tuned_elsewhere
 from xlarank.pipelines.study.plot import StudyPicture
 from xlarank.pipelines.study.sharing import at_work, gone, myself, one_at_a_time
 from xlarank.pipelines.study.storage import open_study
@@ -86,6 +89,7 @@ def tune(
     select: str = "mean",
     seed: int = 0,
     threads: int = 0,
+    whole: bool = False,
     progress: Progress | None = None,
 ) -> list[TuneResult]:
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
@@ -96,9 +100,14 @@ def tune(
     own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
+    A trial climbs rungs (`validation.rungs`): it learns from few configurations and grows few trees at first, and
+    only the best go on to all of them. With ``whole`` each does all the work, until a median pruner gives it up fold
+    by fold; that is a study of its own.
+
     Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
     parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
-    than two standard errors over graphs.
+    than two standard errors over graphs. Next come the best parameters of the workspace's other collections of the
+    same kind of graphs.
 
     Several processes of one machine may tune one study: together they run the trials that it lacks.
 
@@ -129,8 +138,11 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        study = _open_study(workspace, training, model, members, select, storage, seed)
-        search = _Search(study, training, folds, model, members, select, FitSettings(rounds, seed, threads))
+        rungs = rungs_of(training, folds, rounds)[-1 if whole else 0 :]
+        study = _open_study(workspace, training, model, members, select, rungs, storage, seed)
+        first = [_known(model, collection.kind), *tuned_elsewhere(workspace, collection, model)]
+        settings = FitSettings(rounds, seed, threads)
+        search = _Search(study, training, folds, rungs, model, members, select, settings, first)
         results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -144,19 +156,38 @@ class _Search:
     study: optuna.Study
     training: StoredTrainingSet
     folds: list[list[int]]
+    rungs: list[Rung]
     model: str
     members: dict[str, dict[str, Any]]
     select: str
     settings: FitSettings
+    first: list[dict[str, Any]]
 
     def objective(self, trial: optuna.Trial) -> float:
-        import optuna
-
         kind = self.training.kind
         params = ranker_class(self.model).params_class.suggest(trial, kind).values()
         if self.members:
             params["members"] = {**params["members"], **self.members}
         ranker = ranker_class(self.model)(params, kind=kind)
+        if len(self.rungs) > 1:
+            from xlarank.pipelines.study.rung_search import score_on_rungs
+
+            defaults = trial.params == self.first[0]
+            curves = score_on_rungs(trial, self.rungs, ranker, self.settings, self.select, to_the_top=defaults)
+        else:
+            curves = self._fold_by_fold(trial, ranker)
+        stage = curves.best_stage(self.select)
+        scores = curves.column("score")[:, stage]
+        trial.set_user_attr("rounds", curves.rounds[stage])
+        trial.set_user_attr("mean", float(scores.mean()))
+        trial.set_user_attr("std", float(scores.std()))
+        trial.set_user_attr("params", params)
+        trial.set_user_attr("graphs", dict(zip(curves.metrics, map(float, scores), strict=True)))
+        return float(curves.smooth_score(self.select)[stage])
+
+    def _fold_by_fold(self, trial: optuna.Trial, ranker: Ranker[Any]) -> Curves:
+        import optuna
+
         parts = []
         found = validate_folds(self.training, self.folds, ranker, self.settings)
         for step, part in enumerate(found):
@@ -167,14 +198,7 @@ class _Search:
             if step + 1 < len(self.folds) and trial.should_prune():
                 found.close()
                 raise optuna.TrialPruned
-        stage = curves.best_stage(self.select)
-        scores = curves.column("score")[:, stage]
-        trial.set_user_attr("rounds", curves.rounds[stage])
-        trial.set_user_attr("mean", float(scores.mean()))
-        trial.set_user_attr("std", float(scores.std()))
-        trial.set_user_attr("params", params)
-        trial.set_user_attr("graphs", dict(zip(curves.metrics, map(float, scores), strict=True)))
-        return float(curves.smooth_score(self.select)[stage])
+        return curves
 
 
 def _open_study(
@@ -183,6 +207,7 @@ def _open_study(
     model: str,
     members: dict[str, dict[str, Any]],
     select: str,
+    rungs: list[Rung],
     storage: str | None,
     seed: int,
 ) -> optuna.Study:
@@ -190,6 +215,7 @@ def _open_study(
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
+    from xlarank.pipelines.study.rung_search import RungPruner, rungs_mark
     from xlarank.pipelines.study.sampler import TrialSampler
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -200,7 +226,7 @@ def _open_study(
     labels = zlib.crc32(
         repr((training.data.names, training.data.indptr.tolist())).encode() + training.data.cost.tobytes()
     )
-    name = f"{training.collection}/{model}/{select}/{training.manifest.recipe.code_hash}/{labels:08x}"
+    name = f"{training.collection}/{model}/{select}/{training.manifest.recipe.code_hash}/{labels:08x}{rungs_mark(rungs)}"
     if members:
         name += f"/{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
     try:
@@ -211,7 +237,8 @@ def _open_study(
             place: Any = storage or JournalStorage(JournalFileBackend(str(folder / "journal.log")))
             study = open_study(name, place)
             study.sampler = TrialSampler(seed)
-            study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=0)
+            median = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=0)
+            study.pruner = RungPruner() if len(rungs) > 1 else median
     except OSError as error:
         raise WorkspaceError(
             f"cannot write the study at {folder} ({error.strerror or error})", do="pass another --workspace"
@@ -297,13 +324,13 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
     """A trial to run, or None; and whether the study holds what it shall.
 
     Neither, where other processes are at the last trials: one of them may be killed, and its trial is to be made
-    up for. The defaults come first.
+    up for. The defaults come first, then what is best elsewhere.
     """
     from optuna.trial import TrialState
 
     from xlarank.pipelines.study.sampler import TrialSampler
 
-    study, known = search.study, _known(search.model, search.training.kind)
+    study = search.study
     with one_at_a_time(workspace.study(search.training.collection)):
         _make_up_for_killed(study)
         there = study.get_trials(deepcopy=False)
@@ -312,8 +339,9 @@ def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[opt
             return None, True
         if finished + sum(map(_running, there)) >= trials:
             return None, False
-        if not any(_tried(trial, known) for trial in there):
-            study.enqueue_trial(known)
+        for point in search.first:
+            if not any(_tried(trial, point) for trial in there):
+                study.enqueue_trial(point)
         taken = {_draw_of(trial) for trial in there if trial.state != TrialState.FAIL}
         draw = next(number for number in range(len(there) + 1) if number not in taken)
         if isinstance(study.sampler, TrialSampler):
@@ -375,13 +403,7 @@ def _tried(trial: optuna.trial.FrozenTrial, params: dict[str, Any]) -> bool:
 
 def _known(model: str, kind: Kind) -> dict[str, Any]:
     """The defaults as a first trial: what the others have to beat."""
-    import optuna
-
-    params = ranker_class(model).params_class
-    defaults = params.of(kind).values()
-    probe = optuna.trial.FixedTrial(defaults)
-    params.suggest(probe, kind)
-    return {name: defaults[name] for name in probe.params}
+    return searched_part(model, kind, ranker_class(model).params_class.of(kind).values())
 
 
 def _chosen(search: _Search) -> tuple[optuna.trial.FrozenTrial, str] | None:
