@@ -20,6 +20,7 @@ INNER: Final = "the inner loop"
 TRAFFIC: Final = "memory traffic"
 ESTIMATE: Final = "estimated time"
 SIBLINGS: Final = "what was measured of the program at another size"
+SOURCE: Final = "where the labels come from"
 
 #: First part of a column's name -> cause, where the rest does not tell more.
 _BY_BLOCK: Final[dict[str, str]] = {
@@ -47,6 +48,7 @@ _BY_BLOCK: Final[dict[str, str]] = {
     "near": SURROUNDINGS,
     "pair": COPIES,
     "known": SIBLINGS,
+    "source": SOURCE,
     "row": CHANGE,
     "output": CHANGE,
     "region": MINOR,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from xlarank.data.graph import Kind
+from xlarank.data.label_source import SOURCE_COLUMNS
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 
 
@@ -13,4 +14,5 @@ def column_meanings() -> dict[str, str]:
     """Column -> its one-line meaning; a name that both kinds of graphs have means the same in both."""
     kinds: tuple[Kind, ...] = ("layout", "tile")
     wide = {name: text for kind in kinds for block in blocks_of(kind) for name, text in block.columns.items()}
-    return {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()} | wide
+    of_instances = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
+    return SOURCE_COLUMNS | of_instances | wide

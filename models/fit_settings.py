@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
 from xlarank.models.param_checks import Whole
+
+if TYPE_CHECKING:  # it loads LightGBM
+    from xlarank.models.rankers.binned import BinnedRows
 
 
 @dataclass(frozen=True)
@@ -17,12 +21,14 @@ class FitSettings:
         seed: of every random draw. The same data, parameters and seed give the same scores.
         threads: 0 takes all cores, and -1, which becomes 0.
         grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the data in bins, mostly.
+        bins: of rows that are fitted more than once; rankers on LightGBM's trees look there before they bin.
     """
 
     rounds: int
     seed: int = 0
     threads: int = 0
     grows: bool = False
+    bins: BinnedRows | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):

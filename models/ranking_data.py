@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -29,6 +29,7 @@ class RankingData:
         names, families: of each group.
         columns: names of the columns of the rows.
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
+        weight: ``(groups,)`` what each group counts in a loss beside its own share; None where all count alike.
     """
 
     parts: Sequence[GraphRows]
@@ -38,6 +39,7 @@ class RankingData:
     families: list[str]
     columns: list[str]
     instances: Sequence[LazyInstances | None] = ()
+    weight: NDArray[np.float64] | None = None
 
     @property
     def groups(self) -> int:
@@ -100,6 +102,7 @@ class RankingData:
             families=[self.families[g] for g in groups],
             columns=self.columns,
             instances=[self.instances_of(g) for g in groups],
+            weight=None if self.weight is None else self.weight[np.asarray(groups, np.intp)],
         )
 
     def join(self, other: RankingData) -> RankingData:
@@ -116,7 +119,32 @@ class RankingData:
             families=[*self.families, *other.families],
             columns=self.columns,
             instances=[one.instances_of(group) for one in (self, other) for group in range(one.groups)],
+            weight=(
+                None
+                if self.weight is None and other.weight is None
+                else np.concatenate([self.group_weight, other.group_weight])
+            ),
         )
+
+    def weighted(self, weight: float) -> RankingData:
+        """Every group counts ``weight`` times what it would count."""
+        return replace(self, weight=self.group_weight * weight)
+
+    def with_constants(self, values: Mapping[str, float]) -> RankingData:
+        """With more columns, the first ones, that are the same in all groups."""
+        return replace(
+            self, parts=[with_constants(part, values) for part in self.parts], columns=[*values, *self.columns]
+        )
+
+    @property
+    def group_weight(self) -> NDArray[np.float64]:
+        """``(groups,)`` `weight`, 1 where there is none."""
+        return np.ones(self.groups) if self.weight is None else self.weight
+
+    @property
+    def row_weight(self) -> NDArray[np.float64] | None:
+        """``(rows,)`` the weight of each row's group; None where all count alike."""
+        return None if self.weight is None else np.repeat(self.weight, np.diff(self.indptr))
 
     def instances_of(self, group: int) -> LazyInstances | None:
         """The instances of a group, if it has any."""
@@ -126,3 +154,12 @@ class RankingData:
         """Apply a function to the costs of each group and join the results."""
         bounds = zip(self.indptr[:-1], self.indptr[1:], strict=True)
         return np.concatenate([function(self.cost[a:b]) for a, b in bounds])
+
+
+def with_constants(rows: GraphRows, values: Mapping[str, float]) -> GraphRows:
+    """Rows of a graph with more columns, the first ones, that are constant within it."""
+    return replace(
+        rows,
+        columns=[*values, *rows.columns],
+        graph_values=np.concatenate([np.array([*values.values()], np.float32), rows.graph_values]),
+    )

@@ -49,6 +49,9 @@ class ModelCard:
         trained_on: split -> names of its graphs.
         folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
         also_from: other collections that were learned from, too -> names of their graphs.
+        also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
+        source_columns: columns of where labels come from (`xlarank.data.label_source`) -> their values at ranking,
+            those of the own collection; empty for a model that does not look at them.
         versions: of Python and the libraries behind the numbers.
         seeds: folder and checksum of each booster.
     """
@@ -64,6 +67,8 @@ class ModelCard:
     folds: dict[str, dict[str, float]]
     select: str = "mean"
     also_from: dict[str, list[str]] = field(default_factory=dict)
+    also_weights: dict[str, float] = field(default_factory=dict)
+    source_columns: dict[str, float] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, str] = field(default_factory=dict)
 
@@ -102,6 +107,7 @@ class TrainedModel:
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
     ) -> NDArray[np.float64]:
         """``(seeds, rows)`` the scores of each seed, as `predict`; raises `ModelError` for what is no number."""
+        rows, columns = self.with_source(rows, columns)
         scores = np.stack([ranker.predict(rows, columns, instances) for ranker in self.rankers])
         if not np.isfinite(scores).all():
             raise ModelError(
@@ -109,6 +115,14 @@ class TrainedModel:
                 do="train again, or use a model from somebody you trust",
             )
         return scores
+
+    def with_source(self, rows: NDArray[np.float32], columns: list[str]) -> tuple[NDArray[np.float32], list[str]]:
+        """Rows as the rankers look at them: `ModelCard.source_columns` come first, where there are any."""
+        told = self.card.source_columns
+        if not told:
+            return rows, columns
+        first = np.broadcast_to(np.array([*told.values()], np.float32), (len(rows), len(told)))
+        return np.concatenate([first, rows], axis=1), [*told, *columns]
 
     def require_rows_of(self, manifest: Manifest) -> None:
         """Raise `ModelError` unless rows of this manifest are what the model was trained on."""

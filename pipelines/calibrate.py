@@ -32,7 +32,8 @@ def calibrate(
     """Fit the rankers of the trained models anew without each family in turn, and count how often they are right.
 
     As many seeds as a model has, 2 or more, are fitted on each fold, with its parameters and rounds: the work of
-    `train` without choosing rounds, once a seed. What is found stands beside the model and is what `rank`, `report`
+    `train` without choosing rounds, once a seed. Other collections that a model also learned from teach here, too,
+    without the family, and are not counted. What is found stands beside the model and is what `rank`, `report`
     and the like tell of certainty.
 
     Returns what was measured by collection, and why others were left out. Raises `CollectionError` when nothing
@@ -82,7 +83,7 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
     each = []
     for seed in range(len(model.rankers)):
         settings = FitSettings(model.card.rounds, seed, threads)
-        each.append(out_of_fold_scores(model.rankers[0].clone(), data.data, _FOLDS, settings))
+        each.append(out_of_fold_scores(model.rankers[0], data.data, _FOLDS, settings, data.also))
         progress.step(f"{collection}, seed {seed}")
     scores = np.stack(each)
     bounds = zip(data.data.indptr[:-1], data.data.indptr[1:], data.data.families, strict=True)

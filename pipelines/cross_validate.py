@@ -20,9 +20,10 @@ from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
 from xlarank.models.validation.metrics import summarise
-from xlarank.pipelines.support.evaluation import Evaluation
+from xlarank.models.validation.paired import compare_rankers, graph_scores
+from xlarank.pipelines.support.evaluation import Comparison, Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 #: What is held out together with the graph that is judged, and in words what the scores are then of.
@@ -88,6 +89,45 @@ def cross_validate(
     return found
 
 
+def cross_validate_rankers(
+    workspace: Workspace,
+    models: Sequence[str],
+    *,
+    by: str = "family",
+    collections: Sequence[str] = (),
+    rounds: int = 300,
+    seed: int = 0,
+    threads: int = 0,
+    progress: Progress | None = None,
+) -> Comparison:
+    """`cross_validate` for each ranker by name, on the same folds; differences are those to the first.
+
+    Each ranker has the number of rounds that is best for itself on these folds. Raises as `cross_validate`, and
+    `XlarankError` for less than two rankers.
+    """
+    names = list(dict.fromkeys(models))
+    if len(names) < 2:
+        raise XlarankError(
+            f"there is {'one ranker' if names else 'no ranker'} to compare", expected="two or more, all different"
+        )
+    for name in names:
+        ranker_class(name)
+    found = Comparison(HELD_OUT.get(by, by))
+    scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    for name in names:
+        one = cross_validate(
+            workspace, by=by, collections=collections, model=name, rounds=rounds, seed=seed, threads=threads,
+            progress=progress,
+        )  # fmt: skip
+        found.left_out |= one.left_out
+        found.notes += [note for note in one.notes if note not in found.notes]
+        for collection, report in one.report.items():
+            scores.setdefault(collection, {})[name] = graph_scores(report)
+    for collection, of in scores.items():
+        found.report[collection] = compare_rankers(of)
+    return found
+
+
 @dataclass(frozen=True)
 class _Job:
     """The folds of one collection."""
@@ -106,13 +146,7 @@ class _Job:
             if not card.folds:
                 raise CollectionError(f"{self.collection} was trained without folds (one program family)")
             return card.folds
-        training = read_training_set(self.workspace, self.collection, list(card.trained_on))
-        training = also_learn_from(training, self.workspace, [*map(Collection.parse, card.also_from)])
-        model.require_rows_of(training.manifest)
-        if training.splits != card.trained_on or training.also_from != card.also_from:
-            raise ModelError(
-                f"the rows of {self.collection} are of other graphs than its model was trained on", do="train again"
-            )
+        training = learned_by(self.workspace, self.collection, model)
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
         scores = self._curves(training, model.rankers[0], settings).at(-1)
         if card.folds:

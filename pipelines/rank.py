@@ -6,11 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from xlarank.data.errors import GraphFileError, XlarankError
 from xlarank.data.graph import Graph, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import judge, order_of
+from xlarank.models.validation.speedup import compiler_cost, speedups
 from xlarank.pipelines.ranking.one_graph import model_for_graph, rows_for_model
 from xlarank.pipelines.ranking.result import Ranking
 from xlarank.pipelines.ranking.trust import Trust
@@ -35,6 +38,7 @@ def rank(
     of_seeds = model.predict_seeds(rows.matrix(), rows.columns, rows.instances)
     scores = of_seeds.mean(axis=0)[rows.group]
     judged = rows.labelled and rows.rankable
+    compiler = compiler_cost(model.card.kind, rows) if rows.labelled else None
     return Ranking(
         graph=graph.name,
         collection=model.card.collection,
@@ -45,6 +49,8 @@ def rank(
         metrics=judge(model.card.kind, scores, graph.cost, rows.group) if judged else None,
         trust=Trust.of(model.calibration, of_seeds, rows.group) if model.calibration else None,
         shipped=model.shipped,
+        speedup=None if compiler is None else np.where(np.isfinite(rows.cost), compiler / rows.cost, np.nan),
+        speedups=None if compiler is None else speedups(scores, rows.cost, compiler, rows.group),
         explainer=partial(_explain, graph, model),
     )
 

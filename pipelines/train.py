@@ -23,12 +23,14 @@ from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
 _FOLDS: Final = 10
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
 AUTO: Final = "auto"
+#: Whether rankers of several collections see where labels come from, unless told otherwise.
+SOURCE_COLUMNS: Final = True
 #: Rounds where there are no folds to choose by.
 _DEFAULT_ROUNDS: Final = 150
 
@@ -65,6 +67,7 @@ def train(
     *,
     collections: Sequence[str] = (),
     also_from: Sequence[str] = (),
+    source_columns: bool = SOURCE_COLUMNS,
     model: str = DEFAULT,
     seeds: int = 3,
     with_valid: bool = False,
@@ -82,7 +85,9 @@ def train(
     (for a submission: `evaluate` on valid means nothing afterwards).
 
     ``also_from`` names collections of the same kind that are learned from, too, and not judged on. A fold holds out
-    a family in all of them.
+    a family in all of them. ``NAME=WEIGHT`` says what each of its graphs counts beside one of the own collection.
+    With ``source_columns`` rankers also see where labels come from; to rank, they are told the own collection's
+    source.
 
     ``model`` "auto" scores every ranker by the same folds, each with its tuned parameters or else its defaults,
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
@@ -98,12 +103,13 @@ def train(
         ranker_class(model)
     workspace.require_writable()
     progress = progress or Silent()
-    others = chosen_collections(workspace, also_from) if also_from else []
+    weights = weighted_collections(also_from)
+    others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
     results: list[TrainResult] = []
     for collection in chosen_collections(workspace, collections):
         try:
             training = read_training_set(workspace, collection, ("train", "valid") if with_valid else ("train",))
-            training = also_learn_from(training, workspace, others)
+            training = also_learn_from(training, workspace, others, source_columns=source_columns)
         except CollectionError as error:
             if collections:
                 raise
@@ -181,9 +187,11 @@ class _Training:
             rounds=rounds,
             tuned=chosen.tuned,
             recipe=self.training.manifest.recipe,
-            columns=self.training.data.columns,
+            columns=self.training.manifest.columns,
             trained_on=self.training.splits,
             also_from=self.training.also_from,
+            also_weights=self.training.also_weights,
+            source_columns=self.training.source_columns,
             folds=scores,
             select=self.select,
         )

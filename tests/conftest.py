@@ -38,6 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "xlarank")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def home_of_secrets(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What a user's home keeps for xlarank is kept in a folder of the tests, by their child processes, too."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+
+
 @pytest.fixture
 def graph_file(tmp_path: Path) -> Callable[..., Path]:
     """Write arrays to ``<name>.npz`` in a fresh folder and return the path."""

@@ -28,15 +28,21 @@ def graph_weights(indptr: NDArray[np.int64], how: str) -> NDArray[np.float64]:
     return weights
 
 
-def row_weights(indptr: NDArray[np.int64], how: str) -> NDArray[np.float64]:
+def row_weights(
+    indptr: NDArray[np.int64], how: str, factor: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """Weights of rows, ``(rows,)``, equal within a graph and 1 on average over all rows: for a sum over rows.
+
+    ``factor`` ``(graphs,)`` then multiplies those of each graph.
 
     >>> row_weights(np.array([0, 1, 4]), "equal").round(3).tolist()
     [2.0, 0.667, 0.667, 0.667]
+    >>> row_weights(np.array([0, 1, 4]), "rows", np.array([1.0, 0.5])).tolist()
+    [1.0, 0.5, 0.5, 0.5]
     """
     sizes, total = np.diff(indptr).astype(np.float64), _totals(indptr, how)
     weights: NDArray[np.float64] = np.repeat(total / sizes, np.diff(indptr)) * (sizes.sum() / total.sum())
-    return weights
+    return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
 
 
 def _totals(indptr: NDArray[np.int64], how: str) -> NDArray[np.float64]:

@@ -65,11 +65,3 @@ def normal_score(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     scores: NDArray[np.float64] = ndtri((rankdata(values) - 0.375) / (len(values) + 0.25))
     return scores
-
-
-def split_group(size: int, most: int, rng: np.random.Generator) -> list[NDArray[np.intp]]:
-    """Rows of a group dealt at random into the fewest parts of at most ``most``, even in size."""
-    parts = -(-size // most)
-    if parts <= 1:
-        return [np.arange(size)]
-    return [np.sort(part) for part in np.array_split(rng.permutation(size), parts)]

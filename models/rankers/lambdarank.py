@@ -9,16 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.labels import LABELS, MAX_GROUP, relevance, split_group
+from xlarank.models.objectives.labels import LABELS, MAX_GROUP, relevance
 from xlarank.models.objectives.ties import merge_ties
 from xlarank.models.param_checks import Flag, OneOf, Whole
 from xlarank.models.params import param
 from xlarank.models.rankers.common_params import columns_param, init_score_param, tie_tolerance_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
+from xlarank.models.rankers.row_order import even_sizes
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Among
 
@@ -57,10 +55,7 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params
         labels = data.per_group(lambda cost: relevance(merge_ties(cost, own.tie_tolerance), own.labels))
-        orders, sizes = query_groups(data, own.max_group, settings.seed)
-        dealt = orders if len(sizes) > data.groups else None  # else the rows stay as they are
-        if dealt is not None:
-            labels = data.in_order(labels, orders)
+        deal, sizes = query_groups(data, own.max_group, settings.seed)
         objective: dict[str, Any] = {
             "objective": "lambdarank",
             "label_gain": list(range(int(labels.max()) + 1)),
@@ -69,15 +64,14 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
         }
         self._train(
             data, labels, objective, settings, columns=own.columns, init_score_weight=own.init_score_weight,
-            orders=dealt, sizes=sizes,
+            weight=data.row_weight, deal=deal, sizes=sizes,
         )  # fmt: skip
 
 
-def query_groups(data: RankingData, most: int, seed: int) -> tuple[list[NDArray[np.intp]], list[int]]:
-    """For each graph the order of its rows, and the sizes of the query groups of at most ``most`` rows.
+def query_groups(data: RankingData, most: int, seed: int) -> tuple[int | None, list[int]]:
+    """The seed that `row_order.dealt_orders` shuffles rows by, and the sizes of the query groups.
 
-    A graph of more rows is dealt into several groups.
+    A graph of more than ``most`` rows is dealt into several; where there is none, rows stay as they are (None).
     """
-    rng = np.random.default_rng(seed)
-    dealt = [split_group(len(part), most, rng) for part in data.parts]
-    return [np.concatenate(parts) for parts in dealt], [len(part) for parts in dealt for part in parts]
+    sizes = [size for part in data.parts for size in even_sizes(len(part), most)]
+    return seed if len(sizes) > data.groups else None, sizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
@@ -19,8 +19,9 @@ from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import tier_param
 from xlarank.models.rankers.init_score import InitScore
-from xlarank.models.rankers.lightgbm_data import binned
+from xlarank.models.rankers.lightgbm_data import Learnable, binned
 from xlarank.models.rankers.lightgbm_text import checked_text
+from xlarank.models.rankers.row_order import dealt_orders
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
@@ -90,29 +91,39 @@ class LightGBMRanker(Ranker[T]):
         columns: str,
         init_score_weight: float,
         weight: NDArray[np.float64] | None = None,
-        orders: Sequence[NDArray[np.intp]] | None = None,
+        deal: int | None = None,
         sizes: list[int] | None = None,
     ) -> None:
         """Grow the trees.
 
         Args:
-            label, weight: ``(rows,)`` in the order of ``orders``, or of ``data`` without.
+            label, weight: ``(rows,)`` in the order of ``data``.
             objective: LightGBM's ``objective`` (a name or an `Objective`) and its own parameters.
             columns: one of `xlarank.models.rankers.columns.CHOICES`.
             init_score_weight: see `InitScore`.
-            orders, sizes: query groups, where the objective has them: for each graph the indices of its rows in
-                their order (or None, as they are), and the rows of each query group.
+            deal, sizes: query groups, where the objective has them: the seed that each graph's rows are shuffled by
+                (`row_order`; None: they stay as they are), and the rows of each query group.
         """
         own, self._threads = self.params, settings.threads
         self._used = chosen_columns(data.columns, columns, own.tier)
         self._init_score = InitScore.find(data.columns, init_score_weight)
-        start = self._init_score.of(data, orders) if self._init_score else None
-        train = binned(
-            data, label, self._used, min_data_in_leaf=own.min_data_in_leaf, threads=settings.threads, weight=weight,
-            start=start, orders=orders, sizes=sizes,
-        )  # fmt: skip
-        # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold, until the end.
-        train.construct()
+        orders = dealt_orders(data, deal)
+        if orders is not None:
+            label = data.in_order(label, orders)
+            weight = None if weight is None else data.in_order(weight, orders)
+        learned = Learnable(
+            label=label,
+            weight=weight,
+            start=self._init_score.of(data, orders) if self._init_score else None,
+            sizes=sizes,
+        )
+        shared = settings.bins if settings.bins is not None and settings.bins.holds(data) else None
+        if shared is not None:
+            train = shared.dataset(data, self._used, learned, deal=deal)
+        else:
+            train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
+            # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold.
+            train.construct()
         params = {**objective, **tree_settings(own, settings), "learning_rate": own.learning_rate}
         gradients: _Gradients | None = None
         if callable(custom := params["objective"]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import lightgbm as lgb
@@ -38,37 +39,50 @@ class _Batches(lgb.Sequence):
         return wide.reshape(-1)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Learnable:
+    """What trees learn of rows, in the order that the rows have.
+
+    Attributes:
+        label, weight, start: ``(rows,)``; trees add to ``start``.
+        sizes: rows of each query group, where the objective has them.
+    """
+
+    label: NDArray[np.float64]
+    weight: NDArray[np.float64] | None = None
+    start: NDArray[np.float64] | None = None
+    sizes: list[int] | None = None
+
+
+def binning() -> dict[str, Any]:
+    """All that decides the bins, LightGBM's parameters.
+
+    No column is left out for the number of rows that a leaf must have (``feature_pre_filter``): the bins serve any.
+    """
+    return {"max_bin": 63, "bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False}
+
+
 def binned(
     data: RankingData,
-    label: NDArray[np.float64],
     used: NDArray[np.intp],
+    learned: Learnable,
     *,
-    min_data_in_leaf: int,
     threads: int,
-    weight: NDArray[np.float64] | None = None,
-    start: NDArray[np.float64] | None = None,
     orders: Sequence[NDArray[np.intp]] | None = None,
-    sizes: list[int] | None = None,
 ) -> lgb.Dataset:
     """LightGBM's data of some columns, not yet constructed.
 
     Args:
-        label, weight, start: ``(rows,)`` in the order that the rows are to have; trees add to ``start``.
         used: columns, ascending.
         orders: for each group the order of its rows, where they are not to stay as they are.
-        sizes: rows of each query group, where the objective has them.
     """
     rows: Any
-    if len(label) * len(used) < ranking_data.BATCHED:
+    if len(learned.label) * len(used) < ranking_data.BATCHED:
         rows = data.matrix(orders, used)
     else:
         each = orders if orders is not None else [None] * data.groups
         rows = [_Batches(part, order, used) for part, order in zip(data.parts, each, strict=True)]
-    binning = {
-        "max_bin": 63,
-        "min_data_in_leaf": min_data_in_leaf,
-        "bin_construct_sample_cnt": _SAMPLED,
-        "num_threads": threads,
-        "verbose": -1,
-    }
-    return lgb.Dataset(rows, label, group=sizes, weight=weight, init_score=start, params=binning)
+    params = {**binning(), "num_threads": threads, "verbose": -1}
+    return lgb.Dataset(
+        rows, learned.label, group=learned.sizes, weight=learned.weight, init_score=learned.start, params=params
+    )

@@ -52,7 +52,7 @@ class RankNet(LightGBMRanker[RankNetParams]):
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params
-        weight = row_weights(data.indptr, own.graph_weight)
+        weight = row_weights(data.indptr, own.graph_weight, data.weight)
         loss = RankNetLoss(data.cost, data.indptr, weight, own.pairs, own.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
 

@@ -54,7 +54,7 @@ class RankRegression(LightGBMRanker[RankRegressionParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params
         relevance = data.per_group(lambda cost: _target(merge_ties(cost, own.tie_tolerance), own.target))
-        weight = row_weights(data.indptr, own.graph_weight)
+        weight = row_weights(data.indptr, own.graph_weight, data.weight)
         # The targets of each graph have mean 0 already: an intercept would only blur what a stage is.
         objective = {"objective": "regression", "boost_from_average": False}
         self._train(

@@ -114,7 +114,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
     def _groups(self, data: RankingData, rng: np.random.Generator) -> tuple[list[_Group], NDArray[np.float32]]:
         """What is learned from, and the columns used of its instances one below the other."""
         own = self.params
-        weights = graph_weights(data.indptr, own.graph_weight)
+        weights = graph_weights(data.indptr, own.graph_weight) * data.group_weight
         groups: list[_Group] = []
         values: list[NDArray[np.float32]] = []
         first = 0

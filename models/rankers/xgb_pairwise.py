@@ -84,7 +84,7 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
         xgb, own = _xgboost(), self.params
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, own.tie_tolerance)))
         self._used = chosen_columns(data.columns, own.columns, own.tier)
-        weight = row_weights(data.indptr, own.graph_weight)[data.indptr[:-1]]
+        weight = row_weights(data.indptr, own.graph_weight, data.weight)[data.indptr[:-1]]
         self._init_score = InitScore.find(data.columns, own.init_score_weight)
         start = self._init_score.of(data) if self._init_score else None
         train = quantiles(

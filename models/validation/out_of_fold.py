@@ -10,20 +10,21 @@ from numpy.typing import NDArray
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.folds import family_folds
 
 
 def out_of_fold_scores(
-    ranker: Ranker[Any], data: RankingData, folds: int, settings: FitSettings
+    ranker: Ranker[Any], data: RankingData, folds: int, settings: FitSettings, also: RankingData | None = None
 ) -> NDArray[np.float64]:
     """``(rows,)`` scores of every graph by a clone of the ranker that never saw its family; at most ``folds`` fits.
 
-    All 0 with a single family: there is nothing to learn from.
+    ``also`` is learned from, too, without the held-out families. All 0 with a single family of ``data``.
     """
+    training = TrainingSet(ranker.kind, data, also=also)
     scores = np.zeros(len(data.cost))
     for held in family_folds(data.families, folds):
-        learned = [g for g in range(data.groups) if g not in set(held)]
-        fitted = ranker.clone().fit(data.take(learned), settings)
+        fitted = ranker.clone().fit(training.without(held), settings)
         for g in held:
             part = slice(data.indptr[g], data.indptr[g + 1])
             scores[part] = fitted.predict(data.parts[g].matrix(), data.columns, data.instances_of(g))

@@ -15,6 +15,7 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.node_marks import marked
 from xlarank.data.hlo.compiler.outcome import Outcome
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.messages import Message, ModuleTuningData
@@ -101,7 +102,7 @@ def compiled(
 def constrained(program: Program, rows: NDArray[np.int8], *, operands: bool = False) -> Message:
     """The module with one configuration ``rows (nodes, 18)`` set."""
     layouts = layouts_of(program.module, program.graph.configurable, rows, operands=operands)
-    return constrain(program.module, layouts)
+    return constrain(marked(program.module), layouts)
 
 
 def configuration_key(candidates: Candidates, code: Codes) -> str:

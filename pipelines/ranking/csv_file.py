@@ -10,13 +10,14 @@ from typing import Final
 from xlarank.data.files import atomic_write
 from xlarank.pipelines.ranking.result import Ranking
 
-HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical")
+HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
 
 
 def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
     """Write rankings by the name of their graphs; ``identical`` lists configurations joined by ``;``.
 
-    Scores compare within a graph only; ``runtime_ns`` is empty where nothing was measured. Raises `WorkspaceError`.
+    Scores compare within a graph only; ``runtime_ns`` is empty where nothing was measured, ``speedup`` (over the
+    compiler's own choice) where that choice's runtime is not known either. Raises `WorkspaceError`.
     """
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -33,5 +34,6 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
                     repr(entry.score),
                     runtime,
                     same,
+                    "" if entry.speedup is None else repr(entry.speedup),
                 )
                 writer.writerow(cells)

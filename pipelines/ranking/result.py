@@ -35,6 +35,7 @@ class Ranked:
         identical: the other configurations that are the same.
         certainly_ahead_of: how many distinct configurations it is certainly faster than; None where the model was
             not calibrated.
+        speedup: the runtime of the compiler's own choice over its own; None where either is not known.
     """
 
     rank: int
@@ -43,12 +44,14 @@ class Ranked:
     runtime_ns: int | None
     identical: list[int]
     certainly_ahead_of: int | None = None
+    speedup: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The same as plain values; without what is not known of any."""
         values = asdict(self)
-        if self.certainly_ahead_of is None:
-            del values["certainly_ahead_of"]
+        for name in ("certainly_ahead_of", "speedup"):
+            if values[name] is None:
+                del values[name]
         return values
 
 
@@ -65,6 +68,9 @@ class Ranking:
         metrics: how good it is, where the file holds runtimes.
         trust: how certain it is, where the model was calibrated.
         shipped: whether the model is the one that came with xlarank, for want of one in the workspace.
+        speedup: ``(configs,)`` runtime of the compiler's own choice over that of each configuration, NaN where not
+            measured; None where that of the compiler's choice is not known. Of a tile both are over the normalizer.
+        speedups: of the first and of the best of five (`xlarank.models.validation.speedup`), where they are known.
         explainer: what `explain` asks; None for a ranking that was not made by `xlarank.pipelines.rank.rank`.
     """
 
@@ -77,6 +83,8 @@ class Ranking:
     metrics: dict[str, float] | None
     trust: Trust | None = None
     shipped: bool = False
+    speedup: NDArray[np.float64] | None = None
+    speedups: dict[str, float] | None = None
     explainer: Explainer | None = field(default=None, repr=False)
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
@@ -103,9 +111,16 @@ class Ranking:
                 runtime_ns=min((int(time) for time in self.runtime[members] if time > 0), default=None),
                 identical=members[1:],
                 certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[members[0]]),
+                speedup=self._speedup_of(members),
             )
             for rank, members in enumerate(list(alike.values())[:top], start=1)
         ]
+
+    def _speedup_of(self, members: list[int]) -> float | None:
+        """Of the fastest measurement of a configuration."""
+        if self.speedup is None or np.isnan(self.speedup[members]).all():
+            return None
+        return float(np.nanmax(self.speedup[members]))
 
     def to_polars(self) -> pl.DataFrame:
         """A row for each configuration, fastest first.
@@ -135,5 +150,6 @@ class Ranking:
             "order": self.order.tolist(),
             "best": [entry.as_json() for entry in self.best(top)],
             "metrics": self.metrics,
+            "speedups": self.speedups,
             "trust": self.trust.as_json() if self.trust else None,
         }

@@ -272,12 +272,14 @@ def read_runs(workspace: Workspace) -> list[dict[str, Any]]:
     return found
 
 
-def paired(ours: Sequence[GraphScores], theirs: Sequence[GraphScores]) -> tuple[list[str], Floats, Floats]:
-    """Names and scores of the graphs that both runs judged."""
-    other = {graph.name: graph.score for graph in theirs}
+def paired(
+    ours: Sequence[GraphScores], theirs: Sequence[GraphScores], metric: str = "score"
+) -> tuple[list[str], Floats, Floats]:
+    """Names and one metric of the graphs that both runs judged."""
+    other = {graph.name: graph.metrics[MODEL][metric] for graph in theirs}
     both = [graph for graph in ours if graph.name in other]
     return (
         [graph.name for graph in both],
-        np.array([graph.score for graph in both]),
+        np.array([graph.metrics[MODEL][metric] for graph in both]),
         np.array([other[graph.name] for graph in both]),
     )

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.family import program_family
+from xlarank.data.label_source import label_source
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
 from xlarank.models.validation.bootstrap import bootstrap_interval
@@ -38,12 +39,7 @@ def measure(facts: CollectionFacts) -> str:
 
 def source(facts: CollectionFacts) -> str:
     """What stands behind the labels, as far as the collection's name says."""
-    name = facts.collection.parts[1]
-    if name == "cpu":
-        return "measured on CPU"
-    if "estimate" in name:
-        return "estimated by the TPU's compiler, not measured"
-    return "measured on TPU" if name in ("xla", "nlp") else "as the files say"
+    return label_source(facts.collection).value
 
 
 def interval(values: Floats) -> str:
@@ -292,16 +288,24 @@ def compared_section(ours: CollectionFacts, theirs: CollectionFacts, other: str)
     if not names:
         return paragraph(f"No graph was judged in both runs ({theirs.why_not or 'other graphs'}).")
     difference = mine - yours
+    columns = [mine, yours, difference]
+    for metric in ("slowdown@1", "slowdown@5"):
+        _, slower, others = paired(ours.graphs, theirs.graphs, metric)
+        columns += [slower, others, slower - others]
     rows: list[Sequence[Cell]] = [
-        [name, float(a), float(b), float(a - b)] for name, a, b in zip(names, mine, yours, strict=True)
+        [name, *map(float, values)] for name, *values in zip(names, *columns, strict=True)
     ]
-    sums: list[Cell] = ["mean, 95 % interval", interval(mine), interval(yours), interval(difference)]
+    sums: list[Cell] = ["mean, 95 % interval", *map(interval, columns)]
     better, worse = int((difference > 0).sum()), int((difference < 0).sum())
     told = f"{better} of {len(names)} graphs are ranked better than in {other}, {worse} worse. "
     told += paired_test(difference)
+    told += " The intervals of differences are paired: graphs are drawn with both runs' values."
     chart = charts.pairs_chart(f"pairs-{ours.name}", names, mine, yours, measure(ours))
     models = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
     heads = ["graph", f"this run ({models[0]})", f"other run ({models[1]})", "difference"]
+    heads += [
+        f"{metric}, {run}" for metric in ("slowdown@1", "slowdown@5") for run in ("this", "other", "difference")
+    ]
     return paragraph(told) + card(chart) + card(table(heads, rows, [sums]))
 
 

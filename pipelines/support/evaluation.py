@@ -25,3 +25,21 @@ class Evaluation:
     speedups: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Comparison:
+    """Scores of several rankers by collection, on the same graphs.
+
+    Attributes:
+        judged: what the scores are of, in words.
+        report: ``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference}}}}``, by
+            `xlarank.models.validation.paired.compare_rankers`.
+        left_out: ``collection`` (or ``collection graph``) -> why it has no score.
+        notes: what a reader must know to trust a number.
+    """
+
+    judged: str
+    report: dict[str, dict[str, dict[str, dict[str, Any]]]] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)

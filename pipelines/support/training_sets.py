@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.label_source import source_values
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
@@ -26,27 +27,38 @@ class StoredTrainingSet(TrainingSet):
         splits: split -> names of its graphs, in the order of the groups.
         manifest: of the first split.
         also_from: other collections that are learned from -> names of their graphs.
+        also_weights: what each of them counts beside the own collection's 1.
+        source_columns: columns that say where labels come from, which all rows have before their own columns, with
+            the values of the own collection; empty where there are none.
     """
 
     collection: Collection
     splits: dict[str, list[str]]
     manifest: Manifest
     also_from: dict[str, list[str]] = field(default_factory=dict)
+    also_weights: dict[str, float] = field(default_factory=dict)
+    source_columns: dict[str, float] = field(default_factory=dict)
 
 
 def also_learn_from(
-    training: StoredTrainingSet, workspace: Workspace, others: Sequence[Collection]
+    training: StoredTrainingSet,
+    workspace: Workspace,
+    others: Mapping[Collection, float],
+    *,
+    source_columns: bool = False,
 ) -> StoredTrainingSet:
     """A training set with the same splits of other collections of its kind beside it; itself is no other.
+
+    ``others`` -> what each of its graphs counts beside one of the own collection. With ``source_columns`` all rows
+    say where their labels come from (`xlarank.data.label_source`).
 
     Raises `CollectionError` for a collection of the other kind, one that nothing can be learned from, and one that
     was built by other feature code.
     """
+    others = {other: weight for other, weight in others.items() if other != training.collection}
     also: RankingData | None = None
     names: dict[str, list[str]] = {}
-    for other in others:
-        if other == training.collection:
-            continue
+    for number, (other, weight) in enumerate(others.items(), 1):
         if other.kind != training.kind:
             raise CollectionError(
                 f"{training.collection} cannot also learn from {other}",
@@ -59,9 +71,22 @@ def also_learn_from(
                 f"{other} and {training.collection} were built by different feature code or settings",
                 do="run build-features again for both",
             )
-        also = found.data if also is None else also.join(found.data)
+        data = found.data if weight == 1 else found.data.weighted(weight)
+        if source_columns:
+            data = data.with_constants(source_values(other, number))
+        also = data if also is None else also.join(data)
         names[str(other)] = found.data.names
-    return replace(training, also=also, also_from=names)
+    if also is None:
+        return training
+    own = source_values(training.collection, 0) if source_columns else {}
+    return replace(
+        training,
+        data=training.data.with_constants(own) if own else training.data,
+        also=also,
+        also_from=names,
+        also_weights={str(other): weight for other, weight in others.items()},
+        source_columns=own,
+    )
 
 
 def read_training_set(
@@ -105,13 +130,16 @@ def read_training_set(
 
 
 def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
-    """The graphs of its own collection that a model learned from.
+    """The graphs that a model learned from, those of other collections beside those of its own.
 
     Raises `ModelError` where they were built anew in another way, or are others by now.
     """
-    training = read_training_set(workspace, collection, [*model.card.trained_on])
+    card = model.card
+    training = read_training_set(workspace, collection, [*card.trained_on])
     model.require_rows_of(training.manifest)
-    if training.data.names != [name for names in model.card.trained_on.values() for name in names]:
+    others = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
+    training = also_learn_from(training, workspace, others, source_columns=bool(card.source_columns))
+    if training.splits != card.trained_on or training.also_from != card.also_from:
         raise ModelError(
             f"the rows of {collection} are of other graphs than its model was trained on", do="train again"
         )

@@ -67,9 +67,13 @@ def test_every_ranker_gets_its_line(root: Path, collection: str) -> None:
     train, valid = split(root, collection, "train"), split(root, collection, "valid")
     lines = list(compare(kind, train, valid, [DEFAULT], seeds=2, rounds=3, threads=1))
     first = "number of layouts set" if kind == "layout" else "random order"
-    assert [line.split(" | ")[0].strip("| ") for line in lines[2:]] == [first, NaivePooled.name, DEFAULT]
-    assert lines[0].count("|") == lines[1].count("|") == lines[-1].count("|")
+    between = lines.index("")
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:between]] == [first, NaivePooled.name, DEFAULT]
+    assert len({line.count("|") for line in lines[:between]}) == 1
     assert f"valid ({len(TREE[collection]['valid'])} graphs)" in lines[0]
+    assert f"less {DEFAULT} (95 %, paired)" in lines[between + 1]
+    assert [line.split(" | ")[0].strip("| ") for line in lines[between + 3 :]] == [first, NaivePooled.name]
+    assert len({line.count("|") for line in lines[between + 1 :]}) == 1
 
 
 def test_scores_in_words() -> None:

@@ -33,6 +33,19 @@ def test_another_ranker_by_kinds_of_kernels(trained: Path, command: Callable[...
     assert f"{TILE}: ranknet with default parameters, 5 rounds" in done.err.replace("\n", " ")
 
 
+def test_rankers_side_by_side(trained: Path, command: Callable[..., Outcome]) -> None:
+    words = ["--model", "ranknet", "--model", "rankreg", "--rounds", "5", "--threads", "1", "-c", LAYOUT]
+    done = command("cross-validate", "--workspace", trained, *words, "--json", "-")
+    assert done.code == 0
+    report = json.loads(done.out)[LAYOUT]
+    assert list(report) == ["ranknet", "rankreg"]
+    between = report["rankreg"]["slowdown@5"]["difference"]
+    assert set(between) == {"mean", "low", "high", "graphs"}
+    shown = command("cross-validate", "--workspace", trained, *words).out
+    assert "rankreg less ranknet" in shown and "slowdown@5" in shown
+    assert f"{between['low']:+.3f} to {between['high']:+.3f}" in shown
+
+
 def test_the_old_word_still_works_and_says_so(
     trained: Path, command: Callable[..., Outcome], tmp_path: Path
 ) -> None:

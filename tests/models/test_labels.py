@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from xlarank.data.errors import ModelError
-from xlarank.models.objectives.labels import MAX_GROUP, mean_rank, normal_score, relevance, split_group
+from xlarank.models.objectives.labels import MAX_GROUP, mean_rank, normal_score, relevance
 
 _COSTS = st.lists(
     st.one_of(st.floats(0.1, 1e12), st.sampled_from((1.0, 2.0, 2.0**31, 2.0**31 + 1))), min_size=1, max_size=30
@@ -57,30 +57,6 @@ def test_ranks_tell_runtimes_one_nanosecond_apart() -> None:
     cost = np.array([2**31 + 1, 2**31], np.int64).astype(np.float64)
     assert relevance(cost, "rank").tolist() == [0, 1]
     assert relevance(cost, "log").tolist() == [300, 300]
-
-
-@given(st.integers(1, 200), st.integers(2, 60), st.integers(0, 3))
-def test_parts_are_a_fair_deal_of_the_whole_group(size: int, most: int, seed: int) -> None:
-    parts = split_group(size, most, np.random.default_rng(seed))
-    assert sorted(np.concatenate(parts).tolist()) == list(range(size)), "every row exactly once"
-    sizes = [len(part) for part in parts]
-    assert max(sizes) <= most
-    assert max(sizes) - min(sizes) <= 1
-    assert len(parts) == (size + most - 1) // most, "no more parts than needed"
-    assert all((np.diff(part) > 0).all() for part in parts), "rows of a part keep their order"
-    again = split_group(size, most, np.random.default_rng(seed))
-    assert all(np.array_equal(one, other) for one, other in zip(parts, again, strict=True))
-
-
-def test_a_group_within_the_limit_is_left_alone() -> None:
-    (whole,) = split_group(5, 5, np.random.default_rng(0))
-    assert whole.tolist() == [0, 1, 2, 3, 4]
-
-
-def test_parts_are_drawn_at_random() -> None:
-    """Files list configurations in the order of the search: cutting it in two would pair like with like."""
-    first, _ = split_group(100, 50, np.random.default_rng(0))
-    assert 10 < np.count_nonzero(first < 50) < 40
 
 
 def test_the_limit_is_that_of_lightgbm() -> None:

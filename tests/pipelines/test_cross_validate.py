@@ -21,7 +21,7 @@ from xlarank.models.trained import load_model
 from xlarank.models.validation.curves import join_curves, validate_fold, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
-from xlarank.pipelines.cross_validate import cross_validate
+from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rankers
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
@@ -178,6 +178,24 @@ def test_a_ranker_by_name_needs_no_model(built: Path, learned_from: list[list[st
     assert not (built / "models").exists()
 
 
+# Rankers side by side ---------------------------------------------------------------------------------------
+
+
+def test_rankers_are_compared_on_the_same_graphs(built: Path) -> None:
+    options: dict[str, Any] = {"rounds": 25, "collections": [LAYOUT], "threads": 1}
+    found = cross_validate_rankers(Workspace(built), ["ranknet", "rankreg", "ranknet"], **options)
+    alone = {name: run(built, model=name, **options) for name in ("ranknet", "rankreg")}
+    assert list(found.report[LAYOUT]) == list(alone)
+    for name, one in alone.items():
+        for metric, about in one.report[LAYOUT].items():
+            told = found.report[LAYOUT][name][metric]
+            assert {key: told[key] for key in about} == about
+    gap = found.report[LAYOUT]["rankreg"]["slowdown@1"]["difference"]
+    means = [one.report[LAYOUT]["slowdown@1"]["mean"] for one in alone.values()]
+    assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
+    assert found.notes == [*alone["ranknet"].notes, *alone["rankreg"].notes]
+
+
 # What makes no sense ----------------------------------------------------------------------------------------
 
 
@@ -186,6 +204,10 @@ def test_bad_requests(shared_trained: Path, built: Path) -> None:
         run(shared_trained, by="program")
     with pytest.raises(ModelError, match="'forest' is not a model"):
         run(shared_trained, model="forest")
+    with pytest.raises(XlarankError, match=r"there is one ranker to compare; expected two or more, all different"):
+        cross_validate_rankers(Workspace(shared_trained), ["ranknet", "ranknet"])
+    with pytest.raises(ModelError, match="'forest' is not a model"):
+        cross_validate_rankers(Workspace(shared_trained), ["ranknet", "forest"])
     with pytest.raises(XlarankError, match="--rounds is 0"):
         run(shared_trained, model="ranknet", rounds=0)
     with pytest.raises(ModelError, match=r"tile:cpu has no trained model; run train first"):

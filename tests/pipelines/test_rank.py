@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import xlarank
-from tests.graphs import save_npz
+from tests.graphs import layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError
@@ -73,11 +73,42 @@ def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, s
 def test_json_holds_the_whole_order(shared_tree: Path, shared_trained: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "valid", "pool__a"))
     value = json.loads(json.dumps(ranking.as_json(4), allow_nan=False))
-    assert set(value) == {"graph", "collection", "shipped", "order", "best", "metrics", "trust"}
+    assert set(value) == {"graph", "collection", "shipped", "order", "best", "metrics", "speedups", "trust"}
     assert (value["graph"], value["collection"]) == ("pool__a", TILE)
     assert value["order"] == ranking.order.tolist()
     assert value["best"] == [entry.as_json() for entry in ranking.best(4)]
     assert value["metrics"] == ranking.metrics
+
+
+def test_speedup_over_the_compilers_own_choice(shared_trained: Path, tmp_path: Path) -> None:
+    """A tile's normalizer is the compiler's own runtime, a layout's that of the configuration without layouts."""
+    arrays = tile_graph(3)
+    arrays["config_runtime_normalizers"][:] = 500
+    ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
+    runtime = arrays["config_runtime"]
+    best = ranking.best(5)
+    assert [one.speedup for one in best] == pytest.approx([500 / runtime[one.configuration] for one in best])
+    assert ranking.speedups == pytest.approx(
+        {"speedup@1": best[0].speedup, "speedup@5": max(one.speedup or 0 for one in best)}
+    )
+    assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
+    write_rankings(tmp_path / "out.csv", {"a": ranking})
+    assert pl.read_csv(tmp_path / "out.csv")["speedup"].to_list()[:5] == [one.speedup for one in best]
+
+    arrays = layout_graph(71)
+    arrays["node_config_feat"][4] = -1
+    ranking = run(shared_trained, save_npz(tmp_path / "b.npz", arrays))
+    own, first = arrays["config_runtime"][4], ranking.best(1)[0]
+    assert first.runtime_ns is not None and first.speedup == pytest.approx(own / first.runtime_ns)
+    assert ranking.speedups is not None and ranking.speedups["speedup@5"] >= ranking.speedups["speedup@1"]
+
+
+def test_without_the_compilers_own_choice_no_speedup(shared_trained: Path, tmp_path: Path) -> None:
+    arrays = layout_graph(71)
+    arrays["node_config_feat"][:, 1] = layout_row(output=(0, 1))  # no configuration sets nothing
+    ranking = run(shared_trained, save_npz(tmp_path / "b.npz", arrays))
+    assert ranking.metrics is not None and ranking.speedups is None
+    assert "speedup" not in ranking.best(1)[0].as_json()
 
 
 def test_without_labels_there_is_nothing_measured(shared_tree: Path, shared_trained: Path) -> None:

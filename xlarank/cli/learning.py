@@ -97,8 +97,15 @@ def train(
     collection: Collections = None,
     also_from: Annotated[
         list[str] | None,
-        typer.Option(help="A collection of the same kind to learn from, too, and not to be judged on; repeatable."),
+        typer.Option(
+            help="A collection of the same kind to learn from, too, and not to be judged on; repeatable. "
+            "NAME=WEIGHT says what one of its graphs counts beside one of the own collection, 1 unless told."
+        ),
     ] = None,
+    source_columns: Annotated[
+        bool,
+        typer.Option(help="With --also-from: rankers see where labels come from, and rank for the own collection."),
+    ] = True,
     model: Annotated[
         str,
         typer.Option(
@@ -124,8 +131,9 @@ def train(
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         results = run(
-            place, collections=collection or (), also_from=also_from or (), model=model, seeds=seeds,
-            with_valid=with_valid, rounds=rounds, select=select, seed=seed, threads=threads, progress=progress,
+            place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
+            model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select, seed=seed,
+            threads=threads, progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip

@@ -45,12 +45,14 @@ def rank(
     ranking = run(workspace_at(workspace), graph, collection=collection)
     if csv is not None:
         write_rankings(csv, {ranking.graph: ranking})
-    table = new_table(">rank", ">configuration", ">score", ">ms in the file", "~identical configurations")
+    faster = [">speedup"] if ranking.speedups else []
+    table = new_table(">rank", ">configuration", ">score", ">ms in the file", *faster, "~identical configurations")
     for entry in ranking.best(top):
         runtime, twins = entry.runtime_ns, entry.identical
         table.add_row(
             str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
             f"{runtime / 1e6:.4f}" if runtime else "-",
+            *((f"{entry.speedup:.3f}" if entry.speedup else "-") for _ in faster),
             ", ".join(map(str, twins[:8])) + (f" and {len(twins) - 8} more" if len(twins) > 8 else ""),
         )  # fmt: skip
     say(f"{ranking.graph}: {len(ranking.order):,} configurations, ranked by the model of {ranking.collection}")
@@ -59,6 +61,9 @@ def rank(
     show(table)
     if ranking.metrics:
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
+    if ranking.speedups:
+        first, five = ranking.speedups.values()
+        say(f"{first:.3f} times as fast as the compiler's own choice, best of five {five:.3f}")
     for line in ranking.trust.lines() if ranking.trust else ():
         say(line)
     write_json(json_file, ranking.as_json(top))
@@ -72,11 +77,12 @@ def _rank_folder(
 
     with progress_bars() as progress:
         rankings, broken = run(workspace_at(workspace), folder, collection=collection, progress=progress)
-    table = new_table("graph", "model", ">configurations", "~best", ">tau")
+    table = new_table("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5")
     for name, ranking in rankings.items():
         best = ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5)))
         tau = f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-"
-        table.add_row(name, ranking.collection, f"{len(ranking.order):,}", best, tau)
+        faster = [f"{value:.3f}" for value in ranking.speedups.values()] if ranking.speedups else ["-", "-"]
+        table.add_row(name, ranking.collection, f"{len(ranking.order):,}", best, tau, *faster)
     show(table)
     if csv is not None:
         write_rankings(csv, rankings)

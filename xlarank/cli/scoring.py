@@ -14,7 +14,7 @@ from xlarank.cli.tables import Sheet
 from xlarank.data.ranges import MAX_THREADS
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
-    from xlarank.pipelines.support.evaluation import Evaluation
+    from xlarank.pipelines.support.evaluation import Comparison, Evaluation
 
 app = typer.Typer()
 
@@ -72,8 +72,11 @@ def cross_validate(
         ),
     ] = "family",
     model: Annotated[
-        str | None,
-        typer.Option(help=f"Fit this ranker, in place of the trained model's, on the train split: {RANKERS}."),
+        list[str] | None,
+        typer.Option(
+            help=f"Fit this ranker, in place of the trained model's, on the train split: {RANKERS}. Repeated: "
+            "rankers side by side, with differences to the first."
+        ),
     ] = None,
     data_root: Root = None,
     workspace: Work = WORK,
@@ -86,14 +89,25 @@ def cross_validate(
 ) -> None:
     """Score graphs out of fold, each by a ranker that never saw it nor what is held out with it; writes nothing."""
     from xlarank.pipelines.cross_validate import cross_validate as run
+    from xlarank.pipelines.cross_validate import cross_validate_rankers
 
     place = built_workspace(data_root, workspace)
+    models = list(dict.fromkeys(model or ()))
     with progress_bars() as progress:
-        found = run(
-            place, by=by, collections=collection or (), model=model, rounds=rounds, seed=seed, threads=threads,
-            progress=progress,
-        )  # fmt: skip
-    _show(found, graphs, json_file)
+        if len(models) > 1:
+            compared = cross_validate_rankers(
+                place, models, by=by, collections=collection or (), rounds=rounds, seed=seed, threads=threads,
+                progress=progress,
+            )  # fmt: skip
+        else:
+            found = run(
+                place, by=by, collections=collection or (), model=models[0] if models else None, rounds=rounds,
+                seed=seed, threads=threads, progress=progress,
+            )  # fmt: skip
+    if len(models) > 1:
+        _show_compared(compared, json_file)
+    else:
+        _show(found, graphs, json_file)
 
 
 def _show(found: Evaluation, graphs: bool, json_file: Path | None) -> None:
@@ -110,6 +124,34 @@ def _show(found: Evaluation, graphs: bool, json_file: Path | None) -> None:
     write_json(
         json_file, {name: {**metrics, **found.speedups.get(name, {})} for name, metrics in found.report.items()}
     )
+
+
+def _show_compared(found: Comparison, json_file: Path | None) -> None:
+    for name, rankers in found.report.items():
+        show(comparison_table(name, found.judged, rankers))
+    list_lines("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
+    list_lines("note", found.notes)
+    write_json(json_file, found.report)
+
+
+def comparison_table(collection: str, judged: str, rankers: dict[str, dict[str, Any]]) -> Sheet:
+    """Rankers side by side: tau and what their choices lose, then the differences to the first with intervals."""
+    from xlarank.models.validation.paired import COMPARED, Difference
+
+    metrics = COMPARED["tile" if collection.startswith("tile:") else "layout"]
+    first, count = next(iter(rankers)), len(next(iter(rankers.values()))[metrics[0]]["graphs"])
+    table = new_table(
+        "ranker", *(f">{metric}" for metric in metrics), title=f"{collection}, {judged}: {count} graphs"
+    )
+    for name, report in rankers.items():
+        table.add_row(name, *(f"{report[metric]['mean']:.3f}" for metric in metrics))
+    for name, report in list(rankers.items())[1:]:
+        table.add_section()
+        between = [report[metric]["difference"] for metric in metrics]
+        lines = [str(Difference(**one)).split(" ", 1) if one else ["-", ""] for one in between]
+        table.add_row(f"{name} less {first}", *(line[0] for line in lines))
+        table.add_row("95 % (paired)", *(line[1].strip("()") for line in lines))
+    return table
 
 
 def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Sheet:

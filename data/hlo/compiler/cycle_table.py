@@ -8,6 +8,7 @@ Configurations with the same optimised module share one program; programs share 
     cycles_operation  (entries,) int32   which operation
     cycles_value      (entries,) int64   its estimated cycles, all its runs together
     operation_name, operation_opcode, operation_shape, operation_source  (K,) bytes, UTF-8
+    operation_node    (K,) int32         node that it stands for, -1 where not known; not in older files
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ _TEXTS: Final = ("name", "opcode", "shape", "source")
 def cycle_arrays(fingerprints: Sequence[str], estimates: Sequence[Estimate]) -> dict[str, NDArray[Any]]:
     """The arrays for configurations with these fingerprints and estimates, one each."""
     programs: dict[str, int] = {}
-    operations: dict[tuple[str, str, str, str], int] = {}
+    operations: dict[tuple[str, str, str, str, int], int] = {}
     start, entries, values = [0], [], []
     for fingerprint, estimate in zip(fingerprints, estimates, strict=True):
         if fingerprint in programs:
             continue
         programs[fingerprint] = len(programs)
         for one in estimate.operations:
-            key = (one.name, one.opcode, one.shape, one.source)
+            key = (one.name, one.opcode, one.shape, one.source, one.node)
             entries.append(operations.setdefault(key, len(operations)))
             values.append(one.cycles)
         start.append(len(entries))
@@ -49,7 +50,8 @@ def cycle_arrays(fingerprints: Sequence[str], estimates: Sequence[Estimate]) -> 
         "cycles_value": np.array(values, np.int64),
     }
     for place, text in enumerate(_TEXTS):
-        arrays[f"operation_{text}"] = np.array([key[place].encode() for key in operations], np.bytes_)
+        arrays[f"operation_{text}"] = np.array([str(key[place]).encode() for key in operations], np.bytes_)
+    arrays["operation_node"] = np.array([key[-1] for key in operations], np.int32)
     return arrays
 
 
@@ -82,8 +84,10 @@ def read_cycles(path: Path) -> CycleTable | None:
         program = archive.read("cycles_program").astype(np.int64)
         start, entries = archive.read("cycles_start").tolist(), archive.read("cycles_operation").tolist()
         values = archive.read("cycles_value").tolist()
+        known = "operation_node" in archive.names
+        nodes = archive.read("operation_node").tolist() if known else [-1] * len(texts[0])
     if (
-        len({len(text) for text in texts}) != 1
+        len({len(text) for text in (*texts, nodes)}) != 1
         or start[-1:] != [len(entries)]
         or len(values) != len(entries)
         or any(not 0 <= entry < len(texts[0]) for entry in entries)
@@ -94,7 +98,7 @@ def read_cycles(path: Path) -> CycleTable | None:
         )
     name, opcode, shape, source = texts
     operations = [
-        Operation(name[one], opcode[one], shape[one], source[one], value)
+        Operation(name[one], opcode[one], shape[one], source[one], value, nodes[one])
         for one, value in zip(entries, values, strict=True)
     ]
     pairs = pairwise(start)

@@ -13,6 +13,7 @@ from typing import Final
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.loops import split_line, trip_count
+from xlarank.data.hlo.compiler.node_marks import unmarked
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -33,6 +34,8 @@ class Operation:
         shape: with element type and layout, such as ``f32[8,128]{1,0:T(8,128)}``.
         source: name of the operation of the original program that XLA says it stands for, or empty.
         cycles: the compiler's estimate for all its runs together.
+        node: number of that operation in the original program's graph; -1 where nothing tells
+            (`xlarank.data.hlo.compiler.node_marks`).
     """
 
     name: str
@@ -40,6 +43,11 @@ class Operation:
     shape: str
     source: str
     cycles: int
+    node: int = -1
+
+    def as_list(self) -> list[str | int]:
+        """The arguments that make it again, as JSON takes them."""
+        return [self.name, self.opcode, self.shape, self.source, self.cycles, self.node]
 
 
 @dataclass(frozen=True)
@@ -104,7 +112,8 @@ def _read_line(
         return
     if cycles:
         source = _SOURCE.search(line.rest)
-        computation.own.append(Operation(line.name, line.opcode, line.shape, source[1] if source else "", cycles))
+        name, node = unmarked(source[1] if source else "")
+        computation.own.append(Operation(line.name, line.opcode, line.shape, name, cycles, node))
     if line.opcode in _CALLED and (called := _CALLED[line.opcode].search(line.rest)):
         times = 1 if line.opcode == "call" else trip_count(line, around, lines)
         computation.calls.append(([called[1]], times))

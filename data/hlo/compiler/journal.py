@@ -70,9 +70,7 @@ class Journal:
         }
         if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
             self.estimates[outcome.fingerprint] = outcome.estimate
-            line["operations"] = [
-                [one.name, one.opcode, one.shape, one.source, one.cycles] for one in outcome.estimate.operations
-            ]
+            line["operations"] = [one.as_list() for one in outcome.estimate.operations]
             line["unknown_loops"] = outcome.estimate.unknown_loops
         self.outcomes[configuration] = outcome
         self._append(line)

@@ -125,7 +125,7 @@ class Service:
 
     def _compile(self, ask: Any, folder: Path) -> None:
         estimate = read_estimate(compiled_text(self.xla.compile(ask.module, folder)))
-        operations = [[one.name, one.opcode, one.shape, one.source, one.cycles] for one in estimate.operations]
+        operations = [one.as_list() for one in estimate.operations]
         _write(folder / _RESULT, json.dumps([operations, estimate.unknown_loops]))
 
     def _lower(self, ask: Any, folder: Path) -> None:

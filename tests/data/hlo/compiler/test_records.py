@@ -14,7 +14,7 @@ from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.writing import write_graph
 
 COPY = Operation("copy.1", "copy", "f32[8]{0}", "", 5)
-DOT = Operation("fusion", "fusion", "f32[8,128]{1,0:T(8,128)}", "jit(f)/dot_general", 7)
+DOT = Operation("fusion", "fusion", "f32[8,128]{1,0:T(8,128)}", "jit(f)/dot_general", 7, node=33)
 ONE, TWO = Estimate((DOT, COPY)), Estimate((DOT,), 1)
 
 
@@ -33,6 +33,17 @@ def test_cycles_come_back_and_readers_of_the_format_pass_over_them(tmp_path):
     assert table.of(configs - 1).cycles == 12
     assert len(table.estimates) == 2
     assert len(extra["operation_name"]) == 2  # shared by both programs
+
+
+def test_files_of_before_nodes_were_kept(tmp_path):
+    arrays = layout_arrays()
+    configs = len(arrays["config_runtime"])
+    extra = cycle_arrays(["a"] * configs, [ONE] * configs)
+    assert extra.pop("operation_node").tolist() == [33, -1]
+    path = tmp_path / "graph.npz"
+    write_graph(path, **arrays, **extra)
+    table = read_cycles(path)
+    assert table is not None and [one.node for one in table.of(0).operations] == [-1, -1]
 
 
 def test_a_file_without_cycles_has_none(tmp_path):

@@ -1,0 +1,146 @@
+"""Rows in LightGBM's bins, made once and shared by all fits on some or all of their groups.
+
+The bounds of the bins are quantiles of the columns of *all* groups, those that a fold holds out included. They see
+no label; what that does to scores is measured in docs/tuning.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import lightgbm as lgb
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.models.rankers.bin_files import BinFiles
+from xlarank.models.rankers.lightgbm_data import Learnable, binned, binning
+from xlarank.models.rankers.row_order import dealt_orders
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.row_digest import row_digest
+
+#: Choices of columns and orders whose bins stay in memory.
+_KEPT: Final = 2
+
+
+class BinnedRows:
+    """The bins of a training set's rows, for each choice of columns and each order when first asked for.
+
+    Fits of rankers on LightGBM's trees take them from `xlarank.models.fit_settings.FitSettings.bins`. Threads may
+    share one; processes share the files of one folder, where whoever comes first makes what the others read.
+
+    Attributes:
+        data: the rows.
+        frugal: keep nothing in memory that the folder has: for rows that hardly fit.
+    """
+
+    def __init__(
+        self, data: RankingData, *, folder: Path | None = None, threads: int = 0, frugal: bool = False
+    ) -> None:
+        """Args:
+        folder: where the bins are kept as files (see `BinFiles`); None for memory alone.
+        threads: 0 takes all cores.
+        """
+        self.data = data
+        self.frugal = frugal
+        self._threads = threads
+        self._files = None if folder is None else BinFiles(folder)
+        self._number = {id(part): number for number, part in enumerate(data.parts)}
+        self._kept: dict[tuple[bytes, int | None], lgb.Dataset] = {}
+        self._lock = threading.RLock()
+        self._digest = ""
+
+    def holds(self, data: RankingData) -> bool:
+        """Whether these are some of the very groups, in their order."""
+        if data.columns != self.data.columns:
+            return False
+        numbers = [self._number.get(id(part), -1) for part in data.parts]
+        return min(numbers) >= 0 and all(a < b for a, b in pairwise(numbers))
+
+    def prepare(self, used: NDArray[np.intp], *, deal: int | None = None) -> None:
+        """Make the bins of some columns now, in memory and on disk: before several processes need them at once."""
+        with self._lock:
+            self._keep(used, deal, self._whole(used, deal))
+
+    def dataset(
+        self, data: RankingData, used: NDArray[np.intp], learned: Learnable, *, deal: int | None = None
+    ) -> lgb.Dataset:
+        """LightGBM's data of groups that are held, constructed; the caller's own.
+
+        Args:
+            used: columns, ascending.
+            learned: of the rows of ``data`` in the order that ``deal`` gives.
+            deal: the seed that each graph's rows are shuffled by; None: they stay as they are.
+        """
+        with self._lock:
+            whole = self._whole(used, deal)
+            if data.groups == self.data.groups:
+                train = whole  # handed over, not copied: who asks next reads or makes it anew
+                self._kept.pop(_key(used, deal), None)
+            else:
+                self._keep(used, deal, whole)
+                train = whole.subset([0])
+                indices: Any = self._rows_of(data)
+                train.used_indices = indices  # as it is, where `subset` would make a list of numbers of it
+                train.construct()
+                train.reference = None  # else it keeps all rows in memory
+        train.set_label(learned.label)
+        train.set_weight(learned.weight)
+        train.set_group(learned.sizes)
+        train.set_init_score(learned.start)
+        return train
+
+    def _whole(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
+        """The bins of all rows: kept, read or made."""
+        kept = self._kept.get(_key(used, deal))
+        if kept is not None:
+            return kept
+        params = {**binning(), "num_threads": self._threads, "verbose": -1}
+        if self._files is None:
+            return self._made(used, deal)
+        identity = self._identity(used, deal)
+        with self._files.turn():
+            found = self._files.read(identity, params)
+            if found is None:
+                found = self._made(used, deal)
+                self._files.write(identity, found)
+        return found
+
+    def _made(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
+        nothing = Learnable(label=np.zeros(len(self.data.cost)))
+        return binned(
+            self.data, used, nothing, threads=self._threads, orders=dealt_orders(self.data, deal)
+        ).construct()
+
+    def _keep(self, used: NDArray[np.intp], deal: int | None, whole: lgb.Dataset) -> None:
+        if self.frugal and self._files is not None:
+            return
+        key = _key(used, deal)
+        self._kept.pop(key, None)
+        self._kept[key] = whole  # the latest comes last
+        for old in list(self._kept)[:-_KEPT]:
+            del self._kept[old]
+
+    def _identity(self, used: NDArray[np.intp], deal: int | None) -> dict[str, Any]:
+        """All that decides the bins: a file of them is used where this is the same."""
+        if not self._digest:
+            self._digest = row_digest(self.data)
+        return {
+            "lightgbm": lgb.__version__,
+            "binning": binning(),
+            "rows": self._digest,
+            "columns": [self.data.columns[number] for number in used],
+            "deal": deal,
+        }
+
+    def _rows_of(self, data: RankingData) -> NDArray[np.int32]:
+        """Numbers of the rows of some groups among all."""
+        starts = self.data.indptr
+        numbers = [self._number[id(part)] for part in data.parts]
+        return np.concatenate([np.arange(starts[g], starts[g + 1], dtype=np.int32) for g in numbers])
+
+
+def _key(used: NDArray[np.intp], deal: int | None) -> tuple[bytes, int | None]:
+    return used.tobytes(), deal
