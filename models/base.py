@@ -85,7 +85,7 @@ class Ranker(ABC, Generic[P]):
         return self
 
     def grow(self, data: RankingData, settings: FitSettings) -> Self:
-        """Bring what was fitted on the same data and with the same seed to more rounds, as a `fit` of so many would.
+        """Bring what was fitted on the same data with the same seed to more rounds, as a `fit` of so many would.
 
         A ranker that was fitted with ``settings.grows`` may go on where it stopped; others learn anew.
         """

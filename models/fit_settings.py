@@ -20,15 +20,15 @@ class FitSettings:
         rounds: trees to learn.
         seed: of every random draw. The same data, parameters and seed give the same scores.
         threads: 0 takes all cores, and -1, which becomes 0.
-        grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the data in bins, mostly.
         bins: of rows that are fitted more than once; rankers on LightGBM's trees look there before they bin.
+        grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the rows in bins, mostly.
     """
 
     rounds: int
     seed: int = 0
     threads: int = 0
-    grows: bool = False
     bins: BinnedRows | None = field(default=None, compare=False, repr=False)
+    grows: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):

@@ -21,6 +21,7 @@ from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
@@ -138,10 +139,11 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        rungs = rungs_of(training, folds, rounds)[-1 if whole else 0 :]
+        bins = BinnedRows(training.whole(), folder=workspace.bins(collection), threads=threads)
+        rungs = rungs_of(training, folds, rounds, bins)[-1 if whole else 0 :]
         study = _open_study(workspace, training, model, members, select, rungs, storage, seed)
         first = [_known(model, collection.kind), *tuned_elsewhere(workspace, collection, model)]
-        settings = FitSettings(rounds, seed, threads)
+        settings = FitSettings(rounds, seed, threads, bins)
         search = _Search(study, training, folds, rungs, model, members, select, settings, first)
         results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):

@@ -88,7 +88,7 @@ def judge_held(training: TrainingSet, held: Sequence[int], fitted: Ranker[Any], 
 def validate_folds(
     training: TrainingSet, folds: Sequence[Sequence[int]], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time, see `in_turn`."""
+    """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time: `in_turn`."""
 
     def run(fold: int) -> Curves:
         return validate_fold(training, folds[fold], ranker, replace(settings, threads=1))

@@ -14,6 +14,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import draw_of_graph, sample_configs
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import STEP, Curves, in_turn, join_curves, judge_held
@@ -21,9 +22,11 @@ from xlarank.models.validation.curves import STEP, Curves, in_turn, join_curves,
 #: Of the parameters that reach a rung one in so many climbs on.
 FACTOR: Final = 4
 #: Shares of the rows and of the rounds on each rung, the last one apart.
-_SHARES: Final = ((1 / 8, 1 / 3), (1 / 8, 1.0), (1.0, 1 / 3))
+_SHARES: Final = ((1 / 8, 1 / 6), (1.0, 1 / 12), (1.0, 1 / 3))
 #: Configurations of a graph that are kept whatever the share: fewer say little of what orders them.
-_LEAST_CONFIGS: Final = 8
+_LEAST_CONFIGS: Final = 64
+#: Choices of columns and orders of a small share whose bins stay in memory: all that a study makes.
+_CHOICES: Final = 16
 #: Graphs that are kept whatever the share; with fewer, each lost one is missed.
 _LEAST_GRAPHS: Final = 500
 
@@ -38,6 +41,7 @@ class Rung:
         folds: groups of both that are held out together.
         rounds: trees grown by then.
         resource: 1 for the first rung, `FACTOR` times as much for each one above.
+        bins: of what is learned from, shared by all trials.
     """
 
     learned: TrainingSet
@@ -45,6 +49,7 @@ class Rung:
     folds: list[list[int]]
     rounds: int
     resource: int = 1
+    bins: BinnedRows | None = None
 
     @property
     def cost(self) -> int:
@@ -52,13 +57,15 @@ class Rung:
         return sum(map(len, self.learned.whole().parts)) * self.rounds
 
 
-def rungs_of(training: TrainingSet, folds: Sequence[Sequence[int]], rounds: int) -> list[Rung]:
+def rungs_of(
+    training: TrainingSet, folds: Sequence[Sequence[int]], rounds: int, bins: BinnedRows | None = None
+) -> list[Rung]:
     """The rungs of a training set, the cheapest first; the last is all of it.
 
     Rungs that cost more than half of the next one are left out: with few configurations and rounds there is nothing
-    to save, and one rung is left.
+    to save, and one rung is left. ``bins`` are those of the whole training set.
     """
-    last = Rung(training, training, [list(held) for held in folds], rounds)
+    last = Rung(training, training, [list(held) for held in folds], rounds, bins=bins)
     sets = {1.0: last}
     below = []
     for share, part in _SHARES:
@@ -82,12 +89,14 @@ def climb(rungs: Sequence[Rung], ranker: Ranker[Any], settings: FitSettings) -> 
     for number, rung in enumerate(rungs):
         goes_on = number + 1 < len(rungs) and rungs[number + 1].learned is rung.learned
         grown = number > 0 and rungs[number - 1].learned is rung.learned
-        each = replace(settings, rounds=rung.rounds, threads=1, grows=goes_on)
+        each = replace(settings, rounds=rung.rounds, threads=1, bins=rung.bins, grows=goes_on)
 
         def run(fold: int, rung: Rung = rung, grown: bool = grown, each: FitSettings = each) -> Curves:
             held, one = rung.folds[fold], fitted[fold]
             data = rung.learned.without(held)
-            return judge_held(rung.judged, held, one.grow(data, each) if grown else one.fit(data, each), rung.rounds)
+            return judge_held(
+                rung.judged, held, one.grow(data, each) if grown else one.fit(data, each), rung.rounds
+            )
 
         yield join_curves([*in_turn(run, len(rung.folds), settings.threads)])
 
@@ -110,7 +119,8 @@ def _thinned(last: Rung, share: float) -> Rung:
         data=_some_configs(judged.data, rest),
         also=None if judged.also is None else _some_configs(judged.also, rest),
     )
-    return Rung(learned, judged, last.folds if kept == 1.0 else folds, last.rounds)
+    bins = None if last.bins is None else BinnedRows(learned.whole(), threads=1, kept=_CHOICES)
+    return Rung(learned, judged, last.folds if kept == 1.0 else folds, last.rounds, bins=bins)
 
 
 def _some_configs(data: RankingData, share: float) -> RankingData:

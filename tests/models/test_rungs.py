@@ -11,6 +11,7 @@ from tests.models.rows import easy_graph, graph_rows
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.ranking_data import RankingData
@@ -19,6 +20,13 @@ from xlarank.models.validation import rungs as module
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.rungs import Rung, climb, rungs_of
+
+
+@pytest.fixture(autouse=True)
+def little_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few configurations a graph, so that the tests are quick."""
+    monkeypatch.setattr(module, "_LEAST_CONFIGS", 8)
+
 
 FAMILIES = ["cnn", "mlp", "rnn", "gan"]
 
@@ -35,17 +43,17 @@ def ladder(training: TrainingSet, rounds: int = 300) -> list[Rung]:
 
 
 def test_each_rung_has_its_share_of_configurations_and_rounds() -> None:
-    """80 configurations a graph: an eighth is 10; 300 rounds: a third is 100."""
+    """80 configurations a graph: an eighth is 10; of 300 rounds a sixth, a twelfth and a third."""
     rungs = ladder(training())
     assert [(len(rung.learned.data.parts[0]), rung.rounds) for rung in rungs] == [
-        (10, 100),
-        (10, 300),
+        (10, 50),
+        (80, 25),
         (80, 100),
         (80, 300),
     ]
     assert [rung.resource for rung in rungs] == [1, 4, 16, 64]
-    assert [rung.cost for rung in rungs] == [6 * 10 * 100, 6 * 10 * 300, 6 * 80 * 100, 6 * 80 * 300]
-    assert rungs[0].learned is rungs[1].learned, "trees can grow on"
+    assert [rung.cost for rung in rungs] == [6 * 10 * 50, 6 * 80 * 25, 6 * 80 * 100, 6 * 80 * 300]
+    assert all(rung.learned is rungs[-1].learned for rung in rungs[1:]), "trees can grow on"
 
 
 def test_the_configurations_kept_reach_from_the_fastest_to_the_slowest() -> None:
@@ -61,7 +69,7 @@ def test_where_there_is_nothing_to_save_one_rung_is_left() -> None:
     """No fewer than 8 configurations and 25 rounds."""
     (only,) = ladder(training(configs=12), rounds=30)
     assert (only.rounds, only.resource) == (30, 1)
-    assert len(ladder(training(configs=12), rounds=300)) == 2, "rounds alone"
+    assert [rung.rounds for rung in ladder(training(configs=8), rounds=300)] == [25, 100, 300], "rounds alone"
 
 
 def test_of_very_many_graphs_some_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,14 +96,18 @@ def test_graphs_that_cannot_be_thinned_stay_whole() -> None:
     assert all(part.rankable for part in low.learned.data.parts)
 
 
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
-def test_the_last_rung_is_a_whole_validation_to_the_last_bit(ranker: type[Ranker[Any]]) -> None:
+def test_the_last_rung_is_a_whole_validation_to_the_last_bit(ranker: type[Ranker[Any]], shared: bool) -> None:
     """Some of its trees were grown on an earlier visit."""
     data = training(configs=40)
     folds = family_folds(data.data.families, 3)
+    bins = BinnedRows(data.whole()) if shared else None
     made = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout")
-    settings = FitSettings(100, 3, 1)
-    *_, last = climb(rungs_of(data, folds, 100), made, settings)
+    settings = FitSettings(100, 3, 1, bins)
+    rungs = rungs_of(data, folds, 100, bins)
+    assert [rung.rounds for rung in rungs][-2:] == [25, 100]
+    *_, last = climb(rungs, made, settings)
     whole = join_curves([*validate_folds(data, folds, made, settings)])
     assert last.rounds == whole.rounds
     assert last.metrics == whole.metrics
@@ -132,7 +144,7 @@ def test_a_caller_that_stops_saves_the_rungs_above() -> None:
     found = climb(ladder(training(), 75), Counted(kind="layout"), FitSettings(75, 0, 1))
     next(found)
     found.close()
-    assert fits == [25, 25, 25]
+    assert fits == [25, 25, 25], "three folds"
 
 
 def test_little_work_tells_good_parameters_from_bad_ones() -> None:
