@@ -102,8 +102,8 @@ def tune(
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
     A trial climbs rungs (`validation.rungs`): it learns from few configurations and grows few trees at first, and
-    only the best go on to all of them. With ``whole`` each does all the work, until a median pruner gives it up fold
-    by fold; that is a study of its own.
+    only the best go on to all of them. With ``whole`` each does all the work, until a median pruner gives it up
+    fold by fold; that is a study of its own.
 
     Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
     parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
@@ -228,7 +228,8 @@ def _open_study(
     labels = zlib.crc32(
         repr((training.data.names, training.data.indptr.tolist())).encode() + training.data.cost.tobytes()
     )
-    name = f"{training.collection}/{model}/{select}/{training.manifest.recipe.code_hash}/{labels:08x}{rungs_mark(rungs)}"
+    name = f"{training.collection}/{model}/{select}/{training.manifest.recipe.code_hash}/{labels:08x}"
+    name += rungs_mark(rungs)
     if members:
         name += f"/{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
     try:

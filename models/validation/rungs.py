@@ -82,8 +82,8 @@ def rungs_of(
 def climb(rungs: Sequence[Rung], ranker: Ranker[Any], settings: FitSettings) -> Generator[Curves, None, None]:
     """Curves of all folds on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
 
-    From a rung to one of the same rows the trees grow on; on other rows they are learned anew, so that the curves of
-    the last rung are those of `validate_folds`. A caller that stops early saves all that would have come.
+    From a rung to one of the same rows the trees grow on; on other rows they are learned anew, so that the curves
+    of the last rung are those of `validate_folds`. A caller that stops early saves all that would have come.
     """
     fitted = [ranker.clone() for _ in rungs[0].folds]
     for number, rung in enumerate(rungs):
@@ -94,9 +94,8 @@ def climb(rungs: Sequence[Rung], ranker: Ranker[Any], settings: FitSettings) -> 
         def run(fold: int, rung: Rung = rung, grown: bool = grown, each: FitSettings = each) -> Curves:
             held, one = rung.folds[fold], fitted[fold]
             data = rung.learned.without(held)
-            return judge_held(
-                rung.judged, held, one.grow(data, each) if grown else one.fit(data, each), rung.rounds
-            )
+            one = one.grow(data, each) if grown else one.fit(data, each)
+            return judge_held(rung.judged, held, one, rung.rounds)
 
         yield join_curves([*in_turn(run, len(rung.folds), settings.threads)])
 

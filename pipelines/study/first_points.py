@@ -26,8 +26,8 @@ def searched_part(model: str, kind: Kind, values: dict[str, Any]) -> dict[str, A
 def tuned_elsewhere(workspace: Workspace, collection: Collection, model: str) -> list[dict[str, Any]]:
     """The best parameters of the workspace's other collections of the same kind of graphs, without repeats.
 
-    Parameters that cannot be read, lack one that is searched, or lie outside the space are left out: they are no more
-    than a place to begin.
+    Parameters that cannot be read, lack one that is searched, or lie outside the space are left out: they are no
+    more than a place to begin.
     """
     kind = collection.kind
     found: list[dict[str, Any]] = []
