@@ -59,3 +59,7 @@ class CompilerError(XlarankError):
 
 class HloError(XlarankError):
     """A program cannot be read: not HLO, cut off, contradicting itself, or beyond what the format can hold."""
+
+
+class ClusterError(XlarankError):
+    """A cluster cannot be reached or used, or was lost on the way."""

@@ -13,6 +13,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
+from xlarank.models.disk_values import DiskValues
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
@@ -44,6 +45,15 @@ class RankingData:
     @property
     def groups(self) -> int:
         return len(self.names)
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether rows are read when they are looked at (`xlarank.models.disk_values`)."""
+        return any(isinstance(part.config_values, DiskValues) for part in self.parts)
+
+    def batched(self, columns: int) -> bool:
+        """Whether a booster that looks at so many columns gets the rows in batches."""
+        return self.on_disk or len(self.cost) * columns >= BATCHED
 
     @property
     def rows(self) -> NDArray[np.float32]:

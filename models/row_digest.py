@@ -5,24 +5,23 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xlarank.features.rows import GraphRows
+from xlarank.models.disk_values import DiskValues
 from xlarank.models.ranking_data import RankingData
 
 
-def values_digest(part: GraphRows) -> str:
-    """SHA-256 of all values of a graph's rows."""
-    known = getattr(part.config_values, "digest", None)
-    if isinstance(known, str):  # rows that stay on disk know theirs
-        return known
-    digest = hashlib.sha256(part.graph_values.tobytes())
-    digest.update(np.ascontiguousarray(part.config_values).data)
-    return digest.hexdigest()
+def values_digest(values: NDArray[np.float32]) -> str:
+    """SHA-256 of the values of a graph's configuration columns."""
+    if isinstance(values, DiskValues):
+        return values.digest
+    return hashlib.sha256(np.ascontiguousarray(values).data).hexdigest()
 
 
 def row_digest(data: RankingData) -> str:
     """SHA-256 of the names, columns and values of all rows; labels do not count."""
     digest = hashlib.sha256("\0".join(data.columns).encode())
     for part in data.parts:
-        digest.update(f"\1{part.name}\0{len(part)}\0{values_digest(part)}".encode())
+        digest.update(f"\1{part.name}\0{len(part)}\0{values_digest(part.config_values)}\0".encode())
+        digest.update(part.graph_values.tobytes())
     return digest.hexdigest()

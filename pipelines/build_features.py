@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Final
 
 from xlarank.data.collection import Collection, GraphFile, choose_splits, discover, graph_files
-from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
+from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.files import sweep_partial
-from xlarank.data.graph import read_graph
 from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
-from xlarank.features.assemble import assemble
-from xlarank.features.instances.store import instances_current, write_instances
-from xlarank.features.recipe import FeatureSettings, Recipe, Source
-from xlarank.features.sampling import SAMPLES, at_most
-from xlarank.features.store import Manifest, current_summary, write_manifest, write_rows
+from xlarank.features.recipe import FeatureSettings, Recipe
+from xlarank.features.sampling import SAMPLES
+from xlarank.features.store import Manifest, write_manifest
+from xlarank.pipelines.building.builders import Builders, LocalProcesses, outcomes
+from xlarank.pipelines.building.cluster_builders import ClusterBuilders
+from xlarank.pipelines.building.graph_job import GraphJob, Outcome
+from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
-#: What the libraries behind numpy's matrix product read when they are loaded.
-_MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 @dataclass
@@ -68,14 +62,6 @@ class BuildReport:
         }
 
 
-@dataclass(frozen=True)
-class _Job:
-    file: GraphFile
-    workspace: Workspace
-    recipe: Recipe
-    settings: FeatureSettings
-
-
 def build_features(
     data_root: DataRoot,
     workspace: Workspace,
@@ -89,6 +75,7 @@ def build_features(
     seed: int = 0,
     timeout: float | None = None,
     replace: bool = False,
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
@@ -104,9 +91,13 @@ def build_features(
         timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
             what follows works with the others, and a second call goes on.
         replace: whether rows of another data root make way, with the studies and models of their collections.
+        scheduler: a Dask cluster that builds instead of processes of this machine: the address of its scheduler, or
+            "local" for one that is started here, of ``jobs`` workers (0: a worker for each core). Its workers read
+            the data root under the same path and send the rows here; what is stored is the same.
 
     Raises `DataRootError` and `CollectionError` for input that is not there, `ModelError` for an unknown
-    ``sampling``, `WorkspaceError`, also where the workspace holds rows of another data root.
+    ``sampling``, `WorkspaceError`, also where the workspace holds rows of another data root,
+    `ClusterError` for a cluster that cannot be used or is lost.
     """
     settings, progress = settings or FeatureSettings(), progress or Silent()
     if sampling not in SAMPLES:
@@ -121,15 +112,30 @@ def build_features(
     started = time.monotonic()
     chosen = [file for file in files if file.split in chosen_splits]
     work = [
-        _Job(file, workspace, _recipe(file, settings, max_configs, seed, sampling), settings) for file in chosen
+        GraphJob(file, workspace, _recipe(file, settings, max_configs, seed, sampling), settings) for file in chosen
     ]
-    outcomes = _run(work, _processes(jobs, chosen), None if timeout is None else started + timeout, progress)
-    reports = _write_manifests(data_root, workspace, work, outcomes)
+    end = None if timeout is None else started + timeout
+    with _builders(scheduler, jobs, data_root, work) as builders:
+        found = _run(work, builders, end, progress)
+    reports = _write_manifests(data_root, workspace, work, found)
     widths = {
         kind: (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
         for kind in sorted({file.collection.kind for file in chosen})
     }
     return BuildReport(reports, {str(kind): width for kind, width in widths.items()}, time.monotonic() - started)
+
+
+@contextmanager
+def _builders(
+    scheduler: str | None, jobs: int, data_root: DataRoot, work: Sequence[GraphJob]
+) -> Iterator[Builders | None]:
+    """Who builds; None for this very process."""
+    if scheduler is not None:
+        with connected(scheduler, jobs) as client:
+            yield ClusterBuilders(client, data_root.npz.absolute(), work)
+        return
+    processes = _processes(jobs, [job.file for job in work])
+    yield LocalProcesses(processes) if processes > 1 else None
 
 
 def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int, sampling: str) -> Recipe:
@@ -145,112 +151,19 @@ def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
 
 
 def _run(
-    work: list[_Job], processes: int, end: float | None, progress: Progress
-) -> dict[GraphFile, dict[str, Any]]:
-    """Outcome per file that was begun before the ``end`` (monotonic): counts, or ``{"broken": why}``."""
+    work: list[GraphJob], builders: Builders | None, end: float | None, progress: Progress
+) -> dict[GraphFile, Outcome]:
+    """Outcome per file that was begun before the ``end`` (monotonic)."""
     progress.begin("building features", len(work))
-    outcomes: dict[GraphFile, dict[str, Any]] = {}
+    found: dict[GraphFile, Outcome] = {}
     try:
-        for file, outcome in _outcomes(work, processes, end):
-            outcomes[file] = outcome
-            progress.step(f"{file.collection} {file.split} {file.name}")
+        with closing(outcomes(work, builders, end)) as each:
+            for job, outcome in each:
+                found[job.file] = outcome
+                progress.step(job.place)
     finally:
         progress.end()
-    return outcomes
-
-
-def _outcomes(work: list[_Job], processes: int, end: float | None) -> Iterator[tuple[GraphFile, dict[str, Any]]]:
-    if processes <= 1:
-        for job in work:
-            if end is not None and time.monotonic() >= end:
-                return
-            yield job.file, _build_one(job)
-        return
-    # Fresh interpreters: forking a process that holds the thread pools of pyarrow can hang.
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(processes, context, initializer=_start_worker)
-    try:
-        with _interrupts_held_back(), _one_thread_each():
-            futures = {pool.submit(_build_one, job): job.file for job in work}
-        left = None if end is None else max(0.0, end - time.monotonic())
-        with suppress(TimeoutError):
-            for future in as_completed(futures, left):
-                yield futures.pop(future), future.result()
-        for future in [future for future in futures if not future.cancel()]:  # already begun
-            yield futures[future], future.result()
-    except BrokenProcessPool as error:
-        raise XlarankError(
-            "a worker process died, most likely for want of memory",
-            do="run again with a smaller --jobs; graphs already built are kept",
-        ) from error
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Processes that start now never hear Ctrl-C (a blocked signal is inherited); this one hears it afterwards."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes that start now multiply matrices on one thread: there is one of them for each core already."""
-    before = {name: os.environ.get(name) for name in _MATRIX_THREADS}
-    os.environ.update(dict.fromkeys(_MATRIX_THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-def _start_worker() -> None:
-    """Leave interruptions to the parent, and go with it: a killed parent cannot tell its workers to stop."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-
-    def follow() -> None:
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
-
-
-def _build_one(job: _Job) -> dict[str, Any]:
-    try:
-        place = job.file.collection, job.file.split, job.file.name
-        path, beside = job.workspace.graph_rows(*place), job.workspace.graph_instances(*place)
-        source = Source.of(job.file.path)
-        summary = current_summary(path, job.recipe, source)
-        if job.file.collection.kind == "layout" and not instances_current(beside, job.recipe, source):
-            summary = None
-        kept = summary is not None
-        if summary is None:
-            graph = read_graph(job.file.path, job.file.collection.kind)
-            rows = at_most(assemble(graph, job.settings), job.recipe)
-            if rows.instances is not None:
-                write_instances(beside, rows.instances.value, job.recipe, source)
-            write_rows(path, rows, job.recipe, source)
-            summary = rows.summary()
-    except XlarankError as error:
-        return {"broken": str(error)}
-    except OSError as error:
-        return {"broken": f"{job.file.path.name} cannot be read ({error.strerror or error})"}
-    except MemoryError:
-        return {"broken": f"{job.file.path.name} does not fit into memory; run again with --jobs 1"}
-    return {**summary, "source": asdict(source), "kept": kept}
+    return found
 
 
 def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:
@@ -265,8 +178,8 @@ def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:
 def _write_manifests(
     data_root: DataRoot,
     workspace: Workspace,
-    work: list[_Job],
-    outcomes: dict[GraphFile, dict[str, Any]],
+    work: list[GraphJob],
+    outcomes: dict[GraphFile, Outcome],
 ) -> list[SplitReport]:
     reports: dict[tuple[Collection, str], SplitReport] = {}
     manifests: dict[tuple[Collection, str], Manifest] = {}

@@ -14,6 +14,8 @@ from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
+from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
@@ -21,8 +23,14 @@ from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
+from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
+from xlarank.pipelines.support.training_sets import (
+    StoredTrainingSet,
+    also_learn_from,
+    read_training_set,
+    stored_bytes,
+)
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
@@ -42,6 +50,7 @@ class TrainResult:
     Attributes:
         graphs, rows, families: learned from.
         why: how the ranker was chosen, where it was left to `AUTO`.
+        note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
@@ -50,6 +59,7 @@ class TrainResult:
     model: str = ""
     tuned: bool = False
     why: str = ""
+    note: str = ""
     graphs: int = 0
     rows: int = 0
     families: int = 0
@@ -75,6 +85,7 @@ def train(
     select: str = "mean",
     seed: int = 0,
     threads: int = 0,
+    ram_gb: float = 0.0,
     progress: Progress | None = None,
 ) -> list[TrainResult]:
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
@@ -93,6 +104,10 @@ def train(
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
     best of several out-of-fold scores is a little lucky: other graphs tell how good it is.
 
+    Rows that take more than half of ``ram_gb`` (in 1e9 bytes; 0: nine tenths of what the machine has) stay on disk:
+    they are read graph by graph, and LightGBM's bins of them, a byte a value or less, are all that is held. The
+    models are the same.
+
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be trained.
     """
@@ -101,6 +116,7 @@ def train(
     require_selection(select)
     if model != AUTO:
         ranker_class(model)
+    budget = memory_budget(ram_gb)
     workspace.require_writable()
     progress = progress or Silent()
     weights = weighted_collections(also_from)
@@ -108,14 +124,22 @@ def train(
     results: list[TrainResult] = []
     for collection in chosen_collections(workspace, collections):
         try:
-            training = read_training_set(workspace, collection, ("train", "valid") if with_valid else ("train",))
-            training = also_learn_from(training, workspace, others, source_columns=source_columns)
+            splits = ("train", "valid") if with_valid else ("train",)
+            size = sum(stored_bytes(workspace, one, splits) for one in {collection, *others})
+            note = left_on_disk(size, budget)
+            training = read_training_set(workspace, collection, splits, on_disk=bool(note))
+            training = also_learn_from(
+                training, workspace, others, source_columns=source_columns, on_disk=bool(note)
+            )
         except CollectionError as error:
             if collections:
                 raise
             results.append(TrainResult(str(collection), skipped=str(error)))
             continue
-        job = _Training(workspace, training, model, seeds, select, FitSettings(rounds, seed, threads))
+        learned = training.whole()
+        bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
+        settings = FitSettings(rounds, seed, threads, bins)
+        job = _Training(workspace, training, learned, model, seeds, select, settings, note)
         results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -150,16 +174,19 @@ class _Training:
 
     workspace: Workspace
     training: StoredTrainingSet
+    learned: RankingData
     model: str
     seeds: int
     select: str
     settings: FitSettings
+    note: str
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
         folds = family_folds(self.training.data.families, _FOLDS)
         models = [self.model] if self.model != AUTO else [*RANKERS] if folds else [DEFAULT]
-        progress.begin(f"training {self.training.collection}", len(models) * len(folds) + self.seeds)
+        where = " from disk" if self.note else ""
+        progress.begin(f"training {self.training.collection}{where}", len(models) * len(folds) + self.seeds)
         try:
             chosen, why = self._best(models, folds, progress)
             curves = chosen.curves
@@ -171,12 +198,11 @@ class _Training:
                 rounds, chosen_by = curves.rounds[stage], f"{len(folds)} folds by family"
                 scores = curves.at(stage)
             rankers: list[Ranker[Any]] = []
-            learned = self.training.whole()
             for number in range(self.seeds):
                 settings = replace(
                     self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
                 )
-                rankers.append(chosen.ranker.clone().fit(learned, settings))
+                rankers.append(chosen.ranker.clone().fit(self.learned, settings))
                 progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:
             progress.end()
@@ -201,9 +227,10 @@ class _Training:
             model=card.model,
             tuned=card.tuned,
             why=why,
-            graphs=learned.groups,
-            rows=len(learned.cost),
-            families=len(set(learned.families)),
+            note=f"{self.training.collection}: {self.note}" if self.note else "",
+            graphs=self.learned.groups,
+            rows=len(self.learned.cost),
+            families=len(set(self.learned.families)),
             rounds=rounds,
             chosen_by=chosen_by,
             seeds=self.seeds,

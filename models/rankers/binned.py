@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.rankers.bin_files import BinFiles
-from xlarank.models.rankers.lightgbm_data import Learnable, binned, binning
+from xlarank.models.rankers.lightgbm_data import Learnable, binned, binning, sampled_rows
 from xlarank.models.rankers.row_order import dealt_orders
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.row_digest import row_digest
@@ -118,9 +118,7 @@ class BinnedRows:
 
     def _made(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
         nothing = Learnable(label=np.zeros(len(self.data.cost)))
-        return binned(
-            self.data, used, nothing, threads=self._threads, orders=dealt_orders(self.data, deal)
-        ).construct()
+        return binned(self.data, used, nothing, threads=self._threads, orders=dealt_orders(self.data, deal))
 
     def _keep(self, used: NDArray[np.intp], deal: int | None, whole: lgb.Dataset) -> None:
         if self.frugal and self._files is not None:
@@ -138,6 +136,7 @@ class BinnedRows:
         return {
             "lightgbm": lgb.__version__,
             "binning": binning(),
+            "sampled": sampled_rows(len(self.data.cost)),
             "rows": self._digest,
             "columns": [self.data.columns[number] for number in used],
             "deal": deal,

@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import blocks_of
 from xlarank.models.param_checks import OneOf
@@ -16,6 +17,19 @@ from xlarank.models.param_checks import OneOf
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 #: Which tiers of columns may be chosen.
 TIERS: Final = tuple(tier.value for tier in Tier)
+
+
+#: Slots of operands, as words of columns' names.
+_OPERANDS: Final = frozenset(LAYOUT_SLOTS[1:])
+
+
+def speaks_of_operands(column: str) -> bool:
+    """Whether a column of configurations is about the layout of an operand, which programs may not let one set.
+
+    >>> speaks_of_operands("padding__input_waste__mean"), speaks_of_operands("padding__output_waste__mean")
+    (True, False)
+    """
+    return not _OPERANDS.isdisjoint(column.replace("__", "_").split("_"))
 
 
 def chosen_columns(columns: list[str], choice: str, tier: str = Tier.FULL.value) -> NDArray[np.intp]:

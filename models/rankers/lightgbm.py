@@ -72,6 +72,7 @@ class LightGBMRanker(Ranker[T]):
     """
 
     file_names = (BOOSTER,)
+    row_by_row = True
 
     def __init__(self, params: T | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -122,8 +123,6 @@ class LightGBMRanker(Ranker[T]):
             train = shared.dataset(data, self._used, learned, deal=deal)
         else:
             train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
-            # The bins are all that trees grow on; a copy of the rows would stay in memory, fold by fold.
-            train.construct()
         params = {**objective, **tree_settings(own, settings), "learning_rate": own.learning_rate}
         gradients: _Gradients | None = None
         if callable(custom := params["objective"]):

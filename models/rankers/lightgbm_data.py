@@ -1,4 +1,9 @@
-"""Rows on their way into LightGBM's binned data, few enough at once and as they are."""
+"""Rows on their way into LightGBM's binned data, few enough at once and as they are.
+
+LightGBM chooses the bounds of its bins from a sample of rows, which it holds as doubles, several times over: its
+own sample of 200,000 rows of a thousand columns would take more memory than the bins of a million. So the bounds
+are found from a sample that is drawn here, and all rows are then sorted into them piece by piece.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.features.rows import GraphRows
-from xlarank.models import ranking_data
 from xlarank.models.ranking_data import RankingData
 
-#: Rows that the bounds of the bins are found from; with fewer LightGBM warns. Its own 200,000 show nothing more to
-#: 63 bins, and of a thousand columns they take twice the time and memory.
-_SAMPLED: Final = 100_000
+#: Rows that the bounds of the bins are found from: a twentieth, but no fewer and no more than so many. Of 20,000
+#: rows a quantile has a standard error of 0.35 % of the rows at most; one of 63 bins holds 1.6 % of them.
+_LEAST_SAMPLED: Final = 20_000
+_MOST_SAMPLED: Final = 100_000
 
 
 class _Batches(lgb.Sequence):
@@ -59,7 +64,16 @@ def binning() -> dict[str, Any]:
 
     No column is left out for the number of rows that a leaf must have (``feature_pre_filter``): the bins serve any.
     """
-    return {"max_bin": 63, "bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False}
+    return {"max_bin": 63, "bin_construct_sample_cnt": _MOST_SAMPLED, "feature_pre_filter": False}
+
+
+def sampled_rows(rows: int) -> int:
+    """How many of so many rows the bounds of the bins are found from.
+
+    >>> [sampled_rows(rows) for rows in (1000, 145_000, 1_000_000, 44_000_000)]
+    [1000, 20000, 50000, 100000]
+    """
+    return min(rows, max(_LEAST_SAMPLED, min(_MOST_SAMPLED, rows // 20)))
 
 
 def binned(
@@ -70,19 +84,35 @@ def binned(
     threads: int,
     orders: Sequence[NDArray[np.intp]] | None = None,
 ) -> lgb.Dataset:
-    """LightGBM's data of some columns, not yet constructed.
+    """LightGBM's data of some columns, constructed.
 
     Args:
         used: columns, ascending.
         orders: for each group the order of its rows, where they are not to stay as they are.
     """
+    params = {**binning(), "num_threads": threads, "verbose": -1}
+    bounds: lgb.Dataset | None = None
+    if (count := sampled_rows(len(data.cost))) < len(data.cost):
+        bounds = lgb.Dataset(_sample(data, used, count), np.zeros(count), params=params).construct()
     rows: Any
-    if len(learned.label) * len(used) < ranking_data.BATCHED:
+    if not data.batched(len(used)):
         rows = data.matrix(orders, used)
     else:
         each = orders if orders is not None else [None] * data.groups
         rows = [_Batches(part, order, used) for part, order in zip(data.parts, each, strict=True)]
-    params = {**binning(), "num_threads": threads, "verbose": -1}
-    return lgb.Dataset(
-        rows, learned.label, group=learned.sizes, weight=learned.weight, init_score=learned.start, params=params
-    )
+    whole = lgb.Dataset(
+        rows, learned.label, bounds, learned.weight, learned.sizes, learned.start, params=params
+    ).construct()
+    whole.reference = None  # else the sample stays in memory
+    return whole
+
+
+def _sample(data: RankingData, used: NDArray[np.intp], count: int) -> NDArray[np.float32]:
+    """``(count, used columns)`` rows drawn evenly, the same ones in whatever order the rows are to stand."""
+    drawn = np.sort(np.random.default_rng(0).choice(len(data.cost), count, replace=False))
+    bounds = np.searchsorted(drawn, data.indptr)
+    found = np.empty((count, len(used)), np.float32)
+    for part, first, a, b in zip(data.parts, data.indptr[:-1], bounds[:-1], bounds[1:], strict=True):
+        if a < b:
+            found[a:b] = part.matrix(drawn[a:b] - first, used)
+    return found

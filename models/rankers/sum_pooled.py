@@ -98,6 +98,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
 
     name = SumPooledParams.ranker
     params_class = SumPooledParams
+    row_by_row = False
 
     def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)

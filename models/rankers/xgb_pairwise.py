@@ -73,6 +73,7 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
     name = XGBPairwiseParams.ranker
     params_class = XGBPairwiseParams
     file_names = (_BOOSTER,)
+    row_by_row = True
 
     def __init__(self, params: XGBPairwiseParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)

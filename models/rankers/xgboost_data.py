@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.models import ranking_data
 from xlarank.models.ranking_data import RankingData
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def quantiles(
         used: columns, ascending.
         start: ``(rows,)`` what trees add to.
     """
-    if len(label) * len(used) >= ranking_data.BATCHED:
+    if data.batched(len(used)):
         batched: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
             _batches(xgb, data, label, weight, used, start), max_bin=bins, nthread=threads
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.training_set import TrainingSet
@@ -22,6 +24,8 @@ from xlarank.models.validation.selection import objective_value
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
 STEP: Final = 25
+#: Rows of a graph that are written out in full to be judged at once.
+PIECE: Final = 16_384
 
 
 @dataclass(frozen=True)
@@ -78,11 +82,24 @@ def judge_held(training: TrainingSet, held: Sequence[int], fitted: Ranker[Any], 
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
         graph = data.parts[g]
-        scored = fitted.staged(graph.matrix(), STEP, data.instances_of(g))
+        scored = _staged(fitted, graph, data.instances_of(g))
         found = [judge(training.kind, scores[graph.group], graph.cost, graph.group) for scores in scored]
         found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
         metrics[data.names[g]] = found
     return Curves(stages, metrics)
+
+
+def _staged(
+    ranker: Ranker[Any], graph: GraphRows, instances: LazyInstances | None
+) -> Iterator[NDArray[np.float64]]:
+    """`Ranker.staged` each `STEP` rounds; a large graph in pieces, where the ranker looks at each row alone."""
+    if not ranker.row_by_row or len(graph) <= PIECE:
+        yield from ranker.staged(graph.matrix(), STEP, instances)
+        return
+    pieces = [slice(start, start + PIECE) for start in range(0, len(graph), PIECE)]
+    scores = [list(ranker.staged(graph.matrix(piece), STEP)) for piece in pieces]
+    for stage in zip(*scores, strict=True):
+        yield np.concatenate(stage)
 
 
 def validate_folds(
@@ -90,14 +107,18 @@ def validate_folds(
 ) -> Generator[Curves, None, None]:
     """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time: `in_turn`."""
 
-    def run(fold: int) -> Curves:
-        return validate_fold(training, folds[fold], ranker, replace(settings, threads=1))
+    def run(fold: int, each: FitSettings) -> Curves:
+        return validate_fold(training, folds[fold], ranker, each)
 
-    return in_turn(run, len(folds), settings.threads)
+    return in_turn(run, len(folds), settings)
 
 
-def in_turn(run: Callable[[int], Curves], folds: int, threads: int) -> Generator[Curves, None, None]:
-    """What a function gives for each fold, in order; ``threads`` (0: all cores) folds at a time.
+def in_turn(
+    run: Callable[[int, FitSettings], Curves], folds: int, settings: FitSettings
+) -> Generator[Curves, None, None]:
+    """What a function of a fold and its settings gives, in order; ``settings.threads`` (0: all cores) at a time.
+
+    Where memory is short (`BinnedRows.frugal`) it is one fold at a time with all threads.
 
     One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
     own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun; those
@@ -106,15 +127,17 @@ def in_turn(run: Callable[[int], Curves], folds: int, threads: int) -> Generator
     """
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
-    workers = min(threads or os.cpu_count() or 1, max(1, folds))
+    frugal = settings.bins is not None and settings.bins.frugal
+    workers = 1 if frugal else min(settings.threads or os.cpu_count() or 1, max(1, folds))
+    each = settings if frugal else replace(settings, threads=1)
     pool = ThreadPoolExecutor(workers)
     waiting = iter(range(folds))
-    begun = deque(pool.submit(run, fold) for fold in islice(waiting, workers))
+    begun = deque(pool.submit(run, fold, each) for fold in islice(waiting, workers))
     try:
         while begun:
             yield begun.popleft().result()
             # Only now, when the caller wants to go on: folds of a trial that was given up would hold up the next.
-            begun.extend(pool.submit(run, fold) for fold in islice(waiting, 1))
+            begun.extend(pool.submit(run, fold, each) for fold in islice(waiting, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
         _LEFT_RUNNING.extend(future for future in begun if not future.cancelled())

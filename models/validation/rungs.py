@@ -89,15 +89,15 @@ def climb(rungs: Sequence[Rung], ranker: Ranker[Any], settings: FitSettings) -> 
     for number, rung in enumerate(rungs):
         goes_on = number + 1 < len(rungs) and rungs[number + 1].learned is rung.learned
         grown = number > 0 and rungs[number - 1].learned is rung.learned
-        each = replace(settings, rounds=rung.rounds, threads=1, bins=rung.bins, grows=goes_on)
 
-        def run(fold: int, rung: Rung = rung, grown: bool = grown, each: FitSettings = each) -> Curves:
+        def run(fold: int, each: FitSettings, rung: Rung = rung, grown: bool = grown) -> Curves:
             held, one = rung.folds[fold], fitted[fold]
             data = rung.learned.without(held)
             one = one.grow(data, each) if grown else one.fit(data, each)
             return judge_held(rung.judged, held, one, rung.rounds)
 
-        yield join_curves([*in_turn(run, len(rung.folds), settings.threads)])
+        these = replace(settings, rounds=rung.rounds, bins=rung.bins, grows=goes_on)
+        yield join_curves([*in_turn(run, len(rung.folds), these)])
 
 
 def _thinned(last: Rung, share: float) -> Rung:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Final, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError
 from xlarank.data.label_source import source_values
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
-from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.features.store import Manifest, each_graph, read_manifest, read_rows
+from xlarank.models.disk_values import DiskValues
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.row_digest import values_digest
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_set import TrainingSet
+
+#: Bytes of a stored value.
+_VALUE: Final = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +58,7 @@ def also_learn_from(
     others: Mapping[Collection, float],
     *,
     source_columns: bool = False,
+    on_disk: bool = False,
 ) -> StoredTrainingSet:
     """A training set with the same splits of other collections of its kind beside it; itself is no other.
 
@@ -65,7 +78,7 @@ def also_learn_from(
                 expected=f"a {training.kind} collection",
                 do="choose the collections to train with --collection",
             )
-        found = read_training_set(workspace, other, [*training.splits])
+        found = read_training_set(workspace, other, [*training.splits], on_disk=on_disk)
         if found.manifest.recipe.code_hash != training.manifest.recipe.code_hash:
             raise CollectionError(
                 f"{other} and {training.collection} were built by different feature code or settings",
@@ -89,10 +102,25 @@ def also_learn_from(
     )
 
 
+def stored_bytes(workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)) -> int:
+    """What the values of `read_training_set` take in memory, at most; 0 where nothing was built."""
+    manifests = [read_manifest(workspace, collection, split) for split in splits]
+    first = manifests[0]
+    if first is None:
+        return 0
+    most = first.recipe.max_configs or sys.maxsize
+    rows = [min(int(about["rows"]), most) for one in manifests if one is not None for about in one.graphs.values()]
+    return _VALUE * sum(rows) * len(first.config_columns)
+
+
 def read_training_set(
-    workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)
+    workspace: Workspace,
+    collection: Collection,
+    splits: Sequence[str] = ("train",),
+    *,
+    on_disk: bool = False,
 ) -> StoredTrainingSet:
-    """The labelled, rankable graphs of some splits.
+    """The labelled, rankable graphs of some splits; ``on_disk`` leaves their values where they are until looked at.
 
     Where the first split was built with at most so many configurations of each graph, the others, which are stored
     whole, give no more: a few validation graphs of 100,000 rows would outweigh, and outgrow, all the rest.
@@ -118,7 +146,11 @@ def read_training_set(
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
-                usable.append(_at_most(graph.measured(), manifest.recipe))
+                if on_disk:
+                    path = workspace.graph_rows(collection, split, graph.name)
+                    usable.append(_left_on_disk(path, graph, manifest.recipe))
+                else:
+                    usable.append(_at_most(graph.measured(), manifest.recipe))
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(
@@ -150,3 +182,30 @@ def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
     """A graph with no more rows than the recipe keeps, unless these could not be ranked."""
     kept = at_most(graph, recipe)
     return kept if kept.rankable else graph
+
+
+def _left_on_disk(path: Path, graph: GraphRows, recipe: Recipe) -> GraphRows:
+    """What is learned from of a graph, its values to be read from the file when they are looked at."""
+    numbers = np.arange(len(graph), dtype=np.float64)[:, None]  # in place of the values: which rows are kept
+    kept = _at_most(replace(graph, config_values=cast(NDArray[np.float32], numbers)).measured(), recipe)
+    keep = kept.config_values[:, 0].astype(np.intp)
+    whole = len(keep) == len(graph)
+    values = graph.config_values if whole else graph.config_values[keep]
+    left = DiskValues(
+        partial(_values, path, graph.config_values.shape),
+        values.shape,
+        values_digest(values),
+        None if whole else keep,
+    )
+    return replace(kept, config_values=left.as_values())
+
+
+def _values(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
+    found = read_rows(path).config_values
+    if found.shape != shape:
+        raise FeatureStoreError(
+            f"{path} holds {found.shape[0]} rows of {found.shape[1]} columns and held {shape[0]} of {shape[1]}",
+            expected="stored features that nobody builds anew meanwhile",
+            do="run the command again",
+        )
+    return found

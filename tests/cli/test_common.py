@@ -163,5 +163,5 @@ def test_a_folder_is_ranked(small, command) -> None:
     assert (
         Path("out.csv")
         .read_text()
-        .startswith("graph,model,rank,configuration,score,runtime_ns,identical\nsort__a,")
+        .startswith("graph,model,rank,configuration,score,runtime_ns,identical,speedup\nsort__a,")
     )

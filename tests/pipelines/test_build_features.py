@@ -36,8 +36,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import Manifest, load_split, read_manifest
-from xlarank.pipelines import build_features as module
 from xlarank.pipelines.build_features import BuildReport
+from xlarank.pipelines.building import builders as module
 
 ROOT = Path(__file__).parents[2]
 FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
@@ -476,7 +476,7 @@ def die(job: object) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_dies_is_a_clear_error(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_build_one", die)
+    monkeypatch.setattr(module, "build_graph", die)
     listener = Listener()
     with pytest.raises(XlarankError, match=r"a worker process died.*smaller --jobs"):
         build(tree, tmp_path / "work", jobs=2, progress=listener)

@@ -19,7 +19,7 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.cli.inputs import build, data_root_of, warn_of_passed_over, workspace_at
-from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Seed, Work
+from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 
 app = typer.Typer()
 
@@ -82,12 +82,13 @@ def build_features(
             "--replace", help="Drop what the workspace holds of another data root, models of its collections too."
         ),
     ] = False,
+    scheduler: Scheduler = None,
     json_file: Json = None,
 ) -> None:
     """Turn graph files into stored feature rows; goes on where it was interrupted."""
     build(
         data_root_of(data_root), workspace_at(workspace), collection, split, max_configs, jobs, tier, candidates,
-        seed, sampling, json_file, replace=replace,
+        seed, sampling, json_file, replace=replace, scheduler=scheduler,
     )  # fmt: skip
 
 

@@ -98,6 +98,7 @@ def build(
     json_file: Path | None = None,
     *,
     replace: bool = False,
+    scheduler: str | None = None,
 ) -> None:
     from xlarank.data.errors import XlarankError
     from xlarank.features.block import Tier
@@ -110,7 +111,7 @@ def build(
         report = run(
             root, workspace, collections=collection or (), splits=split or (),
             settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, sampling=sampling,
-            jobs=jobs, seed=seed, replace=replace, progress=progress,
+            jobs=jobs, seed=seed, replace=replace, scheduler=scheduler, progress=progress,
         )  # fmt: skip
     table = new_table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
     for part in report.splits:

@@ -22,6 +22,7 @@ from xlarank.cli.options import (
     Collections,
     Json,
     Model,
+    Ram,
     Root,
     Rounds,
     Seed,
@@ -123,6 +124,7 @@ def train(
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
+    budget_ram_gb: Ram = 0.0,
     json_file: Json = None,
 ) -> None:
     """Fit the final boosters, with tuned parameters where there are some."""
@@ -133,7 +135,7 @@ def train(
         results = run(
             place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
             model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select, seed=seed,
-            threads=threads, progress=progress,
+            threads=threads, ram_gb=budget_ram_gb, progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
@@ -148,6 +150,7 @@ def train(
             f"{result.seconds:.0f}",
         )  # fmt: skip
     show(table)
+    list_lines("note", [result.note for result in results if result.note])
     for result in results:
         if result.why:
             say(f"{result.collection}: {result.why}")

@@ -75,6 +75,15 @@ Trials = Annotated[int, typer.Option(min=1, max=MAX_TRIALS, help="Finished trial
 Jobs = Annotated[int, typer.Option(min=0, max=MAX_THREADS, help="Processes; 0 chooses by the size of the files.")]
 
 
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        help="A Dask cluster to work on: host:port of its scheduler, or local for one of worker processes on this "
+        "machine (extra: dask)."
+    ),
+]
+
+
 Timeout = Annotated[float | None, typer.Option(min=0, callback=_number, help="Seconds per collection.")]
 
 

@@ -1,0 +1,110 @@
+"""A Dask cluster, found or started: the only file that begins and ends with one."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from xlarank.data.errors import ClusterError
+from xlarank.pipelines.support.interrupts import interrupts_held_back
+
+if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
+    from distributed import Client
+
+#: In place of an address: a cluster of worker processes on this machine, for as long as it is needed.
+LOCAL: Final = "local"
+#: Seconds for the scheduler to answer, and for the first worker to report to it.
+_PATIENCE: Final = 20
+#: What Dask says of every lost worker in lines of its own; what matters is raised.
+_LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
+
+
+@contextmanager
+def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
+    """A client of a cluster that has workers.
+
+    Args:
+        scheduler: ``host:port`` of a running scheduler, or `LOCAL`.
+        workers: of a local cluster, each a process with one thread; 0 for one a core.
+
+    Raises `ClusterError` where Dask is missing, nobody answers or no worker reports.
+    """
+    client_class, local_class = _dask()
+    with _hushed():
+        if scheduler == LOCAL:
+            with (
+                _started(local_class, workers or os.cpu_count() or 1) as cluster,
+                client_class(cluster, set_as_default=False) as client,
+            ):
+                yield client
+            return
+        try:
+            client = client_class(scheduler, timeout=_PATIENCE, set_as_default=False)
+        except (OSError, ValueError, TypeError, ImportError) as error:  # ImportError: of an unknown protocol
+            why = (str(error) or repr(error)).splitlines()[0]
+            raise ClusterError(
+                f"no Dask scheduler answers at {scheduler} ({why})",
+                expected="host:port of a running scheduler, or local",
+                do="start one with `dask scheduler`, or check --scheduler",
+            ) from error
+        with client:
+            _require_workers(client, scheduler)
+            yield client
+
+
+def _dask() -> tuple[type, type]:
+    """The client's and the local cluster's class, imported late."""
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise ClusterError(
+            "a cluster was asked for, and Dask is not installed",
+            expected="the extra dask",
+            do="pip install 'xlarank[dask]'",
+        ) from error
+    return Client, LocalCluster
+
+
+@contextmanager
+def _started(local_class: type, workers: int) -> Iterator[object]:
+    # No dashboard, which needs bokeh, and no fixed port, which somebody else may have.
+    try:
+        with interrupts_held_back():
+            cluster = local_class(
+                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
+            )  # fmt: skip
+    except (OSError, RuntimeError) as error:
+        raise ClusterError(
+            f"no cluster can be started here ({error})", do="leave out --scheduler, or name a running one"
+        ) from error
+    with cluster:
+        yield cluster
+
+
+def _require_workers(client: Client, scheduler: str) -> None:
+    try:
+        client.wait_for_workers(1, timeout=_PATIENCE)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"the scheduler at {scheduler} has no workers",
+            expected="one or more",
+            do=f"start some with `dask worker {scheduler} --nthreads 1 --nworkers N`",
+        ) from error
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    loggers = [logging.getLogger(name) for name in _LOGGERS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
