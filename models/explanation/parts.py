@@ -19,9 +19,11 @@ from xlarank.features.attribution import Walk, walk_codes, walk_steps
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
+from xlarank.models.explanation.votes import vote_columns, vote_steps
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.lightgbm import LightGBMRanker
+from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.sibling import SiblingRanker, nearness
 from xlarank.models.rankers.stacked import COLUMN as POOLED
 from xlarank.models.rankers.stacked import Stacked
@@ -167,10 +169,18 @@ def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Pa
     difference = float(scores[0] - scores[1])
     members = {ranker.name: difference}
     if isinstance(ranker, SumPooled) and rows.instances is not None and ranker._instance_columns:
-        places, columns = _instances(ranker, rows.instances.value, now, then)
+        places, columns = _instances(ranker, ranker.told(rows.instances.value), now, then)
         return Parts(difference, {}, places, columns, members)
-    columns = _columns(ranker, rows.matrix[[now, then]], rows.columns)
-    return Parts(difference, columns, members=members, nodes=_nodes(ranker, rows))
+    matrix, names = rows.matrix, rows.columns
+    if isinstance(ranker, LightGBMRanker):
+        matrix, names = ranker.seen(rows.matrix, rows.instances), ranker._tree_columns()
+    between = _between(rows, now, then)
+    if isinstance(ranker, PairVote):
+        columns = vote_columns(ranker, matrix, now, then)
+        nodes = vote_steps(ranker, matrix, rows.walk, between) if rows.walk is not None else {}
+        return Parts(difference, columns, members=members, nodes=nodes)
+    columns = _columns(ranker, matrix[[now, then]], names)
+    return Parts(difference, columns, members=members, nodes=_nodes(ranker, rows, between))
 
 
 def _ensemble(ranker: Ensemble, rows: Rows, now: int, then: int) -> Parts:
@@ -198,7 +208,7 @@ def _stacked(ranker: Stacked, rows: Rows, now: int, then: int) -> Parts:
         # what is between is no candidate, so it has no rank: half of the change is seen on the whole way
         rank = np.full((len(walk.matrix), 1), widened[[now, then], -1].mean(), np.float32)
         walk = Walk(walk.nodes, np.concatenate([walk.matrix, rank], axis=1))
-    wide = difference_parts(ranker._wide, Rows(widened, ranker._wide.columns, None, walk), now, then)
+    wide = difference_parts(ranker._wide, Rows(widened, ranker._wide.columns, rows.instances, walk), now, then)
     columns = dict(wide.columns)
     added = columns.pop(POOLED, 0.0)
     own = wide.difference - added
@@ -248,11 +258,21 @@ def _sibling(ranker: SiblingRanker, rows: Rows, now: int, then: int) -> Parts:
     return replace(Parts.total([general.scaled(scale), siblings]), members={ranker.name: difference})
 
 
-def _nodes(ranker: Ranker[Any], rows: Rows) -> dict[int, float]:
+def _between(rows: Rows, now: int, then: int) -> LazyInstances | None:
+    """Instances of the configurations on both ways from one to the other, as on a walk."""
+    if rows.instances is None:
+        return None
+    table = rows.instances.value
+    nodes = np.flatnonzero(table.codes[now] != table.codes[then])
+    walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
+    return LazyInstances(lambda: walk)
+
+
+def _nodes(ranker: Ranker[Any], rows: Rows, between: LazyInstances | None) -> dict[int, float]:
     """What each node brings on the walk, of a ranker that scores rows one by one."""
     if rows.walk is None:
         return {}
-    steps = walk_steps(ranker.predict(rows.walk.matrix, rows.columns))
+    steps = walk_steps(ranker.predict(rows.walk.matrix, rows.columns, between))
     return {int(node): float(step) for node, step in zip(rows.walk.nodes, steps, strict=True)}
 
 
@@ -270,7 +290,7 @@ def score_contributions(ranker: Ranker[Any], values: NDArray[np.float32]) -> Flo
     ranker on sums. Rows add up to the score of the row (or instance). Raises `ModelError` for a ranker without
     trees of its own.
     """
-    if isinstance(ranker, LightGBMRanker):
+    if isinstance(ranker, LightGBMRanker) and not isinstance(ranker, PairVote):
         own = np.asarray(
             ranker._trees().predict(values[:, ranker._used], pred_contrib=True, num_threads=ranker._threads),
             np.float64,

@@ -9,14 +9,21 @@ from __future__ import annotations
 import threading
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.rankers.bin_files import BinFiles
-from xlarank.models.rankers.lightgbm_data import Learnable, binned, binning, sampled_rows
+from xlarank.models.rankers.lightgbm_data import (
+    Learnable,
+    bin_bounds,
+    binned,
+    binning,
+    binning_settings,
+    sampled_rows,
+)
 from xlarank.models.rankers.row_order import dealt_orders
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.row_digest import row_digest
@@ -33,7 +40,8 @@ class BinnedRows:
 
     Attributes:
         data: the rows.
-        frugal: keep nothing in memory that the folder has: for rows that hardly fit.
+        frugal: never hold the bins of all rows beside those of some: for rows that hardly fit. Bins of some are
+            then made from the rows at each call, by the bounds of all.
     """
 
     def __init__(
@@ -57,8 +65,13 @@ class BinnedRows:
         self._files = None if folder is None else BinFiles(folder)
         self._number = {id(part): number for number, part in enumerate(data.parts)}
         self._kept: dict[tuple[bytes, int | None], lgb.Dataset] = {}
+        self._found_bounds: tuple[bytes, lgb.Dataset | None] | None = None
         self._lock = threading.RLock()
         self._digest = ""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Itself: it is there to be shared, by copies of settings, too."""
+        return self
 
     def holds(self, data: RankingData) -> bool:
         """Whether these are some of the very groups, in their order."""
@@ -83,29 +96,45 @@ class BinnedRows:
             deal: the seed that each graph's rows are shuffled by; None: they stay as they are.
         """
         with self._lock:
-            whole = self._whole(used, deal)
-            if data.groups == self.data.groups:
-                train = whole  # handed over, not copied: who asks next reads or makes it anew
-                self._kept.pop(_key(used, deal), None)
+            bounds = self._bounds(used) if self.frugal and data.groups < self.data.groups else None
+            if bounds is not None:
+                orders = dealt_orders(data, deal)
+                train = binned(data, used, learned, threads=self._threads, orders=orders, bounds=bounds)
             else:
-                self._keep(used, deal, whole)
-                train = whole.subset([0])
-                indices: Any = self._rows_of(data)
-                train.used_indices = indices  # as it is, where `subset` would make a list of numbers of it
-                train.construct()
-                train.reference = None  # else it keeps all rows in memory
+                train = self._some(data, used, deal)
         train.set_label(learned.label)
         train.set_weight(learned.weight)
         train.set_group(learned.sizes)
         train.set_init_score(learned.start)
         return train
 
+    def _some(self, data: RankingData, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
+        """The bins of some rows out of those of all, without labels."""
+        whole = self._whole(used, deal)
+        if data.groups == self.data.groups:
+            self._kept.pop(_key(used, deal), None)  # handed over, not copied: who asks next reads or makes it anew
+            return whole
+        self._keep(used, deal, whole)
+        indices: Any = self._rows_of(data)
+        some = whole.subset([0])
+        some.used_indices = indices  # as it is, where `subset` would make a list of numbers of it
+        some.construct()
+        some.reference = None  # else it keeps all rows in memory
+        return some
+
+    def _bounds(self, used: NDArray[np.intp]) -> lgb.Dataset | None:
+        """The bounds of the bins of all rows, where they come from a sample of them."""
+        if self._found_bounds is None or self._found_bounds[0] != used.tobytes():
+            self._found_bounds = None
+            self._found_bounds = used.tobytes(), bin_bounds(self.data, used, threads=self._threads)
+        return self._found_bounds[1]
+
     def _whole(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
         """The bins of all rows: kept, read or made."""
         kept = self._kept.get(_key(used, deal))
         if kept is not None:
             return kept
-        params = {**binning(), "num_threads": self._threads, "verbose": -1}
+        params = binning_settings(self._threads)
         if self._files is None:
             return self._made(used, deal)
         identity = self._identity(used, deal)
@@ -118,7 +147,10 @@ class BinnedRows:
 
     def _made(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
         nothing = Learnable(label=np.zeros(len(self.data.cost)))
-        return binned(self.data, used, nothing, threads=self._threads, orders=dealt_orders(self.data, deal))
+        return binned(
+            self.data, used, nothing, threads=self._threads, orders=dealt_orders(self.data, deal),
+            bounds=self._bounds(used) if self.frugal else None,
+        )  # fmt: skip
 
     def _keep(self, used: NDArray[np.intp], deal: int | None, whole: lgb.Dataset) -> None:
         if self.frugal and self._files is not None:

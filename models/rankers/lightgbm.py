@@ -10,10 +10,12 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.joint_types import MOST_KNOWN, JointTypes
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
@@ -50,6 +52,10 @@ class TreeParams(RankerParams):
 
     Chosen for lambdarank by leave-family-out folds of the embedded sample's train split; other objectives change
     what suits them better. The five best of a kernel vary from seed to seed, which stronger sampling averages out.
+
+    Attributes:
+        joint_types: size of the vocabulary of `xlarank.models.joint_types.JointTypes`, whose counts are columns,
+            too; 0 for none. On the sample they taught nothing (docs/pairs-and-types.md).
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
@@ -59,6 +65,7 @@ class TreeParams(RankerParams):
     bagging_fraction: float = param(0.8, Number(0, 1, above=True), Between(0.5, 1.0), tile=0.6)
     lambda_l2: float = param(1.0, Number(0), Between(0.1, 100.0, log=True))
     tier: str = tier_param()
+    joint_types: int = param(0, Whole(0, MOST_KNOWN))
 
 
 T = TypeVar("T", bound=TreeParams)
@@ -81,6 +88,33 @@ class LightGBMRanker(Ranker[T]):
         self._threads = 0
         self._init_score: InitScore | None = None
         self._growing: _Growing | None = None
+        self._types: JointTypes | None = None
+
+    def _typed(self, data: RankingData) -> RankingData:
+        """The data with the columns of joint types, whose vocabulary is learned from them; or as they are."""
+        self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
+        return data if self._types is None else self._types.widened(data)
+
+    def seen(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float32]:
+        """``(rows, columns)`` wide rows as the trees choose from: the columns of joint types come last.
+
+        Raises `ModelError` where these are asked for and the rows come without their instances.
+        """
+        if self._types is None:
+            return rows
+        return np.concatenate([rows, self._types.counts(self._table_of(rows, instances))], axis=1)
+
+    def _table_of(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances:
+        if instances is None:
+            raise ModelError(
+                "the rows come without their instances",
+                expected=f"the instances that {self.name} was trained on",
+                do="pass the instances of the graph",
+            )
+        table = instances.value
+        if table.configs != len(rows):
+            raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
+        return table
 
     def _train(
         self,
@@ -106,6 +140,7 @@ class LightGBMRanker(Ranker[T]):
                 (`row_order`; None: they stay as they are), and the rows of each query group.
         """
         own, self._threads = self.params, settings.threads
+        data = self._typed(data)
         self._used = chosen_columns(data.columns, columns, own.tier)
         self._init_score = InitScore.find(data.columns, init_score_weight)
         orders = dealt_orders(data, deal)
@@ -158,10 +193,10 @@ class LightGBMRanker(Ranker[T]):
 
     def _tree_columns(self) -> list[str]:
         """Names of what the trees choose their columns from."""
-        return self.columns
+        return [*self.columns, *(self._types.columns if self._types else [])]
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
-        grown = self._trees().predict(rows[:, self._used], num_threads=self._threads)
+        grown = self._trees().predict(self.seen(rows, instances)[:, self._used], num_threads=self._threads)
         return -(self._started(rows) + np.asarray(grown, np.float64))
 
     def _started(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -171,7 +206,7 @@ class LightGBMRanker(Ranker[T]):
     def _staged(
         self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
     ) -> Iterator[NDArray[np.float64]]:
-        booster, used = self._trees(), rows[:, self._used]
+        booster, used = self._trees(), self.seen(rows, instances)[:, self._used]
         total = -self._started(rows)
         for start in range(0, max(1, booster.num_trees()), every):
             part = booster.predict(used, start_iteration=start, num_iteration=every, num_threads=self._threads)
@@ -184,18 +219,26 @@ class LightGBMRanker(Ranker[T]):
         names = self._tree_columns()
         return {names[index]: float(value) / total for index, value in zip(self._used, gain, strict=True)}
 
+    def _restored_features(self, state: Mapping[str, Any]) -> int:
+        """Take back what else the trees' columns are made of; the number of columns that they were grown on."""
+        return len(self._used)
+
     def _learned(self) -> Learned:
         state = {
             "used": self._used.tolist(),
             "init_score_weight": self._init_score.weight if self._init_score else 0.0,
         }
+        if self._types is not None:
+            state["joint_types"] = self._types.plain()
         return Learned(state, {BOOSTER: self._trees().model_to_string()})
 
     def _restore(self, learned: Learned) -> None:
+        told = learned.state.get("joint_types")
+        self._types = None if told is None else JointTypes.of_plain(told)
         self._used = checked_indices(learned.state["used"], len(self._tree_columns()))
         self._init_score = InitScore.find(self.columns, learned.state["init_score_weight"])
         try:
-            text = checked_text(learned.files[BOOSTER], len(self._used))
+            text = checked_text(learned.files[BOOSTER], self._restored_features(learned.state))
         except ValueError as error:
             raise ValueError(f"{BOOSTER}: {error}") from error
         try:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.rows import GraphRows
+from xlarank.models import ranking_data
 from xlarank.models.ranking_data import RankingData
 
 #: Rows that the bounds of the bins are found from: a twentieth, but no fewer and no more than so many. Of 20,000
@@ -24,12 +24,24 @@ _LEAST_SAMPLED: Final = 20_000
 _MOST_SAMPLED: Final = 100_000
 
 
+class Part(Protocol):
+    """Rows of one graph, as `xlarank.features.rows.GraphRows` has them."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    def matrix(
+        self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, a copy: all rows or ``which``, all columns or ``used``, ascending."""
+
+
 class _Batches(lgb.Sequence):
     """One graph's rows, written out in full when LightGBM asks for them."""
 
     batch_size = 4096
 
-    def __init__(self, part: GraphRows, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
+    def __init__(self, part: Part, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
         self._part, self._order, self._used = part, order, used
 
     def __len__(self) -> int:
@@ -67,6 +79,11 @@ def binning() -> dict[str, Any]:
     return {"max_bin": 63, "bin_construct_sample_cnt": _MOST_SAMPLED, "feature_pre_filter": False}
 
 
+def binning_settings(threads: int) -> dict[str, Any]:
+    """LightGBM's parameters of binned data."""
+    return {**binning(), "num_threads": threads, "verbose": -1}
+
+
 def sampled_rows(rows: int) -> int:
     """How many of so many rows the bounds of the bins are found from.
 
@@ -83,17 +100,18 @@ def binned(
     *,
     threads: int,
     orders: Sequence[NDArray[np.intp]] | None = None,
+    bounds: lgb.Dataset | None = None,
 ) -> lgb.Dataset:
     """LightGBM's data of some columns, constructed.
 
     Args:
         used: columns, ascending.
         orders: for each group the order of its rows, where they are not to stay as they are.
+        bounds: see `bin_bounds`; else those of these rows.
     """
-    params = {**binning(), "num_threads": threads, "verbose": -1}
-    bounds: lgb.Dataset | None = None
-    if (count := sampled_rows(len(data.cost))) < len(data.cost):
-        bounds = lgb.Dataset(_sample(data, used, count), np.zeros(count), params=params).construct()
+    if bounds is None:
+        bounds = bin_bounds(data, used, threads=threads)
+    params = binning_settings(threads)
     rows: Any
     if not data.batched(len(used)):
         rows = data.matrix(orders, used)
@@ -107,6 +125,14 @@ def binned(
     return whole
 
 
+def bin_bounds(data: RankingData, used: NDArray[np.intp], *, threads: int) -> lgb.Dataset | None:
+    """The bounds of the bins as LightGBM's data of a sample of the rows; None where it would be all of them."""
+    count = sampled_rows(len(data.cost))
+    if count == len(data.cost):
+        return None
+    return lgb.Dataset(_sample(data, used, count), np.zeros(count), params=binning_settings(threads)).construct()
+
+
 def _sample(data: RankingData, used: NDArray[np.intp], count: int) -> NDArray[np.float32]:
     """``(count, used columns)`` rows drawn evenly, the same ones in whatever order the rows are to stand."""
     drawn = np.sort(np.random.default_rng(0).choice(len(data.cost), count, replace=False))
@@ -116,3 +142,25 @@ def _sample(data: RankingData, used: NDArray[np.intp], count: int) -> NDArray[np
         if a < b:
             found[a:b] = part.matrix(drawn[a:b] - first, used)
     return found
+
+
+def binned_parts(
+    parts: Sequence[Part],
+    used: NDArray[np.intp],
+    learned: Learnable,
+    *,
+    threads: int,
+    orders: Sequence[NDArray[np.intp]] | None = None,
+) -> lgb.Dataset:
+    """`binned` of rows that are given graph by graph."""
+    each = orders if orders is not None else [None] * len(parts)
+    together = list(zip(parts, each, strict=True))
+    rows: Any
+    if len(learned.label) * len(used) < ranking_data.BATCHED:
+        rows = np.concatenate([part.matrix(order, used) for part, order in together])
+    else:
+        rows = [_Batches(part, order, used) for part, order in together]
+    params = {**binning(), "num_threads": threads, "verbose": -1}
+    return lgb.Dataset(
+        rows, learned.label, group=learned.sizes, weight=learned.weight, init_score=learned.start, params=params
+    )

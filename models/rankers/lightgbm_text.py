@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 _END: Final = "\nend of trees\n"
+_PARAMETERS: Final = "\nparameters:\n"
 _HEADER: Final = (
     "version", "num_class", "num_tree_per_iteration", "label_index", "max_feature_idx", "objective",
     "feature_names", "feature_infos", "tree_sizes",
@@ -23,7 +24,7 @@ _TREE: Final = (
     "is_linear", "shrinkage",
 )  # fmt: skip
 _FIXED: Final = {"num_class": "1", "num_tree_per_iteration": "1", "label_index": "0"}
-_OBJECTIVES: Final = ("lambdarank", "regression")
+_OBJECTIVES: Final = ("lambdarank", "regression", "binary sigmoid:1")
 _INTEGER: Final = re.compile(r"-?[0-9]{1,10}")
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
 _NAME: Final = re.compile(r"[A-Za-z]+_?[0-9]+")
@@ -66,6 +67,43 @@ def checked_text(text: str, features: int) -> str:
         except ValueError as error:
             raise ValueError(f"tree {number}: {error}") from error
     return trees + _END
+
+
+def narrowed_text(text: str, kept: Sequence[int]) -> str:
+    """The same booster on some of its columns alone, which all its splits are among.
+
+    Args:
+        text: of a booster just grown.
+        kept: columns, ascending; column ``kept[i]`` becomes column i.
+    """
+    trees, _, _ = text.partition(_END)
+    head, *blocks = trees.split("\nTree=")
+    number = {str(column): str(place) for place, column in enumerate(kept)}
+    blocks = [f"Tree={_renumbered(block, number)}\n" for block in blocks]
+    lines = []
+    for line in head.split("\n"):
+        key, _, value = line.partition("=")
+        if key == "max_feature_idx":
+            value = str(len(kept) - 1)
+        elif key == "feature_names":
+            value = " ".join(f"Column_{place}" for place in range(len(kept)))
+        elif key == "feature_infos":
+            infos = value.split(" ")
+            value = " ".join(infos[column] for column in kept)
+        elif key == "tree_sizes":
+            value = " ".join(str(len(block)) for block in blocks)
+        lines.append(f"{key}={value}" if "=" in line else line)
+    settings = text[text.index(_PARAMETERS) :]
+    return "\n".join(lines) + "\n" + "".join(blocks).removesuffix("\n") + _END + settings
+
+
+def _renumbered(block: str, number: dict[str, str]) -> str:
+    lines = block.split("\n")
+    for place, line in enumerate(lines):
+        key, _, value = line.partition("=")
+        if key == "split_feature" and value:
+            lines[place] = f"{key}={' '.join(number[column] for column in value.split(' '))}"
+    return "\n".join(lines)
 
 
 def _header(head: str) -> dict[str, str]:

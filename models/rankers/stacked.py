@@ -83,12 +83,12 @@ class Stacked(Ranker[StackedParams]):
         return _with(rows, mean_rank(self._pooled.predict(rows, self.columns, instances)))
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
-        return self._wide.predict(self._widened(rows, instances), self._wide.columns)
+        return self._wide.predict(self._widened(rows, instances), self._wide.columns, instances)
 
     def _staged(
         self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
     ) -> Iterator[NDArray[np.float64]]:
-        return self._wide.staged(self._widened(rows, instances), every)
+        return self._wide.staged(self._widened(rows, instances), every, instances)
 
     def _gains(self) -> dict[str, float]:
         """Shares of the wide row's columns; that of the added column is dealt to what its ranker looks at."""

@@ -18,6 +18,7 @@ from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.sampling import sample_configs
 from xlarank.models.base import Learned
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.joint_types import JointTypes
 from xlarank.models.objectives.graph_weights import graph_weights
 from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
 from xlarank.models.param_checks import Number, Whole
@@ -107,6 +108,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         rng = np.random.default_rng(settings.seed)
         self._threads = settings.threads
+        self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
         groups, values = self._groups(data, rng)
         booster = self._grow(groups, values, settings, rng)
         # as lightgbm.train does: it lets go of the data, and is what will be loaded again to the last bit
@@ -128,7 +130,9 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             if g == 0:
                 self._instance_columns = names
                 self._used = (
-                    _chosen(names, own.columns) if names else chosen_columns(data.columns, own.columns, own.tier)
+                    _chosen(self._tree_columns(), own.columns)
+                    if names
+                    else chosen_columns(data.columns, own.columns, own.tier)
                 )
             elif names != self._instance_columns:
                 raise ModelError(
@@ -138,10 +142,11 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
                 counts = sparse.csr_array(sparse.eye_array(len(kept), format="csr"))
                 values.append(data.parts[g].matrix(kept, self._used))
             else:
-                counts = instances.value.counts(kept)
+                table = self.told(instances.value)
+                counts = table.counts(kept)
                 held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
                 counts = sparse.csr_array(counts[:, held])
-                values.append(instances.value.values[held][:, self._used])
+                values.append(table.values[held][:, self._used])
             groups.append(_Group(counts, cost[kept], first, weights[g]))
             first += counts.shape[1]
         return groups, np.concatenate(values)
@@ -205,21 +210,17 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
         if not self._instance_columns:
             return None
-        if instances is None:
-            raise ModelError(
-                "the rows come without their instances",
-                expected=f"the instances that {self.name} was trained on",
-                do="pass the instances of the graph",
-            )
-        table = instances.value
+        table = self._table_of(rows, instances)
         if table.columns != self._instance_columns:
             raise ModelError("the instances have other columns", do="run build-features again, or train again")
-        if table.configs != len(rows):
-            raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
-        return table
+        return self.told(table)
+
+    def told(self, table: Instances) -> Instances:
+        """The instances with the columns that the trees choose from."""
+        return table if self._types is None else self._types.told(table)
 
     def _tree_columns(self) -> list[str]:
-        return self._instance_columns or self.columns
+        return [*(self._instance_columns or self.columns), *(self._types.columns if self._types else [])]
 
     def _learned(self) -> Learned:
         learned = super()._learned()

@@ -74,15 +74,20 @@ def test_all_groups_teach_what_they_teach_without(
 
 
 @pytest.mark.parametrize("frugal", [False, True])
-def test_some_groups_have_the_bounds_of_all(data: RankingData, tmp_path: Path, frugal: bool) -> None:
+@pytest.mark.parametrize("sampled", [10_000, 40])
+def test_some_groups_have_the_bounds_of_all(
+    data: RankingData, tmp_path: Path, frugal: bool, sampled: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The trees are those of the fold's rows binned by the bounds of all, which LightGBM does by a reference."""
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", sampled)
     fold = data.take([0, 2, 3])
     label = np.arange(len(fold.cost)) % 7.0
     sizes = [len(part) for part in fold.parts]
     bins = BinnedRows(data, folder=tmp_path, threads=1, frugal=frugal)
     shared = bins.dataset(fold, ALL, Learnable(label=label, sizes=sizes, start=label / 2, weight=label + 1))
     params = {"max_bin": 63, "feature_pre_filter": False, "verbose": -1, "num_threads": 1}
-    whole = lgb.Dataset(data.matrix(), np.zeros(len(data.cost)), params=params)
+    some = np.sort(np.random.default_rng(0).choice(len(data.cost), min(len(data.cost), sampled), replace=False))
+    whole = lgb.Dataset(data.matrix()[some], np.zeros(len(some)), params=params)
     oracle = lgb.Dataset(
         fold.matrix(), label, reference=whole, group=sizes, init_score=label / 2, weight=label + 1, params=params
     )
@@ -96,6 +101,35 @@ def test_some_groups_have_the_bounds_of_all(data: RankingData, tmp_path: Path, f
     texts = [lgb.train(grow, one, 10).model_to_string() for one in (shared, oracle)]
     assert "\nTree=9\n" in texts[0]
     assert texts[0].partition("\nparameters:")[0] == texts[1].partition("\nparameters:")[0]
+
+
+@pytest.mark.parametrize("name", ["lambdarank, dealt", "ranknet"])
+@pytest.mark.parametrize("held", [[], [1, 4]], ids=["all groups", "some groups"])
+def test_bounds_from_a_sample_are_the_same_wherever_bins_come_from(
+    name: str, held: list[int], data: RankingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In memory, in batches, from a file, made anew for each fold: one booster."""
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", 40)
+    fold = data.take([g for g in range(data.groups) if g not in held])
+    boosters = []
+    for number, (folder, frugal, batched) in enumerate(
+        [(None, False, 2**27), (tmp_path / "a", False, 2**27), (tmp_path / "b", True, 0), (tmp_path / "b", True, 0)]
+    ):
+        monkeypatch.setattr("xlarank.models.ranking_data.BATCHED", batched)
+        bins = BinnedRows(data, folder=folder, threads=1, frugal=frugal)
+        boosters.append(saved(fit(name, fold, bins), tmp_path / f"{number}"))
+    assert boosters == boosters[:1] * 4
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", 41)
+    assert saved(fit(name, fold, BinnedRows(data, threads=1)), tmp_path / "other sample") != boosters[0]
+
+
+def test_frugal_bins_of_some_groups_need_no_bins_of_all(
+    data: RankingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", 40)
+    monkeypatch.setattr(BinnedRows, "_whole", None)
+    fit("ranknet", data.take([0, 1]), BinnedRows(data, folder=tmp_path, threads=1, frugal=True))
+    assert not [*tmp_path.glob("*.bin")]
 
 
 def test_fits_at_the_same_time_do_not_see_each_other(data: RankingData, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
 
 
 _SETTINGS = FeatureSettings(Tier.FAST)
+NODE_MODELS = ("lambdarank", "xgb-pairwise", "sum-pooled", "ensemble", "stacked", "sibling", "pair-vote")
 
 
 @settings(max_examples=8)
@@ -93,7 +94,7 @@ def test_parts_add_up_on_random_graphs(next_path: Callable[[], Path], arrays: Ar
         assert adds_up(parts, model)
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sum-pooled", "ensemble", "stacked", "sibling"])
+@pytest.mark.parametrize("model", NODE_MODELS)
 def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]) -> None:
     graph = read_graph(graph_file(layout_graph(3)))
     assert isinstance(graph, LayoutGraph)

@@ -1,0 +1,232 @@
+"""Trees that say which of two configurations is faster; all pairs of a graph vote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import lightgbm as lgb
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from xlarank.data.graph import Kind
+from xlarank.data.ranges import MAX_SEED
+from xlarank.features.instances.instances import LazyInstances
+from xlarank.models.base import Learned
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.objectives.graph_weights import row_weights
+from xlarank.models.objectives.ranknet_loss import RankNetLoss
+from xlarank.models.objectives.ties import faster_by_sign
+from xlarank.models.param_checks import Number, Whole
+from xlarank.models.params import param
+from xlarank.models.rankers.columns import checked_indices, chosen_columns
+from xlarank.models.rankers.common_params import (
+    columns_param,
+    graph_weight_param,
+    init_score_param,
+    pairs_param,
+    tie_tolerance_param,
+)
+from xlarank.models.rankers.init_score import InitScore
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
+from xlarank.models.rankers.lightgbm_data import Learnable, binned_parts
+from xlarank.models.rankers.lightgbm_text import narrowed_text
+from xlarank.models.rankers.pair_rows import PairColumns, PairPart
+from xlarank.models.rankers.voting import vote_shares
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.search_space import Between
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.intp]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairVoteParams(TreeParams):
+    """Parameters of `PairVote`.
+
+    Attributes:
+        pairs: partners drawn for each row, once.
+        all_pairs: most rows of a graph of which all pairs vote.
+        opponents: rows that each is compared with where a graph has more.
+    """
+
+    ranker: ClassVar[str] = "pair-vote"
+
+    feature_fraction: float = param(0.7, Number(0, 1, above=True), Between(0.1, 1.0), tile=0.5)
+    init_score_weight: float = init_score_param(2.0)
+    pairs: int = pairs_param(Between(2, 32, log=True))
+    tie_tolerance: float = tie_tolerance_param(0.0)
+    graph_weight: str = graph_weight_param()
+    columns: str = columns_param()
+    all_pairs: int = param(2000, Whole(2))
+    opponents: int = param(200, Whole(1))
+
+
+class PairVote(LightGBMRanker[PairVoteParams]):
+    """A binary classifier of sampled pairs: the columns of one configuration and their difference to another's.
+
+    A score is the share of votes against a configuration, 0 to 1 (`xlarank.models.rankers.voting`): of all of its
+    graph, or of a sample of them, drawn by the seed, where there are more than ``all_pairs``. It depends on the
+    other rows and not on their order. The 11th place of the Kaggle competition ranked layouts like this.
+
+    With an initial score a pair begins at the difference of both relevances.
+    """
+
+    name = PairVoteParams.ranker
+    params_class = PairVoteParams
+
+    def __init__(self, params: PairVoteParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
+        super().__init__(params, kind=kind)
+        self._pair_columns = PairColumns(np.empty(0, np.intp), np.empty(0, np.intp))
+        self._seed = 0
+
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        own = self.params
+        self._threads, self._seed = settings.threads, settings.seed
+        data = self._typed(data)
+        used = chosen_columns(data.columns, own.columns, own.tier)
+        self._use(used, used[used >= len(data.parts[0].graph_values)])
+        self._init_score = InitScore.find(data.columns, own.init_score_weight)
+        parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
+        ordered = bool(weight.any())
+        start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
+        learned = Learnable(label=ahead, weight=weight if ordered else None, start=start if ordered else None)
+        train = binned_parts(
+            parts, np.arange(len(self._pair_columns)), learned, threads=settings.threads
+        ).construct()
+        # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
+        # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
+        objective = "binary" if ordered else "regression"
+        params = {"objective": objective, "boost_from_average": False, "learning_rate": own.learning_rate}
+        self._narrow(lgb.train({**tree_settings(own, settings), **params}, train, settings.rounds))
+
+    def _narrow(self, booster: lgb.Booster) -> None:
+        """Keep the columns that trees split by, mostly a fifth: a vote takes as long as it has columns."""
+        kept = np.flatnonzero(booster.feature_importance("split"))
+        if not kept.size:
+            kept = np.arange(1)
+        self._booster = lgb.Booster(model_str=narrowed_text(booster.model_to_string(), kept.tolist()))
+        own = len(self._pair_columns.own)
+        self._use(self._pair_columns.own[kept[kept < own]], self._pair_columns.differences[kept[kept >= own] - own])
+
+    def _drawn(self, data: RankingData, rng: np.random.Generator) -> tuple[list[PairPart], Floats, Floats]:
+        """Pairs of each graph, and of all pairs whether the first is the faster (0 or 1) and the weights.
+
+        Ties teach nothing and are left out; where there is nothing else they stay, at weight 0.
+        """
+        own = self.params
+        row_weight = row_weights(data.indptr, own.graph_weight, data.weight)
+        loss = RankNetLoss(data.cost, data.indptr, row_weight, own.pairs, own.tie_tolerance)
+        second = np.stack([loss.partners(rng) for _ in range(own.pairs)], axis=1).reshape(-1)
+        first = np.repeat(np.arange(len(data.cost)), own.pairs)
+        sign = faster_by_sign(data.cost[first], data.cost[second], own.tie_tolerance)
+        kept = np.flatnonzero(sign) if sign.any() else np.arange(len(sign))
+        bounds = np.searchsorted(first[kept], data.indptr)
+        parts = [
+            PairPart(rows, self._pair_columns, first[kept[a:b]] - row, second[kept[a:b]] - row)
+            for rows, row, a, b in zip(data.parts, data.indptr[:-1], bounds[:-1], bounds[1:], strict=True)
+        ]
+        weight = np.where(sign[kept] != 0, row_weight[first[kept]], 0.0)
+        return [part for part in parts if len(part)], (sign[kept] > 0).astype(np.float64), weight
+
+    def _pairs_start(self, part: PairPart) -> Floats:
+        """``(pairs,)`` what the margin of each pair begins at."""
+        relevance = self._started(part.rows.matrix())
+        found: Floats = relevance[part.first] - relevance[part.second]
+        return found
+
+    def _use(self, own: Indices, differences: Indices) -> None:
+        self._used, self._pair_columns = own, PairColumns(own, differences)
+
+    def margins(self, first: NDArray[np.float32], second: NDArray[np.float32], stages: Sequence[int]) -> Floats:
+        """``(stages, a, b)`` log odds that each of ``(a, columns)`` is faster than each of ``(b, columns)`` rows.
+
+        Args:
+            stages: numbers of trees, ascending.
+        """
+        pairs = self._pair_columns.of_all(first, second).reshape(-1, len(self._pair_columns))
+        total = (self._started(first)[:, None] - self._started(second)).reshape(-1)
+        found = np.empty((len(stages), len(pairs)))
+        for number, (start, stop) in enumerate(zip([0, *stages[:-1]], stages, strict=True)):
+            grown = self._trees().predict(
+                pairs, start_iteration=start, num_iteration=stop - start, raw_score=True, num_threads=self._threads
+            )
+            total = total + np.asarray(grown, np.float64)
+            found[number] = total
+        return found.reshape(len(stages), len(first), len(second))
+
+    def margin_parts(self, first: NDArray[np.float32], second: NDArray[np.float32]) -> Floats:
+        """``(a, b, columns + 1)`` what each column of wide rows adds to `margins`, and last what all share."""
+        pairs = self._pair_columns.of_all(first, second).reshape(-1, len(self._pair_columns))
+        grown = np.asarray(self._trees().predict(pairs, pred_contrib=True, num_threads=self._threads), np.float64)
+        added = np.zeros((len(pairs), first.shape[1] + 1))
+        own, apart = self._pair_columns.own, self._pair_columns.differences
+        added[:, own] = grown[:, : len(own)]
+        added[:, apart] += grown[:, len(own) : -1]
+        added[:, -1] = grown[:, -1]
+        if self._init_score is not None:
+            started = self._started(first)[:, None] - self._started(second)
+            added[:, self._init_score.column] += started.reshape(-1)
+        found: Floats = added.reshape(len(first), len(second), -1)
+        return found
+
+    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
+        (found,) = self._votes(self.seen(rows, instances), [max(1, self._trees().num_trees())])
+        return np.asarray(found)
+
+    def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+        most = max(1, self._trees().num_trees())
+        yield from self._votes(self.seen(rows, instances), [*range(every, most, every), most])
+
+    def _votes(self, rows: NDArray[np.float32], stages: Sequence[int]) -> Floats:
+        """``(stages, rows)`` shares of votes against each."""
+        order = self._order(rows)
+        voters = None if len(rows) <= self.params.all_pairs else self.voters(rows)
+        found = np.empty((len(stages), len(rows)))
+        found[:, order] = self.shares(rows[order], voters, stages)
+        return found
+
+    def shares(
+        self, rows: NDArray[np.float32], voters: NDArray[np.float32] | None, stages: Sequence[int] = ()
+    ) -> Floats:
+        """``(stages, rows)`` `vote_shares` after so many trees, without ``stages`` after all."""
+        numbers = stages or [max(1, self._trees().num_trees())]
+        return vote_shares(lambda first, second: expit(self.margins(first, second, numbers)), rows, voters)
+
+    def _order(self, rows: NDArray[np.float32]) -> Indices:
+        """``(rows,)`` an order that is the same however they came: the sums of votes, and who votes, follow it."""
+        seen = np.ascontiguousarray(rows[:, np.union1d(self._used, self._pair_columns.differences)])
+        order: Indices = np.argsort(seen.view((np.void, seen.itemsize * seen.shape[1])).reshape(-1), kind="stable")
+        return order
+
+    def voters(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The rows of a graph that all are compared with: all, or a sample that does not depend on their order."""
+        if len(rows) <= self.params.all_pairs:
+            return rows
+        chosen = np.random.default_rng(self._seed).choice(
+            len(rows), min(len(rows), self.params.opponents), replace=False
+        )
+        return rows[self._order(rows)[np.sort(chosen)]]
+
+    def _gains(self) -> dict[str, float]:
+        """A column's own gain and that of its difference."""
+        gain = self._trees().feature_importance("gain")
+        total = max(float(gain.sum()), 1e-12)
+        names, shares = self._tree_columns(), dict[str, float]()
+        for index, value in zip(self._pair_columns.source, gain, strict=True):
+            shares[names[index]] = shares.get(names[index], 0.0) + float(value) / total
+        return shares
+
+    def _learned(self) -> Learned:
+        learned = super()._learned()
+        added = {"differences": self._pair_columns.differences.tolist(), "seed": self._seed}
+        return replace(learned, state={**learned.state, **added})
+
+    def _restored_features(self, state: Mapping[str, Any]) -> int:
+        self._use(self._used, checked_indices(state["differences"], len(self._tree_columns())))
+        self._seed = state["seed"]
+        if type(self._seed) is not int or not 0 <= self._seed <= MAX_SEED:
+            raise ValueError(f"its seed is {self._seed!r}")
+        return len(self._pair_columns)
