@@ -23,8 +23,7 @@ from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.fallback_choice import FallbackChoice, choose_fallback
-from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
-from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import difference
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
@@ -324,9 +323,7 @@ class _Training:
         """What is held out: of a model that is continued, only graphs that it did not know tell how good it is."""
         if self.tuning is None:
             return FoldPlan.of(self.training, _FOLDS)
-        return FoldPlan(
-            FAMILY, [Fold(held, held) for held in self.tuning.folds(self.training.data.families, _FOLDS)]
-        )
+        return FoldPlan.of_families(self.tuning.folds(self.training.data.families, _FOLDS))
 
     def _rates(self, plan: FoldPlan) -> Sequence[float]:
         """How fast new trees may learn beside those that they continue; empty where nothing is continued."""
