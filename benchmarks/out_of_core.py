@@ -6,9 +6,9 @@ Stores graphs whose rows are drawn from those of the embedded sample (layout:cpu
 are), a thousand a graph, in a workspace of its own, and trains on them twice, folds and final booster, through the
 code that ``train`` runs: each time in a process of its own, once with its rows in memory, once with them on disk.
 Prints the peak of memory beyond what the process held before, against the size of the rows (four bytes a value),
-the processor time, and whether the boosters are the same to the last byte. With ``--cap SHARE`` the process that trains
-from disk may allocate no more than that share of the rows (RLIMIT_DATA counts what it allocates, used or not), and
-then the one that trains from memory is held to it, too, to show that it cannot.
+the processor time, and whether the boosters are the same to the last byte. With ``--cap SHARE`` the process that
+trains from disk may allocate no more than that share of the rows (RLIMIT_DATA counts what it allocates, used or
+not), and then the one that trains from memory is held to it, too, to show that it cannot.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def child(asked: argparse.Namespace) -> None:
     from xlarank.pipelines.train import train
 
     if asked.sampled:
-        lightgbm_data._LEAST_SAMPLED = asked.sampled  # type: ignore[misc]
+        lightgbm_data._SAMPLED = asked.sampled  # type: ignore[misc]
     workspace = Workspace(asked.workspace)
     shutil.rmtree(workspace.root / "bins", ignore_errors=True)
     import lightgbm  # noqa: F401  (libraries are no part of what training takes)
@@ -136,7 +136,12 @@ def run(
         *("--threads", str(threads), "--sampled", str(sampled), "--bytes", str(limit)),
     ]
     # One arena of the C library for all threads: each would reserve 64 MB, allocated by RLIMIT_DATA's count.
-    quiet = {**os.environ, "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": str(threads), "OPENBLAS_NUM_THREADS": "1"}
+    # Arrow's own allocator reserves a gigabyte.
+    quiet = {
+        **os.environ,
+        **{"MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"},
+        "OMP_NUM_THREADS": str(threads),
+    }
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.out_of_core", *arguments], capture_output=True, text=True, env=quiet
     )
@@ -155,7 +160,7 @@ def main() -> None:
     parser.add_argument("--model", default="ranknet")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--cap", type=float, default=0.0, help="share of the rows' size; 0 for no cap")
-    parser.add_argument("--sampled", type=int, default=0, help="rows that bounds of bins are found from, at least")
+    parser.add_argument("--sampled", type=int, default=0, help="rows that bounds of bins come from; 0: as ever")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", choices=["disk", "memory"], help=argparse.SUPPRESS)
     parser.add_argument("--workspace", type=Path, help=argparse.SUPPRESS)

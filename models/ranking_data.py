@@ -14,6 +14,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
+from xlarank.features.targets import Target
 from xlarank.models.disk_values import DiskValues
 from xlarank.models.param_checks import Number
 
@@ -46,6 +47,7 @@ class RankingData:
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
         cycles: what each configurable node of a group takes, by row; empty, or None, where only sums are known.
         weight: ``(groups,)`` what each group counts in a loss beside its own share; None where all count alike.
+        target: the hardware that is ranked for; None where nobody said.
     """
 
     parts: Sequence[GraphRows]
@@ -57,6 +59,7 @@ class RankingData:
     instances: Sequence[LazyInstances | None] = ()
     cycles: Sequence[LazyCycles | None] = ()
     weight: NDArray[np.float64] | None = None
+    target: Target | None = None
 
     @property
     def groups(self) -> int:
@@ -94,7 +97,7 @@ class RankingData:
         return ordered
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[GraphRows]) -> RankingData:
+    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> RankingData:
         """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
@@ -116,6 +119,7 @@ class RankingData:
             families=[program_family(graph.name) for graph in usable],
             columns=usable[0].columns,
             instances=[graph.instances for graph in usable],
+            target=target,
         )
 
     def take(self, groups: Sequence[int]) -> RankingData:
@@ -130,10 +134,11 @@ class RankingData:
             instances=[self.instances_of(g) for g in groups],
             cycles=[self.cycles_of(g) for g in groups],
             weight=None if self.weight is None else self.weight[np.asarray(groups, np.intp)],
+            target=self.target,
         )
 
     def join(self, other: RankingData) -> RankingData:
-        """These groups and then those; raises `ModelError` where their columns differ."""
+        """These groups and then those, for the target of these; raises `ModelError` where their columns differ."""
         if other.columns != self.columns:
             raise ModelError(
                 f"{other.names[0]} and {self.names[0]} have different columns", do="run build-features again"
@@ -152,6 +157,7 @@ class RankingData:
                 if self.weight is None and other.weight is None
                 else np.concatenate([self.group_weight, other.group_weight])
             ),
+            target=self.target,
         )
 
     def weighted(self, weight: float) -> RankingData:

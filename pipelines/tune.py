@@ -1,4 +1,4 @@
-"""Search for good parameters, by folds of program families."""
+"""Search for good parameters, by folds of program families, or of kinds of kernels for tiles."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import join_curves, validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.fold_plan import FOLDS_OF, FoldPlan
 from xlarank.models.validation.selection import paired_difference, require_selection
 from xlarank.pipelines.study.heartbeat import INTERVAL
 from xlarank.pipelines.study.opening import StoragePlan, StudyPlan, open_study_of
@@ -82,8 +82,9 @@ def tune(
 ) -> list[TuneResult]:
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
-    The objective is the mean score over graphs, each judged by a model that never saw its family, at the
-    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. With
+    The objective is the mean score over graphs, each judged by a model that never saw its family (of tiles: a
+    kernel of its kind; what unseen kinds fall back on is chosen by `train`), at the best number of rounds (by a
+    curve smoothed over its neighbours); the spread is kept beside it. With
     ``select`` "robust" it is that mean minus a quarter of the spread (`validation.selection`), in a study of its
     own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
@@ -113,8 +114,8 @@ def tune(
     for collection in chosen_collections(workspace, collections):
         try:
             training = read_training_set(workspace, collection)
-            folds = family_folds(training.data.families, _FOLDS)
-            if not folds:
+            plan = FoldPlan.of(training, _FOLDS)
+            if not plan.folds:
                 raise CollectionError(
                     f"{collection} has one program family ({training.data.families[0]}) in train",
                     expected="two or more, to learn from one and judge by another",
@@ -126,11 +127,11 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        plan = StudyPlan(training, folds, model, members, select, rounds, seed)
-        study, others = open_study_of(plan, at, workspace.study(collection))
+        name = StudyPlan(training, plan, model, members, select, rounds, seed)
+        study, others = open_study_of(name, at, workspace.study(collection))
         queue = TrialQueue(study, others, [_known(model, collection.kind)])
         settings = FitSettings(rounds, seed, threads)
-        search = _Search(study, queue, training, folds, model, members, select, settings)
+        search = _Search(study, queue, training, plan, model, members, select, settings)
         with closing(others):
             results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
@@ -145,7 +146,7 @@ class _Search:
     study: optuna.Study
     queue: TrialQueue
     training: StoredTrainingSet
-    folds: list[list[int]]
+    plan: FoldPlan
     model: str
     members: dict[str, dict[str, Any]]
     select: str
@@ -160,13 +161,13 @@ class _Search:
             params["members"] = {**params["members"], **self.members}
         ranker = ranker_class(self.model)(params, kind=kind)
         parts = []
-        found = validate_folds(self.training, self.folds, ranker, self.settings)
+        found = validate_folds(self.training, self.plan.held, ranker, self.settings)
         for step, part in enumerate(found):
-            parts.append(part)
+            parts.append(self.plan.judged(self.training, step, part))
             # Every trial sees the folds in one order, so a running mean compares like with like.
             curves = join_curves(parts)
             trial.report(float(curves.smooth_score(self.select).max()), step)
-            if step + 1 < len(self.folds) and trial.should_prune():
+            if step + 1 < len(self.plan.folds) and trial.should_prune():
                 found.close()
                 raise optuna.TrialPruned
         stage = curves.best_stage(self.select)
@@ -303,7 +304,7 @@ def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
     defaults = _defaults(search)
     picture = StudyPicture.of(
         search.study,
-        f"{collection}: {search.model} on folds of program families",
+        f"{collection}: {search.model} on folds of {FOLDS_OF[search.plan.by]}",
         ("Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5")
         + (", mean less a quarter of the spread" if robust else ", mean over graphs"),
         chosen=chosen,
@@ -331,7 +332,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         select=search.select,
         graphs=best.user_attrs["graphs"],
         trial=best.number,
-        folds=[sorted({search.training.data.families[g] for g in held}) for held in search.folds],
+        folds=[sorted({search.training.data.families[g] for g in held}) for held in search.plan.held],
         code_hash=search.training.manifest.recipe.code_hash,
     ).save(folder)
     with atomic_write(folder / f"trials-{search.model}.csv") as partial:

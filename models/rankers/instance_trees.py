@@ -61,7 +61,7 @@ class InstanceTrees(LightGBMRanker[T]):
         elif self._instance_columns:
             self._used = _chosen(self._tree_columns(), columns)
         else:
-            self._used = chosen_columns(data.columns, columns, tier)
+            self._used = chosen_columns(data.columns, columns, tier, data.target)
 
     def _table(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances | None:
         """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""

@@ -127,7 +127,6 @@ class LightGBMRanker(Ranker[T]):
     """
 
     file_names = (BOOSTER,)
-    row_by_row = True
 
     def __init__(self, params: T | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -137,6 +136,10 @@ class LightGBMRanker(Ranker[T]):
         self._init_score: InitScore | None = None
         self._types: JointTypes | None = None
         self._start: Start | None = None
+
+    @property
+    def row_by_row(self) -> bool:
+        return self._types is None
 
     def clone(self) -> Self:
         twin = super().clone()
@@ -216,8 +219,12 @@ class LightGBMRanker(Ranker[T]):
         """
         own, self._threads = self.params, settings.threads
         data, going_on = self._typed(data), self._start
-        self._used = going_on.places(data.columns) if going_on else chosen_columns(data.columns, columns, own.tier)
-        self._init_score = InitScore.find(data.columns, init_score_weight)
+        self._used = (
+            going_on.places(data.columns)
+            if going_on
+            else chosen_columns(data.columns, columns, own.tier, data.target)
+        )
+        self._init_score = InitScore.find(data.columns, init_score_weight, data.target)
         orders = dealt_orders(data, deal)
         if orders is not None:
             label = data.in_order(label, orders)
@@ -227,13 +234,17 @@ class LightGBMRanker(Ranker[T]):
             said = going_on.centred_relevance(data, self._used, orders, settings.threads)
             start = said if start is None else start + said
         learned = Learnable(label=label, weight=weight, start=start, sizes=sizes)
+        rate = own.learning_rate * (going_on.rate if going_on else 1.0)
+        params = {**objective, **tree_settings(own, settings), "learning_rate": rate}
+        if settings.cluster is not None:
+            grown = settings.cluster.grow(data, self._used, learned, params, settings.rounds, orders)
+            self._booster = going_on.extended(grown) if going_on else grown
+            return
         shared = settings.bins if settings.bins is not None and settings.bins.holds(data) else None
         if shared is not None:
             train = shared.dataset(data, self._used, learned, deal=deal)
         else:
             train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
-        rate = own.learning_rate * (going_on.rate if going_on else 1.0)
-        params = {**objective, **tree_settings(own, settings), "learning_rate": rate}
         if callable(custom := params["objective"]):
             params["objective"] = lambda relevance, _: custom(relevance)
             # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.

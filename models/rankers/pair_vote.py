@@ -89,9 +89,9 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
         data = self._typed(data)
-        used = chosen_columns(data.columns, own.columns, own.tier)
+        used = chosen_columns(data.columns, own.columns, own.tier, data.target)
         self._use(used, used[used >= len(data.parts[0].graph_values)])
-        self._init_score = InitScore.find(data.columns, own.init_score_weight)
+        self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
         start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
@@ -198,8 +198,10 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     def _order(self, rows: NDArray[np.float32]) -> Indices:
         """``(rows,)`` an order that is the same however they came: the sums of votes, and who votes, follow it."""
-        seen = np.ascontiguousarray(rows[:, np.union1d(self._used, self._pair_columns.differences)])
-        order: Indices = np.argsort(seen.view((np.void, seen.itemsize * seen.shape[1])).reshape(-1), kind="stable")
+        whole = np.ascontiguousarray(rows)
+        order: Indices = np.argsort(
+            whole.view((np.void, whole.itemsize * whole.shape[1])).reshape(-1), kind="stable"
+        )
         return order
 
     def voters(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -7,13 +7,13 @@ import logging
 import os
 import warnings
 import zlib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.data.passwords import passwords_of, without, without_passwords
+from xlarank.models.validation.fold_plan import FAMILY, FoldPlan
 from xlarank.pipelines.study.crew import Crew, Neighbours, Others
 from xlarank.pipelines.study.heartbeat import INTERVAL
 from xlarank.pipelines.study.identity import about, require_own_study, require_same
@@ -31,13 +31,13 @@ class StudyPlan:
     """What a study is of.
 
     Attributes:
-        training, folds: the rows, and the groups that each fold holds out.
+        training, folds: the rows, and what is held out of them.
         model, members, select: the ranker, the parameters of its members, and how the best trial is chosen.
         rounds, seed: of every trial.
     """
 
     training: StoredTrainingSet
-    folds: Sequence[Sequence[int]]
+    folds: FoldPlan
     model: str
     members: dict[str, dict[str, Any]]
     select: str
@@ -55,6 +55,8 @@ class StudyPlan:
         data = self.training.data
         labels = zlib.crc32(repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes())
         name = f"{self.family}{self.training.manifest.recipe.code_hash}/{labels:08x}"
+        if self.folds.by != FAMILY:
+            name += f"/{self.folds.by}"
         if self.members:
             name += f"/{zlib.crc32(json.dumps(self.members, sort_keys=True).encode()):08x}"
         return name
@@ -80,7 +82,9 @@ class StoragePlan:
         return self.address is not None and shareable(self.address)
 
     def require_possible(self) -> None:
-        """Raise `XlarankError` for a worker whose storage others cannot share."""
+        """Raise `XlarankError` for a worker whose storage others cannot share, and for no time between beats."""
+        if not 0 < self.heartbeat < float("inf"):
+            raise XlarankError(f"heartbeat is {self.heartbeat!r}", expected="seconds, more than 0")
         if self.worker and not self.shared:
             given = (
                 f"--storage {without_passwords(self.address)}" if self.address else "the workspace's own studies"
@@ -119,7 +123,7 @@ def open_study_of(plan: StudyPlan, at: StoragePlan, folder: Path) -> tuple[optun
 
 def _open_shared(plan: StudyPlan, at: StoragePlan, address: str) -> tuple[optuna.Study, Others]:
     own = about(
-        plan.training.data, plan.folds, columns=plan.training.manifest.recipe.code_hash, members=plan.members,
+        plan.training.data, plan.folds.held, columns=plan.training.manifest.recipe.code_hash, members=plan.members,
         rounds=plan.rounds, seed=plan.seed,
     )  # fmt: skip
     place = open_place(address)

@@ -20,6 +20,7 @@ from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest, read_rows
+from xlarank.features.targets import target_of
 from xlarank.models.disk_values import DiskValues
 from xlarank.models.ranking_data import LazyCycles, RankingData
 from xlarank.models.row_digest import values_digest
@@ -140,12 +141,15 @@ def read_training_set(
                 f"the splits of {collection} were built by different feature code or settings",
                 do="run build-features again for all splits",
             )
-    found, usable, names = 0, [], {split: list[str]() for split in splits}
+    found, names = 0, {split: list[str]() for split in splits}
+    usable: list[GraphRows] = []
     cycles: list[LazyCycles | None] = []
     for split, of_split in zip(splits, manifests, strict=True):
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
+                if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
+                    graph = replace(graph, columns=usable[0].columns)
                 if on_disk:
                     path = workspace.graph_rows(collection, split, graph.name)
                     usable.append(_left_on_disk(path, graph, manifest.recipe))
@@ -159,7 +163,7 @@ def read_training_set(
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    data = replace(RankingData.from_graphs(usable), cycles=cycles)
+    data = replace(RankingData.from_graphs(usable, target_of(collection)), cycles=cycles)
     return StoredTrainingSet(collection.kind, data, collection, names, manifest)
 
 

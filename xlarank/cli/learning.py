@@ -25,6 +25,7 @@ from xlarank.cli.options import (
     Ram,
     Root,
     Rounds,
+    Scheduler,
     Seed,
     Seeds,
     Select,
@@ -63,7 +64,7 @@ def tune(
     threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
-    """Search parameters with Optuna on folds of program families; a second call continues."""
+    """Search parameters with Optuna on folds of families, or of kinds of kernels; a second call continues."""
     from xlarank.pipelines.tune import tune as run
 
     place = built_workspace(data_root, workspace)
@@ -136,6 +137,11 @@ def train(
     seed: Seed = 0,
     threads: Threads = 0,
     budget_ram_gb: Ram = 0.0,
+    engine: Annotated[
+        str,
+        typer.Option(help="local; or dask: each booster is grown by all workers of --scheduler (lambdarank only)."),
+    ] = "local",
+    scheduler: Scheduler = None,
     json_file: Json = None,
 ) -> None:
     """Fit the final boosters, with tuned parameters where there are some."""
@@ -146,7 +152,8 @@ def train(
         results = run(
             place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
             fine_tune=fine_tune, model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select,
-            seed=seed, threads=threads, ram_gb=budget_ram_gb, progress=progress,
+            seed=seed, threads=threads, ram_gb=budget_ram_gb, engine=engine, scheduler=scheduler,
+            progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
@@ -165,6 +172,9 @@ def train(
     for result in results:
         if result.why:
             say(f"{result.collection}: {result.why}")
+    for result in results:
+        if result.fallback:
+            say(f"{result.collection}: kinds of kernels never seen fall back, {result.fallback}")
     for result in results:
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
