@@ -35,7 +35,7 @@ from xlarank.pipelines.support.fine_tuning import (
     RATES,
     FineTuning,
     advice,
-    own_name,
+    told_start,
 )
 from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
@@ -343,7 +343,7 @@ class _Training:
             each = self.tuning.rankers(rate)
             curves = self._validate(each[0], plan, progress, settings)
             found.append(_Candidate(each[0], self.tuning.model.card.tuned, curves, each, rate))
-        told = own_name(self.training.collection, self.tuning)
+        told = told_start(self.tuning)
         if not plan.folds:
             return found[0], told
         best = max(found, key=lambda candidate: candidate.value(self.select))  # of equals the first
