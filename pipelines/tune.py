@@ -274,9 +274,13 @@ def _run_trial(search: _Search, trial: optuna.Trial) -> bool:
         state = TrialState.PRUNED
     except UpdateFinishedTrialError:  # taken for dead (the machine slept?), and another process is at the point
         return False
-    except BaseException:
+    except Exception:
         with suppress(Exception):  # whatever happens to the storage, the first error is the one to tell
             search.study.tell(trial, state=TrialState.FAIL)
+        raise
+    except BaseException:  # Ctrl-C, or a cluster that wants its machine back: not the point's fault
+        with suppress(Exception):
+            search.queue.give_back(trial)
         raise
     with suppress(UpdateFinishedTrialError):
         search.study.tell(trial, value, state, skip_if_finished=True)

@@ -264,6 +264,28 @@ def test_defaults_that_were_interrupted_are_tried_by_the_next_call(
     assert (result.mean, result.params) == (1.0, defaults)
 
 
+def test_the_point_of_an_interrupted_trial_is_tried_by_the_next_call(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C, or SIGTERM of a cluster, within the second trial."""
+    seen: list[float] = []
+
+    def stopped(params: dict[str, Any]) -> float:
+        seen.append(params["learning_rate"])
+        if len(seen) == 4:  # three folds of the first
+            raise KeyboardInterrupt
+        return 0.5
+
+    monkeypatch.setattr(FOLD, made_up(stopped))
+    with pytest.raises(KeyboardInterrupt):
+        run(built, trials=3)
+    run(built, trials=3)
+    assert seen[4:7] == [seen[3]] * 3
+    assert states(journal(built)) == [
+        TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE, TrialState.COMPLETE,
+    ]  # fmt: skip
+
+
 def test_a_failed_trial_does_not_count(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
