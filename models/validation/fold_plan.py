@@ -20,7 +20,7 @@ class FoldPlan:
     """Which graphs are held out together.
 
     Attributes:
-        by: "family" or "kind" (of kernel).
+        by: a key of `FOLDS_OF`.
         folds: empty where nothing can be held out.
     """
 
