@@ -84,6 +84,10 @@ def arms(
         for rounds in STAGES:  # small graphs may leave nothing to split before the last stage
             last = [stages[min(rounds // STAGES[0], len(stages)) - 1] for stages in staged]
             yield f"{rounds} rounds at rate {rate:g}", taus(last, judged)
+    for weight in JOINT[:2]:
+        beside = measured.join(estimates.weighted(weight))
+        tuned = base.continuing().fit(beside, FitSettings(DEFAULT_ROUNDS, seed, 1))
+        yield f"{DEFAULT_ROUNDS} rounds, estimated graphs beside at {weight:g}", taus(scores(tuned), judged)
     for weight in JOINT:
         together = fitted(measured.join(estimates.weighted(weight)), _BASE_ROUNDS, seed)
         yield f"together, an estimated graph {weight:g}", taus(scores(together), judged)

@@ -6,6 +6,7 @@
 layouts of the sample (train split) judge: every graph by rankers that saw no program of its family.
 
 - ``op-cost``: the ranker of that name, taught by the cycles of nodes (`xlarank.data.hlo.compiler.attribution`).
+- ``op-cost, own cycles``: where a node answers for its own cycles alone, not for those next to it.
 - ``op-cost, sums only``: the same without them: each program's sum, dealt to its nodes.
 - ``sum-pooled``: the same instances of the same programs, taught by the sum alone (its ranking loss).
 - ``ranknet``: wide rows of the same programs.
@@ -63,11 +64,15 @@ class Taught:
         return program_family(self.rows.name)
 
 
-def op_cost(teachers: Sequence[Taught], rounds: int) -> Callable[[GraphRows], Floats]:
+def op_cost(
+    teachers: Sequence[Taught], rounds: int, params: dict[str, Any] | None = None
+) -> Callable[[GraphRows], Floats]:
     """The ranker, taught by the cycles of nodes."""
     data = RankingData.from_graphs([config_columns(one.rows) for one in teachers])
     cycles = [LazyCycles(partial(by_row, one)) for one in teachers]
-    fitted = ranker_class("op-cost")(kind="layout").fit(replace(data, cycles=cycles), FitSettings(rounds, 0, 1))
+    fitted = ranker_class("op-cost")(params, kind="layout").fit(
+        replace(data, cycles=cycles), FitSettings(rounds, 0, 1)
+    )
     return partial(_score, fitted)
 
 
@@ -148,6 +153,7 @@ def compared(
     """The table of one collection."""
     makers: dict[str, Callable[[Sequence[Taught]], Callable[[GraphRows], Floats]]] = {
         "op-cost": lambda some: op_cost(some, rounds),
+        "op-cost, own cycles": lambda some: op_cost(some, rounds, {"reach": 0}),
         "op-cost, sums only": lambda some: by_name("op-cost", [one.rows for one in some], rounds),
         "sum-pooled": lambda some: by_name("sum-pooled", [one.rows for one in some], rounds),
         "ranknet": lambda some: by_name("ranknet", [one.rows for one in some], rounds),

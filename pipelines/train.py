@@ -35,6 +35,7 @@ from xlarank.pipelines.support.fine_tuning import (
     FEWEST_FAMILIES,
     RATES,
     FineTuning,
+    advice,
     own_name,
 )
 from xlarank.pipelines.support.memory import left_on_disk, memory_budget
@@ -69,7 +70,6 @@ class TrainResult:
         note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
         fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
-        notes: what went wrong on a cluster and was mended.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
 
@@ -87,7 +87,6 @@ class TrainResult:
     fallback: str = ""
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     skipped: str = ""
 
@@ -155,8 +154,8 @@ def train(
             f"--model {model} beside a model to continue, which is of {tuning.model.card.model}",
             do="leave one of them out",
         )
+    require_engine(engine, scheduler, tuning.model.card.model if tuning is not None else model)
     budget = memory_budget(ram_gb)
-    require_engine(engine, scheduler, tuning.model.card.model if tuning else model)
     workspace.require_writable()
     progress = progress or Silent()
     weights = weighted_collections(also_from)
@@ -180,9 +179,11 @@ def train(
                 results.append(TrainResult(str(collection), skipped=str(error)))
                 continue
             learned = training.whole()
-            bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
-            # LightGBM takes the whole cluster for each booster, so folds wait for each other
-            settings = FitSettings(rounds, seed, threads if cluster is None else 1, bins, cluster)
+            if cluster is None:
+                bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
+                settings = FitSettings(rounds, seed, threads, bins)
+            else:  # each booster takes the whole cluster, so folds wait for each other
+                settings = FitSettings(rounds, seed, 1, cluster=cluster)
             job = _Training(workspace, training, learned, model, seeds, select, settings, note, tuning)
             results.append(job.run(progress))
     if all(result.skipped for result in results):
@@ -242,7 +243,6 @@ class _Training:
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
-        noted = len(self.settings.cluster.notes) if self.settings.cluster is not None else 0
         plan = self._plan()
         models = [self.model] if self.model != AUTO else [*RANKERS] if plan.folds else [DEFAULT]
         rates = self._rates(plan)
@@ -300,12 +300,14 @@ class _Training:
             select=self.select,
         )
         save_model(self.workspace.model(self.training.collection), card, rankers)
+        mended = self.settings.cluster.told() if self.settings.cluster is not None else []
+        notes = [note for note in (self.note, *mended) if note]
         return TrainResult(
             collection=card.collection,
             model=card.model,
             tuned=card.tuned,
             why=why,
-            note=f"{self.training.collection}: {self.note}" if self.note else "",
+            note=f"{self.training.collection}: {'; '.join(notes)}" if notes else "",
             graphs=self.learned.groups,
             rows=len(self.learned.cost),
             families=len(set(self.learned.families)),
@@ -315,7 +317,6 @@ class _Training:
             seeds=self.seeds,
             folds=summarise(scores) if scores else {},
             importance=rankers[0].importance(),
-            notes=list(self.settings.cluster.notes[noted:]) if self.settings.cluster is not None else [],
             seconds=time.monotonic() - started,
         )
 
@@ -358,6 +359,7 @@ class _Training:
         return best, (
             f"{told}; out of fold {score:.3f} on {len(mine)} graphs of families new to it, {lead:+.3f} ± "
             f"{spread:.3f} to that model as it is; new trees learn {best.rate:g} times as fast as its own"
+            + advice(lead)
         )
 
     def _best(self, models: list[str], plan: FoldPlan, progress: Progress) -> tuple[_Candidate, str]:

@@ -127,7 +127,6 @@ class LightGBMRanker(Ranker[T]):
     """
 
     file_names = (BOOSTER,)
-    row_by_row = True
 
     def __init__(self, params: T | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -137,6 +136,10 @@ class LightGBMRanker(Ranker[T]):
         self._init_score: InitScore | None = None
         self._types: JointTypes | None = None
         self._start: Start | None = None
+
+    @property
+    def row_by_row(self) -> bool:
+        return self._types is None
 
     def clone(self) -> Self:
         twin = super().clone()

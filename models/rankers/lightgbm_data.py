@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from xlarank.models.ranking_data import RankingData
 
 #: Rows that the bounds of the bins are found from. A quantile of so many has a standard error of 0.5 % of the rows
-#: at most, where one of 63 bins holds 1.6 %. Of 5000 configurations of a real graph, bounds from 250 taught as much as
-#: bounds from all (docs/speed.md).
+#: at most, where one of 63 bins holds 1.6 %. Of 5000 configurations of a real graph, bounds from 250 taught as much
+#: as bounds from all (docs/out-of-core.md).
 _SAMPLED: Final = 10_000
 
 

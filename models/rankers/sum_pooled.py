@@ -94,7 +94,10 @@ class SumPooled(InstanceTrees[SumPooledParams]):
 
     name = SumPooledParams.ranker
     params_class = SumPooledParams
-    row_by_row = False
+
+    @property
+    def row_by_row(self) -> bool:
+        return False
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         rng = np.random.default_rng(settings.seed)

@@ -73,13 +73,16 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
     name = XGBPairwiseParams.ranker
     params_class = XGBPairwiseParams
     file_names = (_BOOSTER,)
-    row_by_row = True
 
     def __init__(self, params: XGBPairwiseParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
         self._booster: xgb.Booster | None = None
         self._used: NDArray[np.intp] = np.empty(0, np.intp)
         self._init_score: InitScore | None = None
+
+    @property
+    def row_by_row(self) -> bool:
+        return True
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         xgb, own = _xgboost(), self.params

@@ -82,7 +82,9 @@ class StoragePlan:
         return self.address is not None and shareable(self.address)
 
     def require_possible(self) -> None:
-        """Raise `XlarankError` for a worker whose storage others cannot share."""
+        """Raise `XlarankError` for a worker whose storage others cannot share, and for no time between beats."""
+        if not 0 < self.heartbeat < float("inf"):
+            raise XlarankError(f"heartbeat is {self.heartbeat!r}", expected="seconds, more than 0")
         if self.worker and not self.shared:
             given = (
                 f"--storage {without_passwords(self.address)}" if self.address else "the workspace's own studies"

@@ -119,6 +119,15 @@ class FineTuning:
         return Continued(self.where, card.collection, fingerprint(card), rate, sorted(self.known_graphs()))
 
 
+def advice(lead: float) -> str:
+    """What to make of the difference that going on makes out of fold.
+
+    >>> advice(0.01), advice(-0.01)
+    ('', '; as it was it ranks them better: measure more graphs, or rank with that model')
+    """
+    return "" if lead >= 0 else "; as it was it ranks them better: measure more graphs, or rank with that model"
+
+
 def own_name(collection: Collection, tuning: FineTuning) -> str:
     """The model that is continued, for people."""
     name = "the ranker that comes with xlarank" if tuning.where == SHIPPED else f"the model at {tuning.where}"
