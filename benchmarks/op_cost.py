@@ -5,10 +5,9 @@
 ``FOLDER`` holds what `collect` wrote for the TPU, cycles per operation included. Its programs teach, the estimated
 layouts of the sample (train split) judge: every graph by rankers that saw no program of its family.
 
-- ``op-cost``: LightGBM regression of log cycles of a node (`xlarank.data.hlo.compiler.attribution`) from its
-  instance and the pairs that it is in; a configuration's score is the sum over its nodes.
-- ``op-cost, of default``: the same of the logarithm of cycles over those of the node in the compiler's own choice;
-  in the sum a node of the judged program has the weight of its bytes or operations.
+- ``op-cost``: the ranker of that name, taught by the cycles of nodes (`xlarank.data.hlo.compiler.attribution`).
+- ``op-cost, own cycles``: where a node answers for its own cycles alone, not for those next to it.
+- ``op-cost, sums only``: the same without them: each program's sum, dealt to its nodes.
 - ``sum-pooled``: the same instances of the same programs, taught by the sum alone (its ranking loss).
 - ``ranknet``: wide rows of the same programs.
 
@@ -20,10 +19,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,12 +35,12 @@ from xlarank.data.hlo.compiler.attribution import NodeCycles, node_cycles
 from xlarank.data.hlo.compiler.cycle_table import read_cycles
 from xlarank.data.root import SAMPLE
 from xlarank.features.assemble import assemble
-from xlarank.features.instances.instances import Instances
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
+from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.labels import mean_rank
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import LazyCycles, RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import judge
@@ -49,12 +49,6 @@ from xlarank.models.validation.paired import Scores, difference
 Floats = NDArray[np.float64]
 
 _SHOWN = ("tau", "slowdown@1", "slowdown@5")
-_PAIR = ("pair__unlike__flag", "pair__minor_unlike__flag", "pair__given__count", "pair__turned__flag")
-_PAIR_BYTES = "pair__bytes__log2"
-_TREES = {
-    "objective": "regression", "learning_rate": 0.05, "num_leaves": 15, "min_data_in_leaf": 10, "lambda_l2": 1.0,
-    "feature_fraction": 0.5, "num_threads": 1, "verbose": -1, "deterministic": True, "seed": 0,
-}  # fmt: skip
 _FOLDS = 5
 
 
@@ -70,32 +64,16 @@ class Taught:
         return program_family(self.rows.name)
 
 
-def node_rows(instances: Instances) -> tuple[NDArray[np.float32], NDArray[np.intp]]:
-    """``(configs * nodes, columns)`` of the nodes that have more than one row, and which nodes these are.
-
-    The columns of a node's instance, then for each side sums over the pairs that it is in.
-    """
-    (nodes,) = np.nonzero(np.diff(instances.first, append=len(instances.rows)) > 1)
-    own = [n for n, name in enumerate(instances.columns) if not name.startswith(("pair__", "candidates__"))]
-    row = instances.first + instances.codes
-    held = instances.row_instance[row[:, nodes]]
-    values = instances.values[held.reshape(-1)][:, own]
-    values[held.reshape(-1) < 0] = np.nan
-    flags = [instances.columns.index(name) for name in _PAIR]
-    size = instances.columns.index(_PAIR_BYTES)
-    sides = np.zeros((instances.configs, len(instances.node), 2, len(flags) + 1), np.float32)
-    left, left_slot, right, right_slot, _ = instances.pairs.T
-    combination = instances.request[row[:, left], left_slot] * instances.pair_width
-    combination += instances.request[row[:, right], right_slot] + instances.pair_first
-    met = instances.pair_instance[combination]
-    for pair, (one, other) in enumerate(zip(left, right, strict=True)):
-        found = instances.values[met[:, pair]]
-        moved = found[:, flags[0]] * np.exp2(found[:, size])
-        told = np.where(met[:, pair, None] >= 0, np.column_stack([found[:, flags], moved]), 0)
-        sides[:, one, 0] += told
-        sides[:, other, 1] += told
-    around = sides[:, nodes].reshape(len(values), -1)
-    return np.column_stack([values, around]).astype(np.float32), nodes
+def op_cost(
+    teachers: Sequence[Taught], rounds: int, params: dict[str, Any] | None = None
+) -> Callable[[GraphRows], Floats]:
+    """The ranker, taught by the cycles of nodes."""
+    data = RankingData.from_graphs([config_columns(one.rows) for one in teachers])
+    cycles = [LazyCycles(partial(by_row, one)) for one in teachers]
+    fitted = ranker_class("op-cost")(params, kind="layout").fit(
+        replace(data, cycles=cycles), FitSettings(rounds, 0, 1)
+    )
+    return partial(_score, fitted)
 
 
 def by_row(teacher: Taught) -> Floats:
@@ -104,60 +82,9 @@ def by_row(teacher: Taught) -> Floats:
     return teacher.cycles.cycles[teacher.cycles.program[teacher.rows.ids[first]]]
 
 
-def own_choice(rows: GraphRows) -> int | None:
-    """The distinct configuration that sets nothing."""
-    column = rows.columns.index("change__nodes_set__share") - len(rows.graph_values)
-    found = np.flatnonzero(rows.config_values[:, column] == 0)
-    return int(found[0]) if len(found) else None
-
-
-def learn(teachers: Sequence[Taught], rounds: int, *, of_default: bool) -> Callable[[GraphRows], Floats]:
-    """Fit node by node; gives ``(distinct configurations,)`` scores of a graph."""
-    values, target, weight = [], [], []
-    for teacher in teachers:
-        assert teacher.rows.instances is not None
-        found, nodes = node_rows(teacher.rows.instances.value)
-        cycles = by_row(teacher)[:, nodes]
-        logs = np.log1p(cycles)
-        share = np.ones_like(logs)
-        if of_default:
-            default = own_choice(teacher.rows)
-            if default is None:
-                continue
-            logs = np.log((cycles + _floor(cycles)) / (cycles[default] + _floor(cycles)))
-            share = np.tile((cycles[default] + _floor(cycles)) / cycles[default].mean(), (len(cycles), 1))
-        values.append(found)
-        target.append(logs.reshape(-1))
-        weight.append(share.reshape(-1) / len(logs))
-    data = lgb.Dataset(np.concatenate(values), np.concatenate(target), weight=np.concatenate(weight))
-    booster = lgb.train(_TREES, data, rounds)
-
-    def score(rows: GraphRows) -> Floats:
-        assert rows.instances is not None
-        instances = rows.instances.value
-        found, nodes = node_rows(instances)
-        told = np.asarray(booster.predict(found)).reshape(-1, len(nodes))
-        if of_default:  # cycles of the judged program are not known: its bytes and operations stand for them
-            told = np.exp(told) * work(instances, nodes)
-        else:
-            told = np.expm1(told)
-        total: Floats = told.sum(axis=1)
-        return total
-
-    return score
-
-
-def _floor(cycles: Floats) -> Floats:
-    """So that a node whose cycles another one took does not count as infinitely faster."""
-    return np.maximum(0.1 * cycles.mean(axis=0), 1.0)
-
-
-def work(instances: Instances, nodes: NDArray[np.intp]) -> Floats:
-    """``(nodes,)`` a node's least cycles: its bytes at 900 GB/s or its operations at 50 Tflop/s, at 940 MHz."""
-    size, flops = (instances.columns.index(f"node__{what}__log2") for what in ("bytes", "flops"))
-    held = instances.row_instance[instances.first[nodes]]
-    found = instances.values[held].astype(np.float64)
-    return np.maximum(np.exp2(found[:, size]) / 957, np.exp2(found[:, flops]) / 53_000)
+def _score(fitted: Ranker[Any], rows: GraphRows) -> Floats:
+    own = config_columns(rows) if len(rows.graph_values) else rows
+    return np.asarray(fitted.predict(own.matrix(), own.columns, own.instances))
 
 
 def teachers_in(folder: Path) -> Iterator[tuple[Taught, str]]:
@@ -186,13 +113,7 @@ def judged(score: Floats, rows: GraphRows) -> dict[str, float]:
 def by_name(name: str, teachers: Sequence[GraphRows], rounds: int) -> Callable[[GraphRows], Floats]:
     """A ranker of the registry, learned from the rows of some programs."""
     data = RankingData.from_graphs([config_columns(rows) for rows in teachers])
-    fitted = ranker_class(name)(kind="layout").fit(data, FitSettings(rounds, 0, 1))
-
-    def score(rows: GraphRows) -> Floats:
-        own = config_columns(rows) if len(rows.graph_values) else rows
-        return np.asarray(fitted.predict(own.matrix(), own.columns, own.instances))
-
-    return score
+    return partial(_score, ranker_class(name)(kind="layout").fit(data, FitSettings(rounds, 0, 1)))
 
 
 def main() -> None:
@@ -231,8 +152,9 @@ def compared(
 ) -> Iterator[str]:
     """The table of one collection."""
     makers: dict[str, Callable[[Sequence[Taught]], Callable[[GraphRows], Floats]]] = {
-        "op-cost": lambda some: learn(some, rounds, of_default=False),
-        "op-cost, of default": lambda some: learn(some, rounds, of_default=True),
+        "op-cost": lambda some: op_cost(some, rounds),
+        "op-cost, own cycles": lambda some: op_cost(some, rounds, {"reach": 0}),
+        "op-cost, sums only": lambda some: by_name("op-cost", [one.rows for one in some], rounds),
         "sum-pooled": lambda some: by_name("sum-pooled", [one.rows for one in some], rounds),
         "ranknet": lambda some: by_name("ranknet", [one.rows for one in some], rounds),
     }

@@ -50,8 +50,6 @@ class Ranker(ABC, Generic[P]):
         params_class: the dataclass of its parameters.
         file_names: files that it is saved in, beside its state.
         part_classes: folder -> class of the rankers that it may be made of.
-        row_by_row: whether the score of a row depends on that row alone, not on the others of its graph or on what
-            they are made of.
         params, kind: what it was made with.
         columns: of the rows that it was fitted on; empty before.
     """
@@ -60,7 +58,6 @@ class Ranker(ABC, Generic[P]):
     params_class: ClassVar[type[RankerParams]]
     file_names: ClassVar[tuple[str, ...]] = ()
     part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
-    row_by_row: ClassVar[bool] = False
 
     def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         """Take whole parameters, or some: the others are the defaults of the kind of graphs.
@@ -80,6 +77,20 @@ class Ranker(ABC, Generic[P]):
     def clone(self) -> Self:
         """An unfitted ranker of the same parameters."""
         return type(self)(self.params, kind=self.kind)
+
+    def continuing(self, rate: float = 1.0) -> Self:
+        """An unfitted ranker, as are its clones, that goes on from what this one learned; this one stays as it is.
+
+        Rounds are then those that are added, and stages begin after none of them. New trees learn ``rate`` times as
+        fast. Columns are found by name: what it learns from may have more, which it does not look at. Raises
+        `ModelError` for a ranker that cannot go on.
+        """
+        self._require_fitted()
+        raise ModelError(
+            f"{self.name} cannot go on from what it learned",
+            expected="trees of LightGBM, or an ensemble of them",
+            do="continue another model, or train with --also-from",
+        )
 
     def fit(self, data: RankingData, settings: FitSettings) -> Self:
         """Learn; what was learned before is forgotten. Raises `ModelError` for data that do not suit it."""
@@ -113,6 +124,11 @@ class Ranker(ABC, Generic[P]):
         """Scores of the rows of one graph after each ``every`` rounds, the last after all of them."""
         self._require_fitted()
         return self._staged(rows, every, instances)
+
+    @property
+    def row_by_row(self) -> bool:
+        """Whether the score of a row depends on that row alone, not on others of its graph or on its instances."""
+        return False
 
     def importance(self) -> dict[str, float]:
         """Share of the total gain by column, largest first; columns never used are left out."""

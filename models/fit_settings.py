@@ -10,6 +10,7 @@ from xlarank.models.param_checks import Whole
 
 if TYPE_CHECKING:  # it loads LightGBM
     from xlarank.models.rankers.binned import BinnedRows
+    from xlarank.models.rankers.tree_cluster import TreeCluster
 
 
 @dataclass(frozen=True)
@@ -22,12 +23,14 @@ class FitSettings:
         threads: 0 takes all cores, and -1, which becomes 0.
         bins: of rows that are fitted more than once; rankers on LightGBM's trees look there before they bin.
         grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the rows in bins, mostly.
+        cluster: grows LightGBM's trees in place of this process; only for what it has objectives for itself.
     """
 
     rounds: int
     seed: int = 0
     threads: int = 0
     bins: BinnedRows | None = field(default=None, compare=False, repr=False)
+    cluster: TreeCluster | None = field(default=None, compare=False, repr=False)
     grows: bool = False
 
     def __post_init__(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -13,10 +14,24 @@ from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
+from xlarank.features.targets import Target
 from xlarank.models.disk_values import DiskValues
+from xlarank.models.param_checks import Number
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
+
+
+class LazyCycles:
+    """Cycles ``(rows, configurable nodes)`` of a graph, read when first asked for and kept from then on."""
+
+    def __init__(self, load: Callable[[], NDArray[np.float64] | None]) -> None:
+        self._load = load
+
+    @cached_property
+    def value(self) -> NDArray[np.float64] | None:
+        """The cycles; None where it turns out that none are known."""
+        return self._load()
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +45,9 @@ class RankingData:
         names, families: of each group.
         columns: names of the columns of the rows.
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
+        cycles: what each configurable node of a group takes, by row; empty, or None, where only sums are known.
         weight: ``(groups,)`` what each group counts in a loss beside its own share; None where all count alike.
+        target: the hardware that is ranked for; None where nobody said.
     """
 
     parts: Sequence[GraphRows]
@@ -40,7 +57,9 @@ class RankingData:
     families: list[str]
     columns: list[str]
     instances: Sequence[LazyInstances | None] = ()
+    cycles: Sequence[LazyCycles | None] = ()
     weight: NDArray[np.float64] | None = None
+    target: Target | None = None
 
     @property
     def groups(self) -> int:
@@ -78,7 +97,7 @@ class RankingData:
         return ordered
 
     @classmethod
-    def from_graphs(cls, graphs: Sequence[GraphRows]) -> RankingData:
+    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> RankingData:
         """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
@@ -100,6 +119,7 @@ class RankingData:
             families=[program_family(graph.name) for graph in usable],
             columns=usable[0].columns,
             instances=[graph.instances for graph in usable],
+            target=target,
         )
 
     def take(self, groups: Sequence[int]) -> RankingData:
@@ -112,11 +132,13 @@ class RankingData:
             families=[self.families[g] for g in groups],
             columns=self.columns,
             instances=[self.instances_of(g) for g in groups],
+            cycles=[self.cycles_of(g) for g in groups],
             weight=None if self.weight is None else self.weight[np.asarray(groups, np.intp)],
+            target=self.target,
         )
 
     def join(self, other: RankingData) -> RankingData:
-        """These groups and then those; raises `ModelError` where their columns differ."""
+        """These groups and then those, for the target of these; raises `ModelError` where their columns differ."""
         if other.columns != self.columns:
             raise ModelError(
                 f"{other.names[0]} and {self.names[0]} have different columns", do="run build-features again"
@@ -129,16 +151,18 @@ class RankingData:
             families=[*self.families, *other.families],
             columns=self.columns,
             instances=[one.instances_of(group) for one in (self, other) for group in range(one.groups)],
+            cycles=[one.cycles_of(group) for one in (self, other) for group in range(one.groups)],
             weight=(
                 None
                 if self.weight is None and other.weight is None
                 else np.concatenate([self.group_weight, other.group_weight])
             ),
+            target=self.target,
         )
 
     def weighted(self, weight: float) -> RankingData:
-        """Every group counts ``weight`` times what it would count."""
-        return replace(self, weight=self.group_weight * weight)
+        """Every group counts ``weight`` times what it would count; raises `ModelError` unless that is above 0."""
+        return replace(self, weight=self.group_weight * Number(0, above=True)("weight", weight))
 
     def with_constants(self, values: Mapping[str, float]) -> RankingData:
         """With more columns, the first ones, that are the same in all groups."""
@@ -159,6 +183,10 @@ class RankingData:
     def instances_of(self, group: int) -> LazyInstances | None:
         """The instances of a group, if it has any."""
         return self.instances[group] if self.instances else None
+
+    def cycles_of(self, group: int) -> LazyCycles | None:
+        """Cycles of a group's configurable nodes, if they may be known."""
+        return self.cycles[group] if self.cycles else None
 
     def per_group(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
         """Apply a function to the costs of each group and join the results."""

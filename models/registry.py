@@ -8,13 +8,14 @@ from xlarank.data.errors import ModelError
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
 from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.op_cost import OpCost
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.sibling import SiblingRanker
 from xlarank.models.rankers.stacked import Stacked
 
 RANKERS: Final[dict[str, type[Ranker[Any]]]] = {
     **MEMBERS,
-    **{ranker.name: ranker for ranker in (Ensemble, Stacked, SiblingRanker, PairVote)},
+    **{ranker.name: ranker for ranker in (Ensemble, Stacked, SiblingRanker, PairVote, OpCost)},
 }
 DEFAULT: Final = LambdaRank.name
 

@@ -24,14 +24,35 @@ from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.recipe import Recipe
+from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.base import Ranker, require_columns
 from xlarank.models.explanation.calibration import Calibration
+from xlarank.models.fallback import Fallback, unseen_kinds
 from xlarank.models.registry import ranker_class
 
 CARD: Final = "model.json"
 #: XGBoost goes by either of two names.
 _LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xlarank")
+
+
+@dataclass(frozen=True)
+class Continued:
+    """A model that another goes on from.
+
+    Attributes:
+        where: it was found: "shipped", or a folder.
+        collection: that it is of.
+        fingerprint: of it (`fingerprint`).
+        rate: new trees learn so many times as fast as the parameters say.
+        graphs: names of all that it learned from.
+    """
+
+    where: str
+    collection: str
+    fingerprint: str
+    rate: float
+    graphs: list[str]
 
 
 @dataclass
@@ -43,6 +64,10 @@ class ModelCard:
         model: name of the ranker.
         params, rounds: what it was fitted with (`xlarank.models.params.RankerParams.values`).
         tuned: whether the parameters come from a study.
+        folds_by: what was held out together, one of `xlarank.models.validation.fold_plan.FoldPlan.by`.
+        target: name of the hardware that it ranks for (`xlarank.features.targets`).
+        kinds: of the kernels that it learned from, where that is certain; empty for layouts.
+        fallback: what kernels of other kinds fall back on; None where that was not measured.
         select: what the number of rounds was chosen by, one of `xlarank.models.validation.selection.SELECTIONS`.
         recipe: how its rows were made.
         columns: names of its rows' columns.
@@ -52,6 +77,7 @@ class ModelCard:
         also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
         source_columns: columns of where labels come from (`xlarank.data.label_source`) -> their values at ranking,
             those of the own collection; empty for a model that does not look at them.
+        continues: the model that it goes on from: ``rounds`` are those that were added to it.
         versions: of Python and the libraries behind the numbers.
         seeds: folder and checksum of each booster.
     """
@@ -65,10 +91,15 @@ class ModelCard:
     columns: list[str]
     trained_on: dict[str, list[str]]
     folds: dict[str, dict[str, float]]
+    folds_by: str = "family"
+    target: str = ""
+    kinds: list[str] = field(default_factory=list)
+    fallback: Fallback | None = None
     select: str = "mean"
     also_from: dict[str, list[str]] = field(default_factory=dict)
     also_weights: dict[str, float] = field(default_factory=dict)
     source_columns: dict[str, float] = field(default_factory=dict)
+    continues: Continued | None = None
     versions: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, str] = field(default_factory=dict)
 
@@ -92,6 +123,31 @@ class TrainedModel:
     rankers: list[Ranker[Any]]
     calibration: Calibration | None = None
     shipped: bool = False
+
+    def scores(self, graph: GraphRows) -> NDArray[np.float64]:
+        """``(rows,)`` of a graph, lower is faster: `predict`, or what a kind never seen falls back on."""
+        scores: NDArray[np.float64] = np.mean(self.seed_scores(graph), axis=0)
+        return scores
+
+    def seed_scores(self, graph: GraphRows) -> NDArray[np.float64]:
+        """``(seeds, rows)`` the `scores` of each seed."""
+        found = self.predict_seeds(graph.matrix(), graph.columns, graph.instances)
+        fallback = self.fallback(graph)
+        return np.stack([fallback.blend(graph, each) for each in found]) if fallback else found
+
+    def fallback(self, graph: GraphRows) -> Fallback | None:
+        """What the graph's ranking falls back on; None where its kind was learned or the model alone does best."""
+        fallback = self.card.fallback
+        if fallback is None or not fallback.weight or fallback.places(graph) is None:
+            return None
+        return fallback if unseen_kinds(graph, self.card.kinds) else None
+
+    def fallback_note(self, graph: GraphRows) -> str:
+        """What a reader of the graph's ranking must know of `fallback`; empty where there is nothing."""
+        fallback, unseen = self.fallback(graph), unseen_kinds(graph, self.card.kinds)
+        if fallback is None or not unseen:
+            return ""
+        return f"kind of kernel never seen ({' or '.join(unseen)}): {fallback}, the rest on the model"
 
     def predict(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from xlarank.data.graph import Kind
+from xlarank.models.fallback import Fallback
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.metrics import judge
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,26 +21,52 @@ class TrainingSet:
     Attributes:
         data: its query groups; the parts are whole graphs, to be judged on.
         also: groups of other collections, to learn from and never to be judged on; None for none.
+        fallbacks: what graphs are judged with, too, besides the model alone.
     """
 
     kind: Kind
     data: RankingData
     also: RankingData | None = field(default=None, kw_only=True)
+    fallbacks: tuple[Fallback, ...] = field(default=(), kw_only=True)
+
+    def judge(self, group: int, scores: NDArray[np.float64]) -> dict[str, float]:
+        """Metrics of a group by ``(rows,)`` scores, and of each fallback as `named`."""
+        graph = self.data.parts[group]
+        found = judge(self.kind, scores[graph.group], graph.cost, graph.group)
+        for fallback in self.fallbacks:
+            blended = fallback.blend(graph, scores)[graph.group]
+            judged = judge(self.kind, blended, graph.cost, graph.group)
+            found |= {named(fallback, metric): value for metric, value in judged.items()}
+        return found
 
     def without(self, held: Sequence[int]) -> RankingData:
         """What is learned from while some groups are held out.
 
-        The other groups, and of other collections the families that no held-out group is of: the same program,
-        searched otherwise, would tell too much.
+        The other groups, and of other collections the families, and the kinds of kernel, that no held-out group is
+        of: the same program, searched otherwise, would tell too much.
         """
         held_set = set(held)
         left = self.data.take([group for group in range(self.data.groups) if group not in held_set])
         if self.also is None:
             return left
         unseen = {self.data.families[group] for group in held}
-        fitting = [group for group in range(self.also.groups) if self.also.families[group] not in unseen]
+        kinds = {kind for group in held for kind in self.data.parts[group].kinds}
+        fitting = [
+            group
+            for group in range(self.also.groups)
+            if self.also.families[group] not in unseen and kinds.isdisjoint(self.also.parts[group].kinds)
+        ]
         return left.join(self.also.take(fitting)) if fitting else left
 
     def whole(self) -> RankingData:
         """All that is learned from."""
         return self.data if self.also is None else self.data.join(self.also)
+
+
+def named(fallback: Fallback, metric: str) -> str:
+    """What a metric with a fallback is called.
+
+    >>> named(Fallback("the file's order", 0.5), "tau")
+    "tau, weight 0.5 on the file's order"
+    """
+    return f"{metric}, {fallback}"

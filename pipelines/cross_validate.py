@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,11 +13,14 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.ranges import require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
+from xlarank.models.fallback import FALLBACKS, Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
+from xlarank.models.validation.fallback_choice import choose_fallback
+from xlarank.models.validation.fold_plan import FOLDS_OF
 from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import compare_rankers, graph_scores
@@ -44,6 +47,7 @@ def cross_validate(
     by: str = "family",
     collections: Sequence[str] = (),
     model: str | None = None,
+    with_valid: bool = False,
     rounds: int = 300,
     seed: int = 0,
     threads: int = 0,
@@ -54,12 +58,13 @@ def cross_validate(
     ``by`` says what else that ranker never saw. "family": its program family, as for a program that resembles
     nothing learned from. "graph": nothing else, as for another variant of a known program; graphs that are alone in
     their family are left out. "kind": every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`),
-    for tiles; layouts have no kinds, so it is their family.
+    for tiles; layouts have no kinds, so it is their family. By kind the fallback counts, too
+    (`xlarank.models.fallback`): that of the trained model, or the one that these very folds find best.
 
     Without ``model`` each collection's trained model is judged, with its parameters and rounds: by family
     the scores that `train` kept, otherwise rankers are fitted anew. With the name of a ranker that one is fitted,
-    with tuned parameters where there are some, on the train split, at the number of rounds (at most ``rounds``)
-    that these very folds find best; no trained model is needed.
+    with tuned parameters where there are some, on the train split (``with_valid``: and on valid), at the number of
+    rounds (at most ``rounds``) that these very folds find best; no trained model is needed.
 
     Raises `CollectionError` when nothing could be judged, or for a collection asked for by name; `ModelError` for
     an unknown ranker and where a model is missing; `XlarankError` for another ``by``.
@@ -74,7 +79,7 @@ def cross_validate(
     found = Evaluation(HELD_OUT[by])
     for collection in chosen_collections(workspace, collections):
         try:
-            job = _Job(workspace, collection, by, settings, progress, found)
+            job = _Job(workspace, collection, by, with_valid, settings, progress, found)
             scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
             found.report[str(collection)] = summarise(scores)
         except (CollectionError, ModelError) as error:
@@ -95,6 +100,7 @@ def cross_validate_rankers(
     *,
     by: str = "family",
     collections: Sequence[str] = (),
+    with_valid: bool = False,
     rounds: int = 300,
     seed: int = 0,
     threads: int = 0,
@@ -116,8 +122,8 @@ def cross_validate_rankers(
     scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for name in names:
         one = cross_validate(
-            workspace, by=by, collections=collections, model=name, rounds=rounds, seed=seed, threads=threads,
-            progress=progress,
+            workspace, by=by, collections=collections, model=name, with_valid=with_valid, rounds=rounds, seed=seed,
+            threads=threads, progress=progress,
         )  # fmt: skip
         found.left_out |= one.left_out
         found.notes += [note for note in one.notes if note not in found.notes]
@@ -135,6 +141,7 @@ class _Job:
     workspace: Workspace
     collection: Collection
     by: str
+    with_valid: bool
     settings: FitSettings
     progress: Progress
     found: Evaluation
@@ -142,38 +149,51 @@ class _Job:
     def of_model(self, model: TrainedModel) -> Scores:
         """At the parameters and rounds of a trained model, on the graphs that it learned from."""
         card = model.card
-        if self.by == "family" or (self.by == "kind" and card.kind == "layout"):
+        if card.folds_by == "family" and (self.by == "family" or (card.kind == "layout" and self.by == "kind")):
             if not card.folds:
                 raise CollectionError(f"{self.collection} was trained without folds (one program family)")
             return card.folds
         training = learned_by(self.workspace, self.collection, model)
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
-        scores = self._curves(training, model.rankers[0], settings).at(-1)
+        curves = self._curves(training, model.rankers[0], settings)
+        fallback = card.fallback or Fallback()
+        if self.by == "kind" and fallback.weight:
+            alone = float(curves.column("score")[:, -1].mean())
+            self._note(f"kinds never seen fall back, {fallback}; score of the model alone {alone:.3f}")
+            curves = curves.of_fallback(fallback)
+        scores = curves.at(-1)
         if card.folds:
             apart = np.mean([card.folds[name]["score"] for name in scores])
-            self._note(f"these {len(scores)} graphs by folds of families: score {apart:.3f}")
+            self._note(f"these {len(scores)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
         return scores
 
     def of_ranker(self, name: str) -> Scores:
-        """At the best number of rounds, on the train split."""
-        training = read_training_set(self.workspace, self.collection)
+        """At the best number of rounds."""
+        splits = ("train", "valid") if self.with_valid else ("train",)
+        training = read_training_set(self.workspace, self.collection, splits)
         params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
         curves = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
-        stage = curves.best_stage()
+        choice = choose_fallback(curves)
         self._note(
-            f"{name} with {'tuned' if tuned else 'default'} parameters, {curves.rounds[stage]} rounds, the best on "
-            "these folds"
+            f"{name} with {'tuned' if tuned else 'default'} parameters, {curves.rounds[choice.stage]} rounds, the "
+            "best on these folds"
         )
-        return curves.at(stage)
+        if choice.fallback.weight:
+            self._note(
+                f"kinds never seen fall back, {choice.fallback}, chosen on these folds, too; score of the model "
+                f"alone {choice.alone:.3f}"
+            )
+        return choice.scores
 
     def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> Curves:
         folds = self._folds(training)
+        judged_with = replace(training, fallbacks=FALLBACKS) if self.by == "kind" else training
         self.progress.begin(f"cross-validating {self.collection}", len(folds))
         parts: list[Curves] = []
         names = training.data.names
         try:
             held = [fold.held for fold in folds]
-            for fold, part in zip(folds, validate_folds(training, held, ranker, settings), strict=True):
+            for fold, part in zip(folds, validate_folds(judged_with, held, ranker, settings), strict=True):
                 judged = {name: part.metrics[name] for name in (names[g] for g in fold.judged)}
                 parts.append(Curves(part.rounds, judged))
                 self.progress.step(f"held out {len(fold.held)} of {len(names)} graphs")

@@ -166,7 +166,7 @@ class _Judged:
 
 def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | None) -> _Judged:
     kind = model.card.kind
-    scores = model.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
+    scores = model.scores(graph)[graph.group]
     cost, group, compiler = graph.cost, graph.group, compiler_cost(kind, graph)
     layouts_set = (
         graph.matrix(used=np.array([graph.columns.index(_SET)]))[group, 0] if _SET in graph.columns else None

@@ -35,7 +35,8 @@ def rank(
     graph = read_graph(graph) if isinstance(graph, Path) else graph
     model = model or model_for_graph(workspace, graph, path, collection=collection)
     rows = rows_for_model(graph, model)
-    of_seeds = model.predict_seeds(rows.matrix(), rows.columns, rows.instances)
+    of_seeds = model.seed_scores(rows)
+    fallen_back = model.fallback_note(rows)
     scores = of_seeds.mean(axis=0)[rows.group]
     judged = rows.labelled and rows.rankable
     compiler = compiler_cost(model.card.kind, rows) if rows.labelled else None
@@ -47,7 +48,9 @@ def rank(
         same_as=graph.duplicates.first[graph.duplicates.group],
         runtime=graph.runtime,
         metrics=judge(model.card.kind, scores, graph.cost, rows.group) if judged else None,
-        trust=Trust.of(model.calibration, of_seeds, rows.group) if model.calibration else None,
+        # what was calibrated are scores of the model alone
+        trust=Trust.of(model.calibration, of_seeds, rows.group) if model.calibration and not fallen_back else None,
+        fallback=fallen_back,
         shipped=model.shipped,
         speedup=None if compiler is None else np.where(np.isfinite(rows.cost), compiler / rows.cost, np.nan),
         speedups=None if compiler is None else speedups(scores, rows.cost, compiler, rows.group),

@@ -12,7 +12,9 @@ import numpy as np
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
+from xlarank.features.targets import target_of
 from xlarank.models.base import Ranker
+from xlarank.models.fallback import FALLBACKS, learned_kinds
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.ranking_data import RankingData
@@ -20,9 +22,22 @@ from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.fallback_choice import FallbackChoice, choose_fallback
+from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
+from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
+from xlarank.models.validation.paired import difference
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
+from xlarank.pipelines.support.engines import require_engine, tree_cluster
+from xlarank.pipelines.support.fine_tuning import (
+    DEFAULT_RATE,
+    DEFAULT_ROUNDS,
+    FEWEST_FAMILIES,
+    RATES,
+    FineTuning,
+    advice,
+    own_name,
+)
 from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import (
@@ -33,10 +48,12 @@ from xlarank.pipelines.support.training_sets import (
 )
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 
-#: Leave-family-out up to this many families; more are dealt into as many folds.
+#: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
 _FOLDS: Final = 10
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
 AUTO: Final = "auto"
+#: Told beside the score where rankers are compared: a lead in tau may be worth no runtime.
+_SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
 #: Whether rankers of several collections see where labels come from, unless told otherwise.
 SOURCE_COLUMNS: Final = True
 #: Rounds where there are no folds to choose by.
@@ -52,6 +69,7 @@ class TrainResult:
         why: how the ranker was chosen, where it was left to `AUTO`.
         note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
+        fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
 
@@ -66,6 +84,7 @@ class TrainResult:
     rounds: int = 0
     chosen_by: str = ""
     seeds: int = 0
+    fallback: str = ""
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
@@ -78,6 +97,7 @@ def train(
     collections: Sequence[str] = (),
     also_from: Sequence[str] = (),
     source_columns: bool = SOURCE_COLUMNS,
+    fine_tune: str | None = None,
     model: str = DEFAULT,
     seeds: int = 3,
     with_valid: bool = False,
@@ -86,19 +106,27 @@ def train(
     seed: int = 0,
     threads: int = 0,
     ram_gb: float = 0.0,
+    engine: str = "local",
+    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> list[TrainResult]:
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
 
-    The number of rounds is the best, at most ``rounds``, of leave-family-out folds with these very
-    parameters; the folds' scores are kept in the model. ``select`` is what it is best by, one of
-    `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid split
-    (for a submission: `evaluate` on valid means nothing afterwards).
+    The number of rounds is the best, at most ``rounds``, of folds with these very parameters that hold out program
+    families, or kinds of kernels for tiles; the folds' scores are kept in the model. By kind they also choose what
+    the model falls back on for kinds that it never learned (`xlarank.models.fallback`). ``select`` is what it is
+    best by, one of `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid
+    split (for a submission: `evaluate` on valid means nothing afterwards).
 
     ``also_from`` names collections of the same kind that are learned from, too, and not judged on. A fold holds out
     a family in all of them. ``NAME=WEIGHT`` says what each of its graphs counts beside one of the own collection.
     With ``source_columns`` rankers also see where labels come from; to rank, they are told the own collection's
     source.
+
+    ``fine_tune`` names a model to go on from instead of learning from nothing: "shipped" for the ranker that comes
+    with xlarank, a collection with a model in the workspace, or the folder of a model. Its rankers get more trees,
+    on the columns that it looks at; ``rounds`` are then those, and the folds also choose how fast they learn. Only
+    families that the model did not know are judged; with fewer than `FEWEST_FAMILIES` of them both are defaults.
 
     ``model`` "auto" scores every ranker by the same folds, each with its tuned parameters or else its defaults,
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
@@ -108,6 +136,10 @@ def train(
     they are read graph by graph, and LightGBM's bins of them, a byte a value or less, are all that is held. The
     models are the same.
 
+    ``engine`` "dask" grows the trees, those of the folds too, on the workers of a Dask cluster: ``scheduler`` is
+    its address, or "local" for ``threads`` worker processes here. The model is an ordinary one. One worker
+    makes the trees that this process would, several make others, and as many always the same.
+
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be trained.
     """
@@ -116,31 +148,44 @@ def train(
     require_selection(select)
     if model != AUTO:
         ranker_class(model)
+    tuning = FineTuning.find(fine_tune, workspace) if fine_tune is not None else None
+    if tuning is not None and model not in (DEFAULT, tuning.model.card.model):
+        raise ModelError(
+            f"--model {model} beside a model to continue, which is of {tuning.model.card.model}",
+            do="leave one of them out",
+        )
+    require_engine(engine, scheduler, tuning.model.card.model if tuning is not None else model)
     budget = memory_budget(ram_gb)
     workspace.require_writable()
     progress = progress or Silent()
     weights = weighted_collections(also_from)
     others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
     results: list[TrainResult] = []
-    for collection in chosen_collections(workspace, collections):
-        try:
-            splits = ("train", "valid") if with_valid else ("train",)
-            size = sum(stored_bytes(workspace, one, splits) for one in {collection, *others})
-            note = left_on_disk(size, budget)
-            training = read_training_set(workspace, collection, splits, on_disk=bool(note))
-            training = also_learn_from(
-                training, workspace, others, source_columns=source_columns, on_disk=bool(note)
-            )
-        except CollectionError as error:
-            if collections:
-                raise
-            results.append(TrainResult(str(collection), skipped=str(error)))
-            continue
-        learned = training.whole()
-        bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
-        settings = FitSettings(rounds, seed, threads, bins)
-        job = _Training(workspace, training, learned, model, seeds, select, settings, note)
-        results.append(job.run(progress))
+    with tree_cluster(scheduler, threads) as cluster:
+        for collection in chosen_collections(workspace, collections):
+            try:
+                splits = ("train", "valid") if with_valid else ("train",)
+                besides = {other: weight for other, weight in others.items() if other != collection}
+                told = bool(tuning.model.card.source_columns) if tuning else source_columns and bool(besides)
+                size = sum(stored_bytes(workspace, one, splits) for one in [collection, *besides])
+                note = left_on_disk(size, budget)
+                training = read_training_set(workspace, collection, splits, on_disk=bool(note))
+                training = also_learn_from(training, workspace, besides, source_columns=told, on_disk=bool(note))
+                if tuning is not None:
+                    tuning.require_fit(training)
+            except CollectionError as error:
+                if collections:
+                    raise
+                results.append(TrainResult(str(collection), skipped=str(error)))
+                continue
+            learned = training.whole()
+            if cluster is None:
+                bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
+                settings = FitSettings(rounds, seed, threads, bins)
+            else:  # each booster takes the whole cluster, so folds wait for each other
+                settings = FitSettings(rounds, seed, 1, cluster=cluster)
+            job = _Training(workspace, training, learned, model, seeds, select, settings, note, tuning)
+            results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
     return results
@@ -148,17 +193,31 @@ def train(
 
 @dataclass(frozen=True)
 class _Candidate:
-    """An unfitted ranker and its out-of-fold curves, None without folds."""
+    """An unfitted ranker and its out-of-fold curves, None without folds.
+
+    Attributes:
+        seeds: one of each seed that it differs for; a model that is continued has several.
+        rate: see `xlarank.models.trained.Continued`.
+    """
 
     ranker: Ranker[Any]
     tuned: bool
     curves: Curves | None
+    seeds: Sequence[Ranker[Any]] = ()
+    rate: float = 1.0
+
+    def choice(self, select: str) -> FallbackChoice:
+        """The best number of rounds, and what kinds never seen fall back on."""
+        assert self.curves is not None
+        return choose_fallback(self.curves, select)
 
     def scores(self, select: str) -> dict[str, float]:
         """Out-of-fold score of each graph at the best number of rounds."""
-        assert self.curves is not None
-        at = self.curves.at(self.curves.best_stage(select))
-        return {name: values["score"] for name, values in at.items()}
+        return {name: values["score"] for name, values in self.judged(select).items()}
+
+    def judged(self, select: str) -> dict[str, dict[str, float]]:
+        """Out-of-fold metrics of each graph at the best number of rounds."""
+        return self.choice(select).scores
 
     def value(self, select: str) -> float:
         """What the choice goes by."""
@@ -180,29 +239,41 @@ class _Training:
     select: str
     settings: FitSettings
     note: str
+    tuning: FineTuning | None = None
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
-        folds = family_folds(self.training.data.families, _FOLDS)
-        models = [self.model] if self.model != AUTO else [*RANKERS] if folds else [DEFAULT]
+        plan = self._plan()
+        models = [self.model] if self.model != AUTO else [*RANKERS] if plan.folds else [DEFAULT]
+        rates = self._rates(plan)
         where = " from disk" if self.note else ""
-        progress.begin(f"training {self.training.collection}{where}", len(models) * len(folds) + self.seeds)
+        progress.begin(
+            f"training {self.training.collection}{where}", len(rates or models) * len(plan.folds) + self.seeds
+        )
         try:
-            chosen, why = self._best(models, folds, progress)
-            curves = chosen.curves
+            chosen, why = self._continued(rates, plan, progress) if rates else self._best(models, plan, progress)
+            curves, fallback = chosen.curves, None
             if curves is None:
-                rounds, chosen_by = min(_DEFAULT_ROUNDS, self.settings.rounds), "default (one family, no folds)"
+                most = DEFAULT_ROUNDS if self.tuning else _DEFAULT_ROUNDS
+                rounds, chosen_by = min(most, self.settings.rounds), "default (one family, no folds)"
+                if self.tuning:
+                    chosen_by = "default (fewer than two families that the model did not know)"
                 scores: dict[str, dict[str, float]] = {}
+            elif len(rates) == 1:
+                rounds, scores = curves.rounds[-1], curves.at(-1)
+                chosen_by = f"default (fewer than {FEWEST_FAMILIES} families that the model did not know)"
             else:
-                stage = curves.best_stage(self.select)
-                rounds, chosen_by = curves.rounds[stage], f"{len(folds)} folds by family"
-                scores = curves.at(stage)
+                choice = chosen.choice(self.select)
+                rounds, chosen_by, scores = curves.rounds[choice.stage], plan.chosen_by, choice.scores
+                if plan.by == KIND:
+                    fallback = choice.fallback
             rankers: list[Ranker[Any]] = []
             for number in range(self.seeds):
                 settings = replace(
                     self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
                 )
-                rankers.append(chosen.ranker.clone().fit(self.learned, settings))
+                unfitted = chosen.seeds[number % len(chosen.seeds)] if chosen.seeds else chosen.ranker
+                rankers.append(unfitted.clone().fit(self.learned, settings))
                 progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:
             progress.end()
@@ -218,28 +289,80 @@ class _Training:
             also_from=self.training.also_from,
             also_weights=self.training.also_weights,
             source_columns=self.training.source_columns,
+            continues=self.tuning.told(chosen.rate) if self.tuning else None,
             folds=scores,
+            folds_by=plan.by,
+            target=target_of(self.training.collection).name,
+            kinds=sorted(
+                {*learned_kinds(self.learned.parts), *(self.tuning.model.card.kinds if self.tuning else ())}
+            ),
+            fallback=fallback,
             select=self.select,
         )
         save_model(self.workspace.model(self.training.collection), card, rankers)
+        mended = self.settings.cluster.told() if self.settings.cluster is not None else []
+        notes = [note for note in (self.note, *mended) if note]
         return TrainResult(
             collection=card.collection,
             model=card.model,
             tuned=card.tuned,
             why=why,
-            note=f"{self.training.collection}: {self.note}" if self.note else "",
+            note=f"{self.training.collection}: {'; '.join(notes)}" if notes else "",
             graphs=self.learned.groups,
             rows=len(self.learned.cost),
             families=len(set(self.learned.families)),
             rounds=rounds,
             chosen_by=chosen_by,
+            fallback=str(fallback) if fallback and fallback.weight else "",
             seeds=self.seeds,
             folds=summarise(scores) if scores else {},
             importance=rankers[0].importance(),
             seconds=time.monotonic() - started,
         )
 
-    def _best(self, models: list[str], folds: list[list[int]], progress: Progress) -> tuple[_Candidate, str]:
+    def _plan(self) -> FoldPlan:
+        """What is held out: of a model that is continued, only graphs that it did not know tell how good it is."""
+        if self.tuning is None:
+            return FoldPlan.of(self.training, _FOLDS)
+        return FoldPlan(
+            FAMILY, [Fold(held, held) for held in self.tuning.folds(self.training.data.families, _FOLDS)]
+        )
+
+    def _rates(self, plan: FoldPlan) -> Sequence[float]:
+        """How fast new trees may learn beside those that they continue; empty where nothing is continued."""
+        if self.tuning is None:
+            return ()
+        judged = {self.training.data.families[group] for held in plan.held for group in held}
+        return RATES if len(judged) >= FEWEST_FAMILIES else (DEFAULT_RATE,)
+
+    def _continued(self, rates: Sequence[float], plan: FoldPlan, progress: Progress) -> tuple[_Candidate, str]:
+        """The model that is continued at the best rate, and in words what that brings out of fold."""
+        assert self.tuning is not None
+        settings = self.settings
+        if len(rates) == 1:
+            settings = replace(settings, rounds=min(DEFAULT_ROUNDS, settings.rounds))
+        found = []
+        for rate in rates:
+            each = self.tuning.rankers(rate)
+            curves = self._validate(each[0], plan, progress, settings)
+            found.append(_Candidate(each[0], self.tuning.model.card.tuned, curves, each, rate))
+        told = own_name(self.training.collection, self.tuning)
+        if not plan.folds:
+            return found[0], told
+        best = max(found, key=lambda candidate: candidate.value(self.select))  # of equals the first
+        assert best.curves is not None
+        stage = best.curves.best_stage(self.select) if len(rates) > 1 else -1
+        mine = {name: values["score"] for name, values in best.curves.at(stage).items()}
+        alone = self.tuning.scores(self.training.data, [group for held in plan.held for group in held])
+        lead, spread = paired_difference(mine, alone, self.select)
+        score = objective_value(np.array([*mine.values()]), self.select)
+        return best, (
+            f"{told}; out of fold {score:.3f} on {len(mine)} graphs of families new to it, {lead:+.3f} ± "
+            f"{spread:.3f} to that model as it is; new trees learn {best.rate:g} times as fast as its own"
+            + advice(lead)
+        )
+
+    def _best(self, models: list[str], plan: FoldPlan, progress: Progress) -> tuple[_Candidate, str]:
         """The ranker of the best out-of-fold score, and in words why; the only one there is without any."""
         study, kind = self.workspace.study(self.training.collection), self.training.kind
         found: list[_Candidate] = []
@@ -248,7 +371,7 @@ class _Training:
             params, tuned = params_for(study, model, kind)
             ranker = ranker_class(model)(params, kind=kind)
             try:
-                curves = self._validate(ranker, folds, progress)
+                curves = self._validate(ranker, plan, progress, self.settings)
             except ModelError as error:
                 if self.model != AUTO:
                     raise
@@ -257,7 +380,7 @@ class _Training:
             found.append(_Candidate(ranker, tuned, curves))
         if self.model != AUTO:
             return found[0], ""
-        if not folds:
+        if not plan.folds:
             return found[0], f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
         found.sort(key=lambda candidate: -candidate.value(self.select))  # of equals the first registered
         why = ", ".join(candidate.told(self.select) for candidate in found)
@@ -266,16 +389,22 @@ class _Training:
                 found[0].scores(self.select), found[1].scores(self.select), self.select
             )
             why += f" out of fold; {found[0].ranker.name} leads by {lead:.3f} ± {spread:.3f}"
+            first, second = (candidate.judged(self.select) for candidate in found[:2])
+            apart = " and ".join(f"{name} {difference(first, second, name)}" for name in _SLOWDOWNS)
+            why += f", less that of {found[1].ranker.name}: {apart}"
         return found[0], "; ".join([why, *passed])
 
-    def _validate(self, ranker: Ranker[Any], folds: list[list[int]], progress: Progress) -> Curves | None:
-        found = validate_folds(self.training, folds, ranker, self.settings)
+    def _validate(
+        self, ranker: Ranker[Any], plan: FoldPlan, progress: Progress, settings: FitSettings
+    ) -> Curves | None:
+        training = replace(self.training, fallbacks=FALLBACKS) if plan.by == KIND else self.training
+        found = validate_folds(training, plan.held, ranker, settings)
         parts = []
-        for held, part in zip(folds, found, strict=True):
-            parts.append(part)
+        for number, part in enumerate(found):
+            parts.append(plan.judged(training, number, part))
             progress.step(
                 (f"{ranker.name}, " if self.model == AUTO else "")
                 + "held out "
-                + ", ".join(sorted({self.training.data.families[g] for g in held}))
+                + ", ".join(sorted({training.data.families[g] for g in plan.folds[number].held}))
             )
         return join_curves(parts) if parts else None

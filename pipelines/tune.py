@@ -1,20 +1,15 @@
-"""Search for good parameters, by folds of program families."""
+"""Search for good parameters, by folds of program families, or of kinds of kernels for tiles."""
 
 from __future__ import annotations
 
-import json
-import logging
-import os
 import time
-import warnings
-import zlib
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from xlarank.data.errors import CollectionError, WorkspaceError, XlarankError
+from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges, require_seconds, thread_count
@@ -25,13 +20,14 @@ from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.fold_plan import FOLDS_OF, FoldPlan
 from xlarank.models.validation.rungs import Rung, rungs_of
 from xlarank.models.validation.selection import paired_difference, require_selection
 from xlarank.pipelines.study.first_points import searched_part, tuned_elsewhere
+from xlarank.pipelines.study.heartbeat import INTERVAL
+from xlarank.pipelines.study.opening import StoragePlan, StudyPlan, open_study_of
 from xlarank.pipelines.study.plot import StudyPicture
-from xlarank.pipelines.study.sharing import at_work, gone, myself, one_at_a_time
-from xlarank.pipelines.study.storage import open_study
+from xlarank.pipelines.study.queue import TrialQueue
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
@@ -42,12 +38,6 @@ if TYPE_CHECKING:
 _FOLDS: Final = 5
 #: Standard errors by which the best trial must beat the defaults.
 _ERRORS: Final = 2.0
-#: Seconds between looks at a study that other processes finish.
-_PATIENCE: Final = 0.2
-#: The attribute of a trial that names the process at it.
-_PROCESS: Final = "process"
-#: The attribute that says which draw of the study it is (see `TrialSampler`).
-_DRAW: Final = "draw"
 
 
 @dataclass(frozen=True)
@@ -91,26 +81,31 @@ def tune(
     seed: int = 0,
     threads: int = 0,
     whole: bool = False,
+    worker: bool = False,
+    heartbeat: float = INTERVAL,
     progress: Progress | None = None,
 ) -> list[TuneResult]:
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
-    The objective is the mean score over graphs, each judged by a model that never saw its family, at the
-    best number of rounds (by a curve smoothed over its neighbours); the spread is kept beside it. With
+    The objective is the mean score over graphs, each judged by a model that never saw its family (of tiles: a
+    kernel of its kind; what unseen kinds fall back on is chosen by `train`), at the best number of rounds (by a
+    curve smoothed over its neighbours); the spread is kept beside it. With
     ``select`` "robust" it is that mean minus a quarter of the spread (`validation.selection`), in a study of its
     own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
-    A trial climbs rungs (`validation.rungs`): it learns from few configurations and grows few trees at first, and
-    only the best go on to all of them. With ``whole`` each does all the work, until a median pruner gives it up
-    fold by fold; that is a study of its own.
+    A trial climbs rungs (`validation.rungs`): it grows a few trees at first, and only the best grow all of them.
+    With ``whole`` each grows all, until a median pruner gives it up fold by fold; that is a study of its own.
 
     Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
     parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
     than two standard errors over graphs. Next come the best parameters of the workspace's other collections of the
     same kind of graphs.
 
-    Several processes of one machine may tune one study: together they run the trials that it lacks.
+    Several processes of one machine may tune one study: together they run the trials that it lacks. At a
+    ``storage`` that several machines can share (`study.place`: a journal file or PostgreSQL) they may be anywhere,
+    and one that gives no sign of life for six ``heartbeat`` seconds has its trial run again by another. A
+    ``worker`` joins the study that others began and is refused where its rows or settings differ.
 
     A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was
     asked for by name or when nothing at all could be tuned.
@@ -120,14 +115,18 @@ def tune(
     threads = thread_count(threads)
     require_selection(select)
     ranker_class(model)
+    at = StoragePlan(storage, worker, heartbeat)
+    at.require_possible()
     workspace.require_writable()
     progress = progress or Silent()
     results = []
+    from xlarank.pipelines.study.rung_search import RungPruner, rungs_mark
+
     for collection in chosen_collections(workspace, collections):
         try:
             training = read_training_set(workspace, collection)
-            folds = family_folds(training.data.families, _FOLDS)
-            if not folds:
+            plan = FoldPlan.of(training, _FOLDS)
+            if not plan.folds:
                 raise CollectionError(
                     f"{collection} has one program family ({training.data.families[0]}) in train",
                     expected="two or more, to learn from one and judge by another",
@@ -139,13 +138,18 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        bins = BinnedRows(training.whole(), folder=workspace.bins(collection), threads=threads)
-        rungs = rungs_of(training, folds, rounds, bins)[-1 if whole else 0 :]
-        study = _open_study(workspace, training, model, members, select, rungs, storage, seed)
+        rungs = rungs_of(rounds)[-1 if whole else 0 :]
+        name = StudyPlan(training, plan, model, members, select, rounds, seed, rungs_mark(rungs))
+        study, others = open_study_of(name, at, workspace.study(collection))
+        if len(rungs) > 1:
+            study.pruner = RungPruner()
         first = [_known(model, collection.kind), *tuned_elsewhere(workspace, collection, model)]
+        queue = TrialQueue(study, others, first)
+        bins = BinnedRows(training.whole(), folder=workspace.bins(collection), threads=threads)
         settings = FitSettings(rounds, seed, threads, bins)
-        search = _Search(study, training, folds, rungs, model, members, select, settings, first)
-        results.append(_tune_one(workspace, search, trials, timeout, progress))
+        search = _Search(study, queue, training, plan, rungs, model, members, select, settings)
+        with closing(others):
+            results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
     return results
@@ -156,26 +160,28 @@ class _Search:
     """Everything one study needs."""
 
     study: optuna.Study
+    queue: TrialQueue
     training: StoredTrainingSet
-    folds: list[list[int]]
+    plan: FoldPlan
     rungs: list[Rung]
     model: str
     members: dict[str, dict[str, Any]]
     select: str
     settings: FitSettings
-    first: list[dict[str, Any]]
 
     def objective(self, trial: optuna.Trial) -> float:
+        from xlarank.pipelines.study.rung_search import score_on_rungs
+
         kind = self.training.kind
         params = ranker_class(self.model).params_class.suggest(trial, kind).values()
         if self.members:
             params["members"] = {**params["members"], **self.members}
         ranker = ranker_class(self.model)(params, kind=kind)
         if len(self.rungs) > 1:
-            from xlarank.pipelines.study.rung_search import score_on_rungs
-
-            defaults = trial.params == self.first[0]
-            curves = score_on_rungs(trial, self.rungs, ranker, self.settings, self.select, to_the_top=defaults)
+            curves = score_on_rungs(
+                trial, self.rungs, self.training, self.plan, ranker, self.settings, self.select,
+                to_the_top=trial.params == self.queue.first[0],
+            )  # fmt: skip
         else:
             curves = self._fold_by_fold(trial, ranker)
         stage = curves.best_stage(self.select)
@@ -191,82 +197,16 @@ class _Search:
         import optuna
 
         parts = []
-        found = validate_folds(self.training, self.folds, ranker, self.settings)
+        found = validate_folds(self.training, self.plan.held, ranker, self.settings)
         for step, part in enumerate(found):
-            parts.append(part)
+            parts.append(self.plan.judged(self.training, step, part))
             # Every trial sees the folds in one order, so a running mean compares like with like.
             curves = join_curves(parts)
             trial.report(float(curves.smooth_score(self.select).max()), step)
-            if step + 1 < len(self.folds) and trial.should_prune():
+            if step + 1 < len(self.plan.folds) and trial.should_prune():
                 found.close()
                 raise optuna.TrialPruned
         return curves
-
-
-def _open_study(
-    workspace: Workspace,
-    training: StoredTrainingSet,
-    model: str,
-    members: dict[str, dict[str, Any]],
-    select: str,
-    rungs: list[Rung],
-    storage: str | None,
-    seed: int,
-) -> optuna.Study:
-    import optuna
-    from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
-
-    from xlarank.pipelines.study.rung_search import RungPruner, rungs_mark
-    from xlarank.pipelines.study.sampler import TrialSampler
-
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    logging.getLogger("optuna").setLevel(logging.ERROR)
-    folder = workspace.study(training.collection)
-    # A study is about one ranker (an ensemble: of these members), one way to choose and one set of rows: others are
-    # studies of their own, in the same storage.
-    labels = zlib.crc32(
-        repr((training.data.names, training.data.indptr.tolist())).encode() + training.data.cost.tobytes()
-    )
-    name = f"{training.collection}/{model}/{select}/{training.manifest.recipe.code_hash}/{labels:08x}"
-    name += rungs_mark(rungs)
-    if members:
-        name += f"/{zlib.crc32(json.dumps(members, sort_keys=True).encode()):08x}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with one_at_a_time(folder), warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            _mend(folder / "journal.log")
-            place: Any = storage or JournalStorage(JournalFileBackend(str(folder / "journal.log")))
-            study = open_study(name, place)
-            study.sampler = TrialSampler(seed)
-            median = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=0)
-            study.pruner = RungPruner() if len(rungs) > 1 else median
-    except OSError as error:
-        raise WorkspaceError(
-            f"cannot write the study at {folder} ({error.strerror or error})", do="pass another --workspace"
-        ) from error
-    except Exception as error:  # storages raise errors of many libraries
-        raise XlarankError(
-            f"the study storage cannot be opened ({type(error).__name__}: {' '.join(str(error).split())})",
-            expected="an Optuna storage URL such as sqlite:///study.db",
-            do="check --storage, or leave it out",
-        ) from error
-    return study
-
-
-def _mend(journal: Path) -> None:
-    """Drop a last line that a kill or a full disk cut short; a line appended to it would spoil the journal."""
-    from optuna.storages.journal import JournalFileSymlinkLock
-
-    if not journal.exists():
-        return
-    lock = JournalFileSymlinkLock(str(journal))  # another process may be writing to the same study
-    lock.acquire()
-    try:
-        os.truncate(journal, journal.read_bytes().rfind(b"\n") + 1)
-    finally:
-        lock.release()
 
 
 def _tune_one(
@@ -282,13 +222,14 @@ def _tune_one(
     progress.begin(f"tuning {search.training.collection}", max(0, trials - before))
     try:
         while timeout is None or time.monotonic() - started < timeout:
-            trial, full = _next_trial(workspace, search, trials)
+            trial, full = search.queue.next(trials)
             if full:
                 break
             if trial is None:
-                time.sleep(_PATIENCE)
+                time.sleep(search.queue.others.pause)
                 continue
-            _run_trial(search, trial)
+            if not _run_trial(search, trial):
+                continue
             fresh += 1
             text = ""
             if _chosen(search) is not None:
@@ -323,85 +264,28 @@ def _tune_one(
     )
 
 
-def _next_trial(workspace: Workspace, search: _Search, trials: int) -> tuple[optuna.Trial | None, bool]:
-    """A trial to run, or None; and whether the study holds what it shall.
-
-    Neither, where other processes are at the last trials: one of them may be killed, and its trial is to be made
-    up for. The defaults come first, then what is best elsewhere.
-    """
-    from optuna.trial import TrialState
-
-    from xlarank.pipelines.study.sampler import TrialSampler
-
-    study = search.study
-    with one_at_a_time(workspace.study(search.training.collection)):
-        _make_up_for_killed(study)
-        there = study.get_trials(deepcopy=False)
-        finished = sum(trial.state in (TrialState.COMPLETE, TrialState.PRUNED) for trial in there)
-        if finished >= trials:
-            return None, True
-        if finished + sum(map(_running, there)) >= trials:
-            return None, False
-        for point in search.first:
-            if not any(_tried(trial, point) for trial in there):
-                study.enqueue_trial(point)
-        taken = {_draw_of(trial) for trial in there if trial.state != TrialState.FAIL}
-        draw = next(number for number in range(len(there) + 1) if number not in taken)
-        if isinstance(study.sampler, TrialSampler):
-            study.sampler.draw = draw
-        trial = study.ask()
-        trial.set_user_attr(_DRAW, trial.user_attrs.get(_DRAW, draw))
-        trial.set_user_attr(_PROCESS, myself())
-        return trial, False
-
-
-def _make_up_for_killed(study: optuna.Study) -> None:
-    """Trials whose process of this machine is gone end as failed, and their points come next."""
-    from optuna.trial import TrialState
-
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-        if gone(trial.user_attrs.get(_PROCESS)):
-            study.tell(trial.number, state=TrialState.FAIL)
-            point = {**trial.system_attrs.get("fixed_params", {}), **trial.params}
-            if point and not any(_tried(other, point) for other in study.get_trials(deepcopy=False)):
-                study.enqueue_trial(point, user_attrs={_DRAW: _draw_of(trial)})
-
-
-def _draw_of(trial: optuna.trial.FrozenTrial) -> int:
-    """Which draw of the study a trial is; its number, where it was made before draws were counted."""
-    return int(trial.user_attrs.get(_DRAW, trial.number))
-
-
-def _run_trial(search: _Search, trial: optuna.Trial) -> None:
+def _run_trial(search: _Search, trial: optuna.Trial) -> bool:
+    """Run a trial and tell the study; whether that was this process's to do until the end."""
     import optuna
+    from optuna.exceptions import UpdateFinishedTrialError
     from optuna.trial import TrialState
 
+    value, state = None, None
     try:
-        value = search.objective(trial)
+        with search.queue.others.working(trial):
+            value = search.objective(trial)
     except optuna.TrialPruned:
-        search.study.tell(trial, state=TrialState.PRUNED)
+        state = TrialState.PRUNED
+    except UpdateFinishedTrialError:  # taken for dead (the machine slept?), and another process is at the point
+        return False
     except BaseException:
         with suppress(Exception):  # whatever happens to the storage, the first error is the one to tell
             search.study.tell(trial, state=TrialState.FAIL)
         raise
-    else:
-        search.study.tell(trial, value)
-
-
-def _running(trial: optuna.trial.FrozenTrial) -> bool:
-    """Whether another process is at it; one that was killed leaves its trial as if it ran on."""
-    from optuna.trial import TrialState
-
-    return trial.state == TrialState.RUNNING and at_work(trial.user_attrs.get(_PROCESS))
-
-
-def _tried(trial: optuna.trial.FrozenTrial, params: dict[str, Any]) -> bool:
-    """Whether a trial of these parameters is over, runs or waits."""
-    from optuna.trial import TrialState
-
-    if trial.state == TrialState.WAITING or _running(trial):
-        return bool(trial.system_attrs.get("fixed_params") == params)
-    return trial.params == params and trial.state in (TrialState.COMPLETE, TrialState.PRUNED)
+    with suppress(UpdateFinishedTrialError):
+        search.study.tell(trial, value, state, skip_if_finished=True)
+    told = search.study.get_trials(deepcopy=False)[trial.number]
+    return told.state in (TrialState.COMPLETE, TrialState.PRUNED)
 
 
 def _known(model: str, kind: Kind) -> dict[str, Any]:
@@ -443,7 +327,7 @@ def _draw(workspace: Workspace, search: _Search, chosen: int) -> Path:
     defaults = _defaults(search)
     picture = StudyPicture.of(
         search.study,
-        f"{collection}: {search.model} on folds of program families",
+        f"{collection}: {search.model} on folds of {FOLDS_OF[search.plan.by]}",
         ("Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5")
         + (", mean less a quarter of the spread" if robust else ", mean over graphs"),
         chosen=chosen,
@@ -471,7 +355,7 @@ def _write_best(folder: Path, search: _Search) -> None:
         select=search.select,
         graphs=best.user_attrs["graphs"],
         trial=best.number,
-        folds=[sorted({search.training.data.families[g] for g in held}) for held in search.folds],
+        folds=[sorted({search.training.data.families[g] for g in held}) for held in search.plan.held],
         code_hash=search.training.manifest.recipe.code_hash,
     ).save(folder)
     with atomic_write(folder / f"trials-{search.model}.csv") as partial:

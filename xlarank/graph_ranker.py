@@ -33,7 +33,8 @@ class GraphRanker:
     the path of an npz file; all graphs of one ranker are of one kind.
 
     Args:
-        ranker: lambdarank, ranknet, rankreg, xgb-pairwise, sum-pooled, stacked, sibling, pair-vote or ensemble.
+        ranker: lambdarank, ranknet, rankreg, xgb-pairwise, sum-pooled, stacked, sibling, pair-vote, op-cost or
+            ensemble.
         n_estimators: boosting rounds.
         random_state: seed of every random draw; the same data, parameters and seed give the same scores.
         n_jobs: threads; -1 takes all cores, None is 1.

@@ -1,12 +1,14 @@
 """Rows in LightGBM's bins, made once and shared by all fits on some or all of their groups.
 
 The bounds of the bins are quantiles of the columns of *all* groups, those that a fold holds out included. They see
-no label; what that does to scores is measured in docs/tuning.md.
+no label; what that does to scores is measured in docs/out-of-core.md.
 """
 
 from __future__ import annotations
 
+import ctypes
 import threading
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
@@ -96,6 +98,8 @@ class BinnedRows:
             deal: the seed that each graph's rows are shuffled by; None: they stay as they are.
         """
         with self._lock:
+            if self.frugal:
+                _give_back()
             bounds = self._bounds(used) if self.frugal and data.groups < self.data.groups else None
             if bounds is not None:
                 orders = dealt_orders(data, deal)
@@ -127,6 +131,7 @@ class BinnedRows:
         if self._found_bounds is None or self._found_bounds[0] != used.tobytes():
             self._found_bounds = None
             self._found_bounds = used.tobytes(), bin_bounds(self.data, used, threads=self._threads)
+            _give_back()
         return self._found_bounds[1]
 
     def _whole(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
@@ -143,7 +148,11 @@ class BinnedRows:
             if found is None:
                 found = self._made(used, deal)
                 self._files.write(identity, found)
-        return found
+                if self.frugal:  # what is read takes a quarter less: bins that were made keep room for making them
+                    found = None
+                    _give_back()
+                    found = self._files.read(identity, params)
+        return self._made(used, deal) if found is None else found
 
     def _made(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
         nothing = Learnable(label=np.zeros(len(self.data.cost)))
@@ -179,6 +188,15 @@ class BinnedRows:
         starts = self.data.indptr
         numbers = [self._number[id(part)] for part in data.parts]
         return np.concatenate([np.arange(starts[g], starts[g + 1], dtype=np.int32) for g in numbers])
+
+
+def _give_back() -> None:
+    """Return memory that was freed to the system, where the C library can (glibc).
+
+    It keeps what it was given in columns of less than 128 KB, and columns of the next bins are longer or shorter.
+    """
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _key(used: NDArray[np.intp], deal: int | None) -> tuple[bytes, int | None]:

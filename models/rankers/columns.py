@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import blocks_of
+from xlarank.features.targets import Target, foreign_columns
 from xlarank.models.param_checks import OneOf
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
@@ -32,14 +33,16 @@ def speaks_of_operands(column: str) -> bool:
     return not _OPERANDS.isdisjoint(column.replace("__", "_").split("_"))
 
 
-def chosen_columns(columns: list[str], choice: str, tier: str = Tier.FULL.value) -> NDArray[np.intp]:
-    """Indices into ``columns`` of those that the choice and the tier leave, ascending.
+def chosen_columns(
+    columns: list[str], choice: str, tier: str = Tier.FULL.value, target: Target | None = None
+) -> NDArray[np.intp]:
+    """Indices into ``columns`` of those that the choice, the tier and the target leave, ascending.
 
     Raises `ModelError` for another choice or tier.
     """
     graph, candidates = leaves_out(choice)
     limit = Tier(OneOf(TIERS)("tier", tier))
-    left_out: set[str] = set()
+    left_out: set[str] = {*foreign_columns(target)}
     for block in [*blocks_of("layout"), *blocks_of("tile")]:
         if (
             (graph and block.scope is Scope.GRAPH)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,14 +109,31 @@ class Ensemble(Ranker[EnsembleParams]):
         super().__init__(params, kind=kind)
         self._members: dict[str, Ranker[Any]] = {}
         self._weights: dict[str, float] = {}
+        self._starts: dict[str, Ranker[Any]] = {}  # unfitted members that go on, where it does
+
+    def clone(self) -> Self:
+        twin = super().clone()
+        twin._starts = self._starts
+        twin._weights = self._weights if self._starts else {}
+        return twin
+
+    def continuing(self, rate: float = 1.0) -> Self:
+        """Every member goes on; their weights stay."""
+        self._require_fitted()
+        twin = self.clone()
+        twin._starts = {name: member.continuing(rate) for name, member in self._members.items()}
+        twin._weights = self._weights
+        return twin
 
     def _member(self, name: str) -> Ranker[Any]:
         """An unfitted member."""
+        if self._starts:
+            return self._starts[name].clone()
         return MEMBERS[name](self.params.members[name], kind=self.kind)
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
-        weights = self.params.positive_weights()
-        if self.params.weights == "out_of_fold":
+        weights = self._weights if self._starts else self.params.positive_weights()
+        if not self._starts and self.params.weights == "out_of_fold":
             held_out = [out_of_fold_scores(self._member(name), data, _FOLDS, settings) for name in weights]
             found = ensemble_weights(held_out, data)
             weights = {name: float(weight) for name, weight in zip(weights, found, strict=True) if weight > 0}
@@ -152,7 +169,8 @@ class Ensemble(Ranker[EnsembleParams]):
         return shares
 
     def _learned(self) -> Learned:
-        return Learned({"weights": self._weights}, parts=self._members)
+        state: dict[str, Any] = {"weights": self._weights}
+        return Learned(state | ({"continued": True} if self._starts else {}), parts=self._members)
 
     def _restore(self, learned: Learned) -> None:
         self._weights = {name: float(weight) for name, weight in learned.state["weights"].items()}
@@ -163,3 +181,5 @@ class Ensemble(Ranker[EnsembleParams]):
             raise ValueError(f"its members are {', '.join(self._members) or 'none'}")
         if any(member.columns != self.columns for member in self._members.values()):
             raise ValueError("its members learned from different columns")
+        if learned.state.get("continued"):
+            self._starts = {name: member.clone() for name, member in self._members.items()}

@@ -9,11 +9,12 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.features.targets import CPU, Target
 from xlarank.models.param_checks import Number
 from xlarank.models.ranking_data import RankingData
 
-#: The estimate, log2 of a time; only rows of tiles have it.
-ESTIMATE: Final = "estimate__sum__log"
+#: The estimate, log2 of a time; only rows of tiles have it, and it holds for CPUs alone.
+ESTIMATE: Final = CPU.estimate
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,14 @@ class InitScore:
     weight: float
 
     @classmethod
-    def find(cls, columns: Sequence[str], weight: float) -> Self | None:
-        """None for a weight of 0 or rows without the estimate; raises `ModelError` for a negative weight."""
+    def find(cls, columns: Sequence[str], weight: float, target: Target | None = None) -> Self | None:
+        """None for a weight of 0, rows without the estimate, or a target that it does not hold for.
+
+        A target that is not known has the estimate where its rows have. Raises `ModelError` for a negative weight.
+        """
         checked = Number(0)("init_score_weight", weight)
+        if target is not None and target.estimate != ESTIMATE:
+            return None
         return cls(columns.index(ESTIMATE), checked) if checked and ESTIMATE in columns else None
 
     def relevance(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeVar
+from functools import cached_property
+from typing import Any, Final, Self, TypeVar
 
 import lightgbm as lgb
 import numpy as np
@@ -22,7 +23,7 @@ from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import tier_param
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm_data import Learnable, binned
-from xlarank.models.rankers.lightgbm_text import checked_text
+from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.rankers.row_order import dealt_orders
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
@@ -71,6 +72,66 @@ class TreeParams(RankerParams):
 T = TypeVar("T", bound=TreeParams)
 
 
+@dataclass(frozen=True)
+class Start:
+    """Trees that more are added to.
+
+    Attributes:
+        text: LightGBM's, of a booster.
+        trees: in it.
+        columns: names of those that they split on, in order.
+        rate: new trees learn so many times as fast as their parameters say.
+    """
+
+    text: str
+    trees: int
+    columns: list[str]
+    rate: float
+
+    def places(self, columns: Sequence[str]) -> NDArray[np.intp]:
+        """Indices of its columns among others; raises `ModelError` where one is missing or the order differs."""
+        place = {name: number for number, name in enumerate(columns)}
+        missing = [name for name in self.columns if name not in place]
+        if missing:
+            raise ModelError(
+                f"the rows lack {len(missing)} columns of the model to continue ({missing[0]}, ...)",
+                do="build features with the settings of that model, or continue another",
+            )
+        found = np.array([place[name] for name in self.columns], np.intp)
+        if (np.diff(found) <= 0).any():
+            raise ModelError(
+                "the rows have the columns of the model to continue in another order", do="continue another model"
+            )
+        return found
+
+    def relevance(self, values: NDArray[np.float32], threads: int) -> NDArray[np.float64]:
+        """``(rows,)`` sum of its trees for ``(rows, columns)``."""
+        if not self.trees:
+            return np.zeros(len(values))
+        return np.asarray(self._booster.predict(values, num_threads=threads), np.float64)
+
+    def centred_relevance(
+        self, data: RankingData, used: NDArray[np.intp], orders: Sequence[NDArray[np.intp]] | None, threads: int
+    ) -> NDArray[np.float64]:
+        """`relevance` of the columns ``used`` of all rows minus its mean over each graph, ``(rows,)``.
+
+        ``orders`` as for `RankingData.matrix`.
+        """
+        each = orders if orders is not None else [None] * data.groups
+        found = [
+            self.relevance(part.matrix(order, used), threads) for part, order in zip(data.parts, each, strict=True)
+        ]
+        return np.concatenate([one - one.mean() for one in found])
+
+    @cached_property
+    def _booster(self) -> lgb.Booster:
+        return lgb.Booster(model_str=self.text)
+
+    def extended(self, booster: lgb.Booster) -> lgb.Booster:
+        """Its trees and then those of a booster."""
+        return lgb.Booster(model_str=joined(self.text, booster.model_to_string()))
+
+
 class LightGBMRanker(Ranker[T]):
     """Gradient-boosted trees of LightGBM; a subclass says what they learn.
 
@@ -79,7 +140,6 @@ class LightGBMRanker(Ranker[T]):
     """
 
     file_names = (BOOSTER,)
-    row_by_row = True
 
     def __init__(self, params: T | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -89,11 +149,43 @@ class LightGBMRanker(Ranker[T]):
         self._init_score: InitScore | None = None
         self._growing: _Growing | None = None
         self._types: JointTypes | None = None
+        self._start: Start | None = None
+
+    @property
+    def row_by_row(self) -> bool:
+        return self._types is None
+
+    def clone(self) -> Self:
+        twin = super().clone()
+        twin._start = self._start
+        twin._types = self._types if self._start else None
+        return twin
+
+    def continuing(self, rate: float = 1.0) -> Self:
+        self._require_fitted()
+        names, booster = self._tree_columns(), self._trees()
+        twin = self.clone()
+        twin._types = self._types
+        twin._start = Start(
+            booster.model_to_string(),
+            booster.num_trees(),
+            [names[index] for index in self._used],
+            Number(0, above=True)("rate", rate),
+        )
+        return twin
 
     def _typed(self, data: RankingData) -> RankingData:
         """The data with the columns of joint types, whose vocabulary is learned from them; or as they are."""
-        self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
-        return data if self._types is None else self._types.widened(data)
+        if self._start is None:  # else those of the model that is continued
+            self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
+        if self._types is None:
+            return data
+        if data.on_disk:
+            raise ModelError(
+                "the rows stay on disk, and the columns of joint types are made in memory",
+                do="set joint_types to 0, or build-features --max-configs with fewer",
+            )
+        return self._types.widened(data)
 
     def seen(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float32]:
         """``(rows, columns)`` wide rows as the trees choose from: the columns of joint types come last.
@@ -140,25 +232,34 @@ class LightGBMRanker(Ranker[T]):
                 (`row_order`; None: they stay as they are), and the rows of each query group.
         """
         own, self._threads = self.params, settings.threads
-        data = self._typed(data)
-        self._used = chosen_columns(data.columns, columns, own.tier)
-        self._init_score = InitScore.find(data.columns, init_score_weight)
+        data, going_on = self._typed(data), self._start
+        self._used = (
+            going_on.places(data.columns)
+            if going_on
+            else chosen_columns(data.columns, columns, own.tier, data.target)
+        )
+        self._init_score = InitScore.find(data.columns, init_score_weight, data.target)
         orders = dealt_orders(data, deal)
         if orders is not None:
             label = data.in_order(label, orders)
             weight = None if weight is None else data.in_order(weight, orders)
-        learned = Learnable(
-            label=label,
-            weight=weight,
-            start=self._init_score.of(data, orders) if self._init_score else None,
-            sizes=sizes,
-        )
+        start = self._init_score.of(data, orders) if self._init_score else None
+        if going_on:
+            said = going_on.centred_relevance(data, self._used, orders, settings.threads)
+            start = said if start is None else start + said
+        learned = Learnable(label=label, weight=weight, start=start, sizes=sizes)
+        rate = own.learning_rate * (going_on.rate if going_on else 1.0)
+        params = {**objective, **tree_settings(own, settings), "learning_rate": rate}
+        if settings.cluster is not None:
+            grown = settings.cluster.grow(data, self._used, learned, params, settings.rounds, orders)
+            self._booster = going_on.extended(grown) if going_on else grown
+            self._growing = None
+            return
         shared = settings.bins if settings.bins is not None and settings.bins.holds(data) else None
         if shared is not None:
             train = shared.dataset(data, self._used, learned, deal=deal)
         else:
             train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
-        params = {**objective, **tree_settings(own, settings), "learning_rate": own.learning_rate}
         gradients: _Gradients | None = None
         if callable(custom := params["objective"]):
 
@@ -171,8 +272,10 @@ class LightGBMRanker(Ranker[T]):
             if not any(train.feature_num_bin(i) for i in range(train.num_feature())):
                 params |= {"objective": "regression", "boost_from_average": False}
                 gradients = None
-        self._booster = lgb.train(params, train, settings.rounds, keep_training_booster=settings.grows)
-        self._growing = _Growing(self._booster, gradients, settings.rounds) if settings.grows else None
+        grows = settings.grows and going_on is None
+        grown = lgb.train(params, train, settings.rounds, keep_training_booster=grows)
+        self._booster = going_on.extended(grown) if going_on else grown
+        self._growing = _Growing(grown, gradients, settings.rounds) if grows else None
 
     def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
         growing = self._growing
@@ -206,10 +309,19 @@ class LightGBMRanker(Ranker[T]):
     def _staged(
         self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
     ) -> Iterator[NDArray[np.float64]]:
-        booster, used = self._trees(), self.seen(rows, instances)[:, self._used]
-        total = -self._started(rows)
-        for start in range(0, max(1, booster.num_trees()), every):
-            part = booster.predict(used, start_iteration=start, num_iteration=every, num_threads=self._threads)
+        yield from self._stages(self.seen(rows, instances)[:, self._used], -self._started(rows), every)
+
+    def _stages(
+        self, values: NDArray[np.float32], total: NDArray[np.float64], every: int
+    ) -> Iterator[NDArray[np.float64]]:
+        """``total`` minus the sum of the trees after each ``every``, beyond those that it started from."""
+        booster, first = self._trees(), self._start.trees if self._start else 0
+        if first:
+            total = total - np.asarray(booster.predict(values, num_iteration=first, num_threads=self._threads))
+        if booster.num_trees() <= first:
+            yield total
+        for start in range(first, booster.num_trees(), every):
+            part = booster.predict(values, start_iteration=start, num_iteration=every, num_threads=self._threads)
             total = total - np.asarray(part)
             yield total
 
@@ -230,7 +342,9 @@ class LightGBMRanker(Ranker[T]):
         }
         if self._types is not None:
             state["joint_types"] = self._types.plain()
-        return Learned(state, {BOOSTER: self._trees().model_to_string()})
+        if self._start:
+            state |= {"start_trees": self._start.trees, "start_rate": self._start.rate}
+        return Learned(state, {BOOSTER: whole(self._trees().model_to_string())})
 
     def _restore(self, learned: Learned) -> None:
         told = learned.state.get("joint_types")
@@ -245,6 +359,11 @@ class LightGBMRanker(Ranker[T]):
             self._booster = lgb.Booster(model_str=text)
         except lgb.basic.LightGBMError as error:
             raise ValueError(str(error)) from error
+        if "start_trees" in learned.state:
+            names = self._tree_columns()
+            trees = Whole(0)("start_trees", learned.state["start_trees"])
+            rate = Number(0, above=True)("start_rate", learned.state["start_rate"])
+            self._start = Start(first_trees(text, trees), trees, [names[index] for index in self._used], rate)
 
 
 def tree_settings(params: TreeParams, settings: FitSettings) -> dict[str, Any]:

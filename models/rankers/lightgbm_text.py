@@ -14,6 +14,8 @@ from typing import Final
 
 _END: Final = "\nend of trees\n"
 _PARAMETERS: Final = "\nparameters:\n"
+#: After it nothing follows that is missed; of a booster that was read back LightGBM leaves it out.
+_LAST: Final = "\nend of parameters\n"
 _HEADER: Final = (
     "version", "num_class", "num_tree_per_iteration", "label_index", "max_feature_idx", "objective",
     "feature_names", "feature_infos", "tree_sizes",
@@ -43,7 +45,7 @@ def checked_text(text: str, features: int) -> str:
 
     Raises `ValueError` for anything that LightGBM would not have written of this project's boosters.
     """
-    if "\nend of parameters\n" not in text:
+    if _LAST not in text:
         raise ValueError("it is cut short")
     trees, end, _ = text.partition(_END)
     if not end or not trees.isascii():
@@ -104,6 +106,50 @@ def _renumbered(block: str, number: dict[str, str]) -> str:
         if key == "split_feature" and value:
             lines[place] = f"{key}={' '.join(number[column] for column in value.split(' '))}"
     return "\n".join(lines)
+
+
+def whole(text: str) -> str:
+    """LightGBM's text of a booster, with the end that `checked_text` looks for.
+
+    >>> whole("a\\nend of trees\\n").endswith("\\nend of parameters\\n")
+    True
+    """
+    return text if _LAST in text else f"{text}\nparameters:\n{_LAST}"
+
+
+def joined(first: str, then: str) -> str:
+    """Header and trees of one booster that adds up two on the same columns, the trees of ``first`` first.
+
+    Both are of LightGBM's own making, or were checked; raises `ValueError` where their columns differ in number.
+    """
+    heads, blocks = zip(*(_split(text) for text in (first, then)), strict=True)
+    columns = [[line for line in head.split("\n") if line.startswith("max_feature_idx=")] for head in heads]
+    if columns[0] != columns[1]:
+        raise ValueError("the boosters are of different numbers of columns")
+    return _text(heads[1], [*blocks[0], *blocks[1]])
+
+
+def first_trees(text: str, count: int) -> str:
+    """Header and the first ``count`` trees of a booster; raises `ValueError` where it has fewer."""
+    head, blocks = _split(text)
+    if not 0 <= count <= len(blocks):
+        raise ValueError(f"it has {len(blocks)} trees, not {count}")
+    return _text(head, blocks[:count])
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """The header, and the lines of each tree below its number."""
+    head, *blocks = text.partition(_END)[0].split("\nTree=")
+    return head, [block.partition("\n")[2] for block in blocks]
+
+
+def _text(head: str, trees: list[str]) -> str:
+    blocks = [f"Tree={number}\n{tree}\n" for number, tree in enumerate(trees)]
+    lines = [
+        f"tree_sizes={' '.join(str(len(block)) for block in blocks)}" if line.startswith("tree_sizes=") else line
+        for line in head.split("\n")
+    ]
+    return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + _END
 
 
 def _header(head: str) -> dict[str, str]:

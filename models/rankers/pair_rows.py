@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.features.rows import GraphRows
+from xlarank.models import ranking_data
+from xlarank.models.rankers.lightgbm_data import Batches, Learnable, binning
 
 Indices = NDArray[np.intp]
 
@@ -72,3 +77,20 @@ class PairPart:
         found[:, : len(own)] = self.rows.matrix(first, own)
         np.subtract(self.rows.matrix(first, apart), self.rows.matrix(second, apart), out=found[:, len(own) :])
         return found if used is None or len(used) == len(self.columns) else found[:, used]
+
+
+def binned_pairs(parts: Sequence[PairPart], learned: Learnable, *, threads: int) -> lgb.Dataset:
+    """LightGBM's data of the pairs of all graphs, constructed.
+
+    Args:
+        parts: one or more, of the same columns.
+        learned: of the pairs in their order.
+    """
+    used = np.arange(len(parts[0].columns))
+    rows: Any
+    if len(learned.label) * len(used) < ranking_data.BATCHED:
+        rows = np.concatenate([part.matrix() for part in parts])
+    else:
+        rows = [Batches(part, None, used) for part in parts]
+    params = {**binning(), "num_threads": threads, "verbose": -1}
+    return lgb.Dataset(rows, learned.label, None, learned.weight, None, learned.start, params=params).construct()

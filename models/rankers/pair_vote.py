@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -14,7 +14,7 @@ from scipy.special import expit
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import MAX_SEED
 from xlarank.features.instances.instances import LazyInstances
-from xlarank.models.base import Learned
+from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import row_weights
 from xlarank.models.objectives.ranknet_loss import RankNetLoss
@@ -31,9 +31,9 @@ from xlarank.models.rankers.common_params import (
 )
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
-from xlarank.models.rankers.lightgbm_data import Learnable, binned_parts
+from xlarank.models.rankers.lightgbm_data import Learnable
 from xlarank.models.rankers.lightgbm_text import narrowed_text
-from xlarank.models.rankers.pair_rows import PairColumns, PairPart
+from xlarank.models.rankers.pair_rows import PairColumns, PairPart, binned_pairs
 from xlarank.models.rankers.voting import vote_shares
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
@@ -82,20 +82,21 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         self._pair_columns = PairColumns(np.empty(0, np.intp), np.empty(0, np.intp))
         self._seed = 0
 
+    def continuing(self, rate: float = 1.0) -> Self:
+        return Ranker.continuing(self, rate)  # it cannot: what its trees look at is drawn anew
+
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
         data = self._typed(data)
-        used = chosen_columns(data.columns, own.columns, own.tier)
+        used = chosen_columns(data.columns, own.columns, own.tier, data.target)
         self._use(used, used[used >= len(data.parts[0].graph_values)])
-        self._init_score = InitScore.find(data.columns, own.init_score_weight)
+        self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
         start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
         learned = Learnable(label=ahead, weight=weight if ordered else None, start=start if ordered else None)
-        train = binned_parts(
-            parts, np.arange(len(self._pair_columns)), learned, threads=settings.threads
-        ).construct()
+        train = binned_pairs(parts, learned, threads=settings.threads)
         # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
         # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
         objective = "binary" if ordered else "regression"
@@ -197,8 +198,10 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     def _order(self, rows: NDArray[np.float32]) -> Indices:
         """``(rows,)`` an order that is the same however they came: the sums of votes, and who votes, follow it."""
-        seen = np.ascontiguousarray(rows[:, np.union1d(self._used, self._pair_columns.differences)])
-        order: Indices = np.argsort(seen.view((np.void, seen.itemsize * seen.shape[1])).reshape(-1), kind="stable")
+        whole = np.ascontiguousarray(rows)
+        order: Indices = np.argsort(
+            whole.view((np.void, whole.itemsize * whole.shape[1])).reshape(-1), kind="stable"
+        )
         return order
 
     def voters(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:

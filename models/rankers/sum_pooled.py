@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xlarank.data.errors import ModelError
-from xlarank.data.graph import Kind
-from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
-from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.sampling import sample_configs
-from xlarank.models.base import Learned
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.joint_types import JointTypes
 from xlarank.models.objectives.graph_weights import graph_weights
 from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import param
-from xlarank.models.rankers.columns import chosen_columns, leaves_out
 from xlarank.models.rankers.common_params import (
     columns_param,
     graph_weight_param,
     tie_tolerance_param,
     tier_param,
 )
-from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
+from xlarank.models.rankers.instance_trees import InstanceTrees
+from xlarank.models.rankers.lightgbm import TreeParams, tree_settings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
@@ -86,7 +81,7 @@ class _Group:
         return slice(self.first, self.first + self.counts.shape[1])
 
 
-class SumPooled(LightGBMRanker[SumPooledParams]):
+class SumPooled(InstanceTrees[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.instances.Instances`.
 
     The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is
@@ -99,25 +94,26 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
 
     name = SumPooledParams.ranker
     params_class = SumPooledParams
-    row_by_row = False
 
-    def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
-        super().__init__(params, kind=kind)
-        self._instance_columns: list[str] = []
+    @property
+    def row_by_row(self) -> bool:
+        return False
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         rng = np.random.default_rng(settings.seed)
         self._threads = settings.threads
-        self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
         groups, values = self._groups(data, rng)
         booster = self._grow(groups, values, settings, rng)
         # as lightgbm.train does: it lets go of the data, and is what will be loaded again to the last bit
-        self._booster = lgb.Booster(model_str=booster.model_to_string())
+        self._booster = (
+            self._start.extended(booster) if self._start else lgb.Booster(model_str=booster.model_to_string())
+        )
 
     def _groups(self, data: RankingData, rng: np.random.Generator) -> tuple[list[_Group], NDArray[np.float32]]:
         """What is learned from, and the columns used of its instances one below the other."""
         own = self.params
         weights = graph_weights(data.indptr, own.graph_weight) * data.group_weight
+        self._choose(data, own.columns, own.tier)
         groups: list[_Group] = []
         values: list[NDArray[np.float32]] = []
         first = 0
@@ -126,18 +122,6 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             cost = data.cost[part]
             kept = sample_configs(cost, own.configs, rng, "uniform")
             instances = data.instances_of(g)
-            names = [] if instances is None else instances.value.columns
-            if g == 0:
-                self._instance_columns = names
-                self._used = (
-                    _chosen(self._tree_columns(), own.columns)
-                    if names
-                    else chosen_columns(data.columns, own.columns, own.tier)
-                )
-            elif names != self._instance_columns:
-                raise ModelError(
-                    f"{data.names[g]} and {data.names[0]} have different instances", do="run build-features again"
-                )
             if instances is None:
                 counts = sparse.csr_array(sparse.eye_array(len(kept), format="csr"))
                 values.append(data.parts[g].matrix(kept, self._used))
@@ -166,7 +150,8 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         booster = lgb.Booster(params, train)
         if not any(train.feature_num_bin(i) for i in range(values.shape[1])):
             return booster  # LightGBM refuses a custom objective where nothing can be split
-        relevance = np.zeros(len(values))
+        relevance = self._start.relevance(values, self._threads) if self._start else np.zeros(len(values))
+        rate = own.learning_rate * (self._start.rate if self._start else 1.0)
         for number in range(settings.rounds):
             drawn = [group.draw(own.round_configs, rng) for group in groups]
             terms = [
@@ -185,7 +170,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
                 counts @ _one_hot(leaf[group.part], int(leaf.max()) + 1)
                 for group, (counts, _) in zip(groups, drawn, strict=True)
             ]
-            output = own.learning_rate * newton_step(terms, held, own.leaf_l2)
+            output = rate * newton_step(terms, held, own.leaf_l2)
             for one, value in enumerate(output):
                 booster.set_leaf_output(number, one, float(value))
             relevance += output[leaf]
@@ -195,47 +180,11 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         return next(self._staged(rows, max(1, self._trees().num_trees()), instances))
 
     def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
-        booster = self._trees()
         table = self._table(rows, instances)
         values = rows if table is None else table.values
         used = values[:, self._used]
-        total = np.zeros(len(used))
-        for start in range(0, max(1, booster.num_trees()), every):
-            total = total - np.asarray(
-                booster.predict(used, start_iteration=start, num_iteration=every, num_threads=self._threads)
-            )
+        for total in self._stages(used, np.zeros(len(used)), every):
             yield total if table is None else table.sums(total)
-
-    def _table(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances | None:
-        """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
-        if not self._instance_columns:
-            return None
-        table = self._table_of(rows, instances)
-        if table.columns != self._instance_columns:
-            raise ModelError("the instances have other columns", do="run build-features again, or train again")
-        return self.told(table)
-
-    def told(self, table: Instances) -> Instances:
-        """The instances with the columns that the trees choose from."""
-        return table if self._types is None else self._types.told(table)
-
-    def _tree_columns(self) -> list[str]:
-        return [*(self._instance_columns or self.columns), *(self._types.columns if self._types else [])]
-
-    def _learned(self) -> Learned:
-        learned = super()._learned()
-        return replace(learned, state={**learned.state, "instance_columns": self._instance_columns})
-
-    def _restore(self, learned: Learned) -> None:
-        self._instance_columns = [str(name) for name in learned.state["instance_columns"]]
-        super()._restore(learned)
-
-
-def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:
-    """Indices of the columns of instances that a choice of `xlarank.models.rankers.columns.CHOICES` leaves."""
-    graph, candidates = leaves_out(choice)
-    left_out = {*(InstanceGraph.columns if graph else ()), *(InstanceRarity.columns if candidates else ())}
-    return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
 
 
 def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int, threads: int) -> NDArray[np.intp]:

@@ -73,7 +73,6 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
     name = XGBPairwiseParams.ranker
     params_class = XGBPairwiseParams
     file_names = (_BOOSTER,)
-    row_by_row = True
 
     def __init__(self, params: XGBPairwiseParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -81,12 +80,16 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
         self._used: NDArray[np.intp] = np.empty(0, np.intp)
         self._init_score: InitScore | None = None
 
+    @property
+    def row_by_row(self) -> bool:
+        return True
+
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         xgb, own = _xgboost(), self.params
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, own.tie_tolerance)))
-        self._used = chosen_columns(data.columns, own.columns, own.tier)
+        self._used = chosen_columns(data.columns, own.columns, own.tier, data.target)
         weight = row_weights(data.indptr, own.graph_weight, data.weight)[data.indptr[:-1]]
-        self._init_score = InitScore.find(data.columns, own.init_score_weight)
+        self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         start = self._init_score.of(data) if self._init_score else None
         train = quantiles(
             xgb, data, relevance, weight, self._used, start=start, bins=_MAX_BIN, threads=settings.threads

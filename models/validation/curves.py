@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
+from xlarank.models.fallback import FALLBACKS, Fallback
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation.metrics import judge
+from xlarank.models.training_set import TrainingSet, named
+from xlarank.models.validation.metrics import METRICS
 from xlarank.models.validation.selection import objective_value
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
@@ -49,9 +50,7 @@ class Curves:
 
         Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
         """
-        found = np.pad(objective_value(self.column("score"), how), 1, mode="edge")
-        smooth: NDArray[np.float64] = (found[:-2] + found[1:-1] + found[2:]) / 3
-        return smooth
+        return smooth(objective_value(self.column("score"), how))
 
     def best_stage(self, how: str = "mean") -> int:
         """The stage of the highest smooth score; the earliest of equals."""
@@ -60,6 +59,29 @@ class Curves:
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         """``{graph: {metric: value}}`` at one stage."""
         return {name: stages[stage] for name, stages in self.metrics.items()}
+
+    def fallbacks(self) -> list[Fallback]:
+        """Those that the graphs were judged with, too."""
+        names = next(iter(self.metrics.values()))[0]
+        return [fallback for fallback in FALLBACKS if named(fallback, "score") in names]
+
+    def of_fallback(self, fallback: Fallback) -> Curves:
+        """The curves with a fallback of `fallbacks`; of weight 0 those of the model alone."""
+        name = {metric: named(fallback, metric) if fallback.weight else metric for metric in METRICS}
+        return Curves(
+            self.rounds,
+            {
+                graph: [{metric: stage[name[metric]] for metric in METRICS} for stage in stages]
+                for graph, stages in self.metrics.items()
+            },
+        )
+
+
+def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``(..., stages)`` values averaged with those before and after; the ends count twice."""
+    padded = np.concatenate([values[..., :1], values, values[..., -1:]], axis=-1)
+    found: NDArray[np.float64] = (padded[..., :-2] + padded[..., 1:-1] + padded[..., 2:]) / 3
+    return found
 
 
 #: Folds that their caller did not wait for.
@@ -83,7 +105,7 @@ def judge_held(training: TrainingSet, held: Sequence[int], fitted: Ranker[Any], 
     for g in held:
         graph = data.parts[g]
         scored = _staged(fitted, graph, data.instances_of(g))
-        found = [judge(training.kind, scores[graph.group], graph.cost, graph.group) for scores in scored]
+        found = [training.judge(g, scores) for scores in scored]
         found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
         metrics[data.names[g]] = found
     return Curves(stages, metrics)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 
@@ -61,15 +62,18 @@ class Fold(NamedTuple):
     held: list[int]
 
 
-def kind_folds(kinds: Sequence[Sequence[str]]) -> list[Fold]:
+def kind_folds(kinds: Sequence[Sequence[str]], most: int | None = None) -> list[Fold]:
     """Kernels held out with all that may be of their kind; ``kinds`` lists those that each graph may be of.
 
     Those that may be of the same kinds are judged together. Graphs of no known kind, and a fold that would leave
-    nothing to learn from, are left out.
+    nothing to learn from, are left out. Beyond ``most`` folds, two at a time become one: those that hold out the
+    fewest graphs together, and leave some.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]])
     [Fold(judged=[0], held=[0, 2]), Fold(judged=[2], held=[0, 2, 3]), \
 Fold(judged=[3], held=[2, 3]), Fold(judged=[1], held=[1])]
+    >>> kind_folds([["dot"], ["reduce"], ["slice"]], most=2)
+    [Fold(judged=[0, 1], held=[0, 1]), Fold(judged=[2], held=[2])]
     """
     folds = []
     for together in sorted({tuple(sorted(of)) for of in kinds if of}):
@@ -77,4 +81,17 @@ Fold(judged=[3], held=[2, 3]), Fold(judged=[1], held=[1])]
         held = [i for i, of in enumerate(kinds) if set(of) & set(together)]
         if len(held) < len(kinds):
             folds.append(Fold(judged, held))
-    return folds
+    return folds if most is None else _merged(folds, most, len(kinds))
+
+
+def _merged(folds: list[Fold], most: int, graphs: int) -> list[Fold]:
+    """At most so many folds, or as few as leave something to learn from."""
+    merged = [(set(fold.judged), set(fold.held)) for fold in folds]
+    while len(merged) > most:
+        pairs = combinations(range(len(merged)), 2)
+        held, a, b = min((len(merged[a][1] | merged[b][1]), a, b) for a, b in pairs)
+        if held == graphs:
+            break
+        judged, out = merged.pop(b)
+        merged[a] = (merged[a][0] | judged, merged[a][1] | out)
+    return [Fold(sorted(judged), sorted(out)) for judged, out in merged]

@@ -1,7 +1,7 @@
 """Out-of-fold scores from little work to all of it: rungs that parameters climb while they do well.
 
-Work is boosting rounds. Fewer configurations of each graph would cost less, too, and were tried: what ranks first on
-an eighth or a quarter of them says little of what does on all (docs/tuning.md).
+Work is boosting rounds. Fewer configurations of each graph would cost less, too, and were tried: what ranks first
+on an eighth or a quarter of them says little of what does on all (docs/tuning.md).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Final
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation.curves import Curves, in_turn, join_curves, judge_held
+from xlarank.models.validation.curves import Curves, in_turn, judge_held
 
 #: Of the parameters that reach a rung one in so many climbs on.
 FACTOR: Final = 4
-#: Shares of the rounds on each rung, the last one apart, about `FACTOR` from one to the next.
-_SHARES: Final = (1 / 30, 1 / 8, 1 / 2)
+#: Shares of the rounds on each rung, the last one apart.
+_SHARES: Final = (1 / 30, 1 / 6, 1 / 2)
 #: Rounds that are grown whatever the share: fewer say little.
 _LEAST: Final = 10
 
@@ -43,7 +43,7 @@ def rungs_of(rounds: int) -> list[Rung]:
     left.
 
     >>> [rung.rounds for rung in rungs_of(300)], [rung.rounds for rung in rungs_of(30)]
-    ([10, 38, 150, 300], [15, 30])
+    ([10, 50, 150, 300], [15, 30])
     """
     found = [rounds]
     for share in reversed(_SHARES):
@@ -59,11 +59,11 @@ def climb(
     folds: Sequence[Sequence[int]],
     ranker: Ranker[Any],
     settings: FitSettings,
-) -> Generator[Curves, None, None]:
-    """Curves of all folds on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
+) -> Generator[list[Curves], None, None]:
+    """The curves of each fold on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
 
-    Trees grow on from rung to rung, so the curves of the last one are those of `curves.validate_folds`. A caller that
-    stops early saves all that would have come.
+    Trees grow on from rung to rung, so the curves of the last one are those of `curves.validate_folds`. A caller
+    that stops early saves all that would have come.
     """
     fitted = [ranker.clone() for _ in folds]
     for number, rung in enumerate(rungs):
@@ -74,4 +74,4 @@ def climb(
             return judge_held(training, folds[fold], one, each.rounds)
 
         these = replace(settings, rounds=rung.rounds, grows=number + 1 < len(rungs))
-        yield join_curves([*in_turn(run, len(folds), these)])
+        yield [*in_turn(run, len(folds), these)]

@@ -67,6 +67,7 @@ class Ranking:
         runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
         metrics: how good it is, where the file holds runtimes.
         trust: how certain it is, where the model was calibrated.
+        fallback: what the ranking falls back on because the kernel is of a kind never seen, in words; else empty.
         shipped: whether the model is the one that came with xlarank, for want of one in the workspace.
         speedup: ``(configs,)`` runtime of the compiler's own choice over that of each configuration, NaN where not
             measured; None where that of the compiler's choice is not known. Of a tile both are over the normalizer.
@@ -82,6 +83,7 @@ class Ranking:
     runtime: NDArray[np.int64]
     metrics: dict[str, float] | None
     trust: Trust | None = None
+    fallback: str = ""
     shipped: bool = False
     speedup: NDArray[np.float64] | None = None
     speedups: dict[str, float] | None = None
@@ -147,6 +149,7 @@ class Ranking:
             "graph": self.graph,
             "collection": self.collection,
             "shipped": self.shipped,
+            "fallback": self.fallback,
             "order": self.order.tolist(),
             "best": [entry.as_json() for entry in self.best(top)],
             "metrics": self.metrics,

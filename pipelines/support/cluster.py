@@ -12,7 +12,7 @@ from xlarank.data.errors import ClusterError
 from xlarank.pipelines.support.interrupts import interrupts_held_back
 
 if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
-    from distributed import Client
+    from distributed import Client, LocalCluster, WorkerPlugin
 
 #: In place of an address: a cluster of worker processes on this machine, for as long as it is needed.
 LOCAL: Final = "local"
@@ -32,13 +32,14 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
 
     Raises `ClusterError` where Dask is missing, nobody answers or no worker reports.
     """
-    client_class, local_class = _dask()
+    client_class, _ = _dask()
     with _hushed():
         if scheduler == LOCAL:
             with (
-                _started(local_class, workers or os.cpu_count() or 1) as cluster,
+                local_cluster(workers or os.cpu_count() or 1) as cluster,
                 client_class(cluster, set_as_default=False) as client,
             ):
+                client.register_plugin(_silent_output())
                 yield client
             return
         try:
@@ -69,21 +70,43 @@ def _dask() -> tuple[type, type]:
 
 
 @contextmanager
-def _started(local_class: type, workers: int) -> Iterator[object]:
-    # No dashboard, which needs bokeh, and no fixed port, which somebody else may have.
-    try:
-        with interrupts_held_back():
-            cluster = local_class(
-                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
-                silence_logs=logging.CRITICAL,
-            )  # fmt: skip
-    except (OSError, RuntimeError) as error:
-        raise ClusterError(
-            f"no cluster can be started here ({error})", do="leave out --scheduler, or name a running one"
-        ) from error
-    with cluster:
-        yield cluster
+def local_cluster(workers: int) -> Iterator[LocalCluster]:
+    """Worker processes of one thread each on this machine.
+
+    Raises `ClusterError` where Dask is missing or they cannot be started.
+    """
+    _, local_class = _dask()
+    import dask
+
+    # A worker that died is started again, which may take longer than the 15 s that Dask waits on a busy machine.
+    with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
+        # No dashboard, which needs bokeh, and no fixed port, which somebody else may have.
+        try:
+            with interrupts_held_back():
+                cluster = local_class(
+                    n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                    dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+                    silence_logs=logging.CRITICAL,
+                )  # fmt: skip
+        except (OSError, RuntimeError) as error:
+            raise ClusterError(
+                f"no cluster can be started here ({error})", do="leave out --scheduler, or name a running one"
+            ) from error
+        with cluster:
+            yield cluster
+
+
+def _silent_output() -> WorkerPlugin:
+    """LightGBM tells the standard output of every port that it tries; ours is for results."""
+    from distributed import WorkerPlugin
+
+    class SilentOutput(WorkerPlugin):  # type: ignore[misc]
+        def setup(self, worker: object) -> None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.close(nowhere)
+
+    return SilentOutput()
 
 
 def _require_workers(client: Client, scheduler: str) -> None:

@@ -20,11 +20,13 @@ from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest, read_rows
+from xlarank.features.targets import target_of
 from xlarank.models.disk_values import DiskValues
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import LazyCycles, RankingData
 from xlarank.models.row_digest import values_digest
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_set import TrainingSet
+from xlarank.pipelines.support.node_cycles import stored_cycles
 
 #: Bytes of a stored value.
 _VALUE: Final = 4
@@ -89,8 +91,6 @@ def also_learn_from(
             data = data.with_constants(source_values(other, number))
         also = data if also is None else also.join(data)
         names[str(other)] = found.data.names
-    if also is None:
-        return training
     own = source_values(training.collection, 0) if source_columns else {}
     return replace(
         training,
@@ -141,16 +141,21 @@ def read_training_set(
                 f"the splits of {collection} were built by different feature code or settings",
                 do="run build-features again for all splits",
             )
-    found, usable, names = 0, [], {split: list[str]() for split in splits}
-    for split in splits:
+    found, names = 0, {split: list[str]() for split in splits}
+    usable: list[GraphRows] = []
+    cycles: list[LazyCycles | None] = []
+    for split, of_split in zip(splits, manifests, strict=True):
         for graph in each_graph(workspace, collection, split):
             found += 1
             if graph.labelled and graph.rankable:
+                if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
+                    graph = replace(graph, columns=usable[0].columns)
                 if on_disk:
                     path = workspace.graph_rows(collection, split, graph.name)
                     usable.append(_left_on_disk(path, graph, manifest.recipe))
                 else:
                     usable.append(_at_most(graph.measured(), manifest.recipe))
+                cycles.append(None if of_split is None else stored_cycles(of_split, collection, split, usable[-1]))
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(
@@ -158,7 +163,8 @@ def read_training_set(
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    return StoredTrainingSet(collection.kind, RankingData.from_graphs(usable), collection, names, manifest)
+    data = replace(RankingData.from_graphs(usable, target_of(collection)), cycles=cycles)
+    return StoredTrainingSet(collection.kind, data, collection, names, manifest)
 
 
 def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:

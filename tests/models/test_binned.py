@@ -79,7 +79,7 @@ def test_some_groups_have_the_bounds_of_all(
     data: RankingData, tmp_path: Path, frugal: bool, sampled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The trees are those of the fold's rows binned by the bounds of all, which LightGBM does by a reference."""
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", sampled)
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", sampled)
     fold = data.take([0, 2, 3])
     label = np.arange(len(fold.cost)) % 7.0
     sizes = [len(part) for part in fold.parts]
@@ -109,7 +109,7 @@ def test_bounds_from_a_sample_are_the_same_wherever_bins_come_from(
     name: str, held: list[int], data: RankingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In memory, in batches, from a file, made anew for each fold: one booster."""
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", 40)
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
     fold = data.take([g for g in range(data.groups) if g not in held])
     boosters = []
     for number, (folder, frugal, batched) in enumerate(
@@ -119,14 +119,14 @@ def test_bounds_from_a_sample_are_the_same_wherever_bins_come_from(
         bins = BinnedRows(data, folder=folder, threads=1, frugal=frugal)
         boosters.append(saved(fit(name, fold, bins), tmp_path / f"{number}"))
     assert boosters == boosters[:1] * 4
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", 41)
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 41)
     assert saved(fit(name, fold, BinnedRows(data, threads=1)), tmp_path / "other sample") != boosters[0]
 
 
 def test_frugal_bins_of_some_groups_need_no_bins_of_all(
     data: RankingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", 40)
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
     monkeypatch.setattr(BinnedRows, "_whole", None)
     fit("ranknet", data.take([0, 1]), BinnedRows(data, folder=tmp_path, threads=1, frugal=True))
     assert not [*tmp_path.glob("*.bin")]

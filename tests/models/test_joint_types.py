@@ -34,7 +34,7 @@ MODELS = ("lambdarank", "ranknet", "rankreg", "pair-vote", "sum-pooled")
 
 
 def table(codes: np.ndarray, opcodes: list[int], minor: list[list[int]]) -> Instances:
-    """Node ``k`` is of ``opcodes[k]``, rank 2; its row ``r`` has ``minor[k][r]`` minor-most in the output.
+    """Node ``k`` is of ``opcodes[k]``, rank 2; the output of its row ``r`` has ``minor[k][r]`` minor-most.
 
     All rows of the same node but their layouts are one instance each.
     """

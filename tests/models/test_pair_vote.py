@@ -14,9 +14,11 @@ import pytest
 
 from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from tests.models.test_init_score import kernel
 from xlarank.data.errors import ModelError
 from xlarank.models.explanation.parts import Rows, difference_parts
 from xlarank.models.rankers import voting
+from xlarank.models.rankers.init_score import ESTIMATE
 from xlarank.models.rankers.lightgbm_text import checked_text, narrowed_text
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.ranking_data import RankingData
@@ -187,3 +189,13 @@ def test_a_booster_on_fewer_columns_says_the_same() -> None:
     assert text.startswith(checked_text(text, 3))
     narrow = lgb.Booster(model_str=text)
     assert np.array_equal(narrow.predict(values[:, kept]), grown.predict(values))
+
+
+def test_explanations_count_what_pairs_begin_at() -> None:
+    data = RankingData.from_graphs([kernel(f"f{number}__a", number) for number in range(4)])
+    ranker = pair_vote(data, kind="tile", columns="all", init_score_weight=2.0)
+    graph = kernel("unseen__a", 9)
+    scores = ranker.predict(graph.matrix(), graph.columns)
+    parts = difference_parts(ranker, Rows.of(graph), 0, 1)
+    assert sum(parts.columns.values()) == pytest.approx(scores[0] - scores[1], abs=1e-9)
+    assert ESTIMATE in parts.columns

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.models.rows import easy_graph, graph_rows
+from tests.models.rows import easy_data, easy_graph, graph_rows
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
@@ -22,6 +22,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.param_checks import Whole
 from xlarank.models.params import RankerParams, param
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import ranker_class
 from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import Curves, join_curves, validate_fold, validate_folds
 from xlarank.models.validation.folds import family_folds
@@ -246,3 +247,25 @@ def test_joined_curves_hold_every_graph() -> None:
         "c": [{"score": 0.9}, {"score": 0.1}],
     }
     assert joined.best_stage() == 0
+
+
+@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "ensemble", "sum-pooled"])
+def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = easy_data(graphs=3, configs=50)
+    ranker, settings = ranker_class(model)(kind="layout"), FitSettings(30, threads=1)
+    whole = validate_fold(TrainingSet("layout", data), [0], ranker, settings)
+    monkeypatch.setattr("xlarank.models.validation.curves.PIECE", 20)
+    largest = [0]
+    matrix = GraphRows.matrix
+
+    def watched(self: GraphRows, *args: object) -> np.ndarray:
+        found = matrix(self, *args)
+        if self.name == data.names[0]:
+            largest[0] = max(largest[0], len(found))
+        return found
+
+    monkeypatch.setattr(GraphRows, "matrix", watched)
+    assert validate_fold(TrainingSet("layout", data), [0], ranker, settings) == whole
+    assert largest[0] == (20 if model in ("lambdarank", "xgb-pairwise") else 50)

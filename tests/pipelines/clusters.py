@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
+from xlarank.pipelines.support.cluster import local_cluster
+
 
 @contextmanager
-def two_workers(workers: int = 2, **options: Any) -> Iterator[str]:
+def two_workers(workers: int = 2) -> Iterator[str]:
     """The address of its scheduler; skips the test where Dask is not installed."""
-    distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'xlarank[dask]'")
-    with distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-        dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False}, silence_logs=logging.CRITICAL,
-        **options,
-    ) as cluster:  # fmt: skip
+    pytest.importorskip("distributed", reason="Dask is not installed: pip install 'xlarank[dask]'")
+    with local_cluster(workers) as cluster:
         yield cluster.scheduler_address
 
 

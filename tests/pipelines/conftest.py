@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.pipelines.postgres import PostgresServer, missing, skip_or_fail
 from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.train import train
@@ -50,3 +53,24 @@ def built(shared_built: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def trained(shared_trained: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(shared_trained, tmp_path / "trained"))
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A running PostgreSQL server; skips the test, visibly, where none is installed."""
+    if why := missing():
+        skip_or_fail(why)
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def database(postgres_server: PostgresServer, request: pytest.FixtureRequest) -> str:
+    """The name of a new database of it."""
+    name = f"tuning{zlib.crc32(request.node.nodeid.encode()):08x}"
+    postgres_server.create(name)
+    return name

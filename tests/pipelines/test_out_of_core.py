@@ -50,7 +50,7 @@ def test_models_and_scores_are_those_of_rows_in_memory(
     model: str, collection: str, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xlarank.models.ranking_data.BATCHED", 0)  # for xgboost: bounds of bins of batches
-    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._LEAST_SAMPLED", 20)  # fewer than there are rows
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 20)  # fewer than there are rows
     inside = run(built, model=model, collections=[collection], with_valid=True)
     wanted = boosters(built, collection)
     shutil.rmtree(built / "bins", ignore_errors=True)  # they would be the same bins

@@ -73,7 +73,9 @@ def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, s
 def test_json_holds_the_whole_order(shared_tree: Path, shared_trained: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "valid", "pool__a"))
     value = json.loads(json.dumps(ranking.as_json(4), allow_nan=False))
-    assert set(value) == {"graph", "collection", "shipped", "order", "best", "metrics", "speedups", "trust"}
+    assert set(value) == {
+        "graph", "collection", "shipped", "fallback", "order", "best", "metrics", "speedups", "trust",
+    }  # fmt: skip
     assert (value["graph"], value["collection"]) == ("pool__a", TILE)
     assert value["order"] == ranking.order.tolist()
     assert value["best"] == [entry.as_json() for entry in ranking.best(4)]

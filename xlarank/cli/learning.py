@@ -25,6 +25,7 @@ from xlarank.cli.options import (
     Ram,
     Root,
     Rounds,
+    Scheduler,
     Seed,
     Seeds,
     Select,
@@ -46,8 +47,16 @@ def tune(
     collection: Collections = None,
     model: Model = "lambdarank",
     storage: Annotated[
-        str | None, typer.Option(help="Optuna storage URL; default a journal in the workspace.")
+        str | None,
+        typer.Option(
+            help="Where studies lie: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE, or another Optuna "
+            "storage URL; default a journal in the workspace."
+        ),
     ] = None,
+    worker: Annotated[
+        bool,
+        typer.Option("--worker", help="One of several, on any machines: join the study that lies at --storage."),
+    ] = False,
     timeout: Timeout = None,
     rounds: Rounds = 300,
     select: Select = "mean",
@@ -55,18 +64,19 @@ def tune(
     threads: Threads = 0,
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="Every trial learns from all rows, ten times slower: a check on the search."),
+        typer.Option("--whole", help="Every trial grows all rounds, several times slower: a check on the search."),
     ] = False,
     json_file: Json = None,
 ) -> None:
-    """Search parameters with Optuna on folds of program families; a second call continues."""
+    """Search parameters with Optuna on folds of families, or of kinds of kernels; a second call continues."""
     from xlarank.pipelines.tune import tune as run
 
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         results = run(
             place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, select=select, seed=seed, threads=threads, whole=whole, progress=progress,
+            rounds=rounds, select=select, seed=seed, threads=threads, whole=whole, worker=worker,
+            progress=progress,
         )  # fmt: skip
     table = new_table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"
@@ -107,6 +117,13 @@ def train(
         bool,
         typer.Option(help="With --also-from: rankers see where labels come from, and rank for the own collection."),
     ] = True,
+    fine_tune: Annotated[
+        str | None,
+        typer.Option(
+            help="Go on from a model instead of learning from nothing: shipped (the one that comes with xlarank), "
+            "a collection with a model in the workspace, or the folder of a model. --rounds are then added to it."
+        ),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -125,6 +142,11 @@ def train(
     seed: Seed = 0,
     threads: Threads = 0,
     budget_ram_gb: Ram = 0.0,
+    engine: Annotated[
+        str,
+        typer.Option(help="local; or dask: each booster is grown by all workers of --scheduler (lambdarank only)."),
+    ] = "local",
+    scheduler: Scheduler = None,
     json_file: Json = None,
 ) -> None:
     """Fit the final boosters, with tuned parameters where there are some."""
@@ -134,8 +156,9 @@ def train(
     with progress_bars() as progress:
         results = run(
             place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
-            model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select, seed=seed,
-            threads=threads, ram_gb=budget_ram_gb, progress=progress,
+            fine_tune=fine_tune, model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select,
+            seed=seed, threads=threads, ram_gb=budget_ram_gb, engine=engine, scheduler=scheduler,
+            progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
@@ -154,6 +177,9 @@ def train(
     for result in results:
         if result.why:
             say(f"{result.collection}: {result.why}")
+    for result in results:
+        if result.fallback:
+            say(f"{result.collection}: kinds of kernels never seen fall back, {result.fallback}")
     for result in results:
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]

@@ -94,7 +94,8 @@ Ram = Annotated[float, typer.Option(min=0, callback=_number, help="Memory; 0 tak
 
 
 RANKERS = (
-    "lambdarank, ranknet, rankreg, xgb-pairwise, sum-pooled, stacked, sibling, pair-vote, or ensemble (the slowest)"
+    "lambdarank, ranknet, rankreg, xgb-pairwise, sum-pooled, stacked, sibling, pair-vote, op-cost, "
+    "or ensemble (the slowest)"
 )
 
 

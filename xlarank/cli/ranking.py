@@ -58,6 +58,8 @@ def rank(
     say(f"{ranking.graph}: {len(ranking.order):,} configurations, ranked by the model of {ranking.collection}")
     if ranking.shipped:
         say("the workspace has no layout model: this one came with xlarank, learned from TPU-compiler estimates")
+    if ranking.fallback:
+        say(ranking.fallback)
     show(table)
     if ranking.metrics:
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import xlarank
+from xlarank.data.passwords import without_passwords
 
 #: Below ``reports/`` of the workspace, one JSON object a line.
 RUNS: Final = "runs.jsonl"
@@ -49,8 +50,8 @@ def end(code: object) -> None:
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_run.began)),
         "seconds": round(time.time() - _run.began, 1),
         "version": xlarank.__version__,
-        "arguments": _run.arguments,
-        "config": _run.config,
+        "arguments": without_passwords(_run.arguments),
+        "config": without_passwords(_run.config),
         "exit": code,
     }
     with suppress(ImportError):  # not on Windows

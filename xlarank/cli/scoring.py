@@ -78,6 +78,9 @@ def cross_validate(
             "rankers side by side, with differences to the first."
         ),
     ] = None,
+    with_valid: Annotated[
+        bool, typer.Option("--with-valid", help="With --model: on the train and valid splits together.")
+    ] = False,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
@@ -96,13 +99,13 @@ def cross_validate(
     with progress_bars() as progress:
         if len(models) > 1:
             compared = cross_validate_rankers(
-                place, models, by=by, collections=collection or (), rounds=rounds, seed=seed, threads=threads,
-                progress=progress,
+                place, models, by=by, collections=collection or (), with_valid=with_valid, rounds=rounds, seed=seed,
+                threads=threads, progress=progress,
             )  # fmt: skip
         else:
             found = run(
-                place, by=by, collections=collection or (), model=models[0] if models else None, rounds=rounds,
-                seed=seed, threads=threads, progress=progress,
+                place, by=by, collections=collection or (), model=models[0] if models else None,
+                with_valid=with_valid, rounds=rounds, seed=seed, threads=threads, progress=progress,
             )  # fmt: skip
     if len(models) > 1:
         _show_compared(compared, json_file)

@@ -68,7 +68,7 @@ def nearest_configurable(graph: LayoutGraph) -> sparse.csr_array:
     reached[graph.configurable, np.arange(nodes)] = True
     settled = np.logical_or.reduce(reached, axis=1)
     while True:
-        fresh = (step @ reached.astype(np.float64) > 0) & ~settled[:, None]
+        fresh = (np.asarray(step @ reached.astype(np.float64)) > 0) & ~settled[:, None]
         found = fresh.any(axis=1)
         if not found.any():
             break

@@ -1,0 +1,73 @@
+"""The hardware that a collection's kernels run on: which columns speak of it, and what is estimated of it.
+
+Columns are stored alike for every collection, so that workspaces and models can be compared; what a ranker looks at
+depends on the target. The physics of one machine misleads on another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from xlarank.data.collection import Collection
+from xlarank.features.tile.inner import TileEstimate, TileInner
+
+
+@dataclass(frozen=True)
+class Target:
+    """Hardware that kernels run on.
+
+    Attributes:
+        name: short, as the card of a model says it.
+        about: in words.
+        columns: those of tiles that speak of this hardware alone.
+        estimate: the one of them that estimates a time, log2; empty where none does.
+    """
+
+    name: str
+    about: str
+    columns: frozenset[str]
+    estimate: str = ""
+
+
+CPU: Final = Target(
+    "cpu",
+    "a CPU core with AVX2",
+    frozenset([*TileInner.columns, *TileEstimate.columns, "shape__input_registers__log"]),
+    "estimate__sum__log",
+)
+#: Of its time there is no estimate yet that has shown its worth.
+TPU: Final = Target(
+    "tpu",
+    "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",
+    frozenset(
+        [
+            "kernel__physical__flag",
+            "traffic__padded_tile__log",
+            "traffic__padded_tile__ratio",
+            "traffic__padded_vmem__ratio",
+            "traffic__vmem__ratio",
+        ]
+    ),
+)
+TARGETS: Final = {target.name: target for target in (CPU, TPU)}
+
+
+def target_of(collection: Collection) -> Target:
+    """The hardware behind a collection: a source ``cpu`` or ``cpu-...`` names a CPU, all others are TPUs.
+
+    >>> target_of(Collection.parse("tile:cpu")).name, target_of(Collection.parse("tile:xla")).name
+    ('cpu', 'tpu')
+    """
+    source = collection.parts[1]
+    return CPU if source == "cpu" or source.startswith("cpu-") else TPU
+
+
+def foreign_columns(target: Target | None) -> frozenset[str]:
+    """Columns that speak of other hardware than the target's; none where the target is not known.
+
+    Layouts have none: what padding says of a TPU's tiles it says of the locality of a CPU's loops, too.
+    """
+    if target is None:
+        return frozenset()
+    return frozenset().union(*(other.columns for other in TARGETS.values() if other is not target))

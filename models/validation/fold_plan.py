@@ -1,0 +1,56 @@
+"""Folds that suit a kind of graphs: what is held out together when parameters, rounds and rankers are chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from xlarank.models.training_set import TrainingSet
+from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.folds import Fold, family_folds, kind_folds
+
+FAMILY, KIND = "family", "kind"
+#: In words, what folds hold out.
+FOLDS_OF: Final = {FAMILY: "families", KIND: "kinds of kernels"}
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """Which graphs are held out together.
+
+    Attributes:
+        by: "family" or "kind" (of kernel).
+        folds: empty where nothing can be held out.
+    """
+
+    by: str
+    folds: list[Fold]
+
+    @classmethod
+    def of(cls, training: TrainingSet, most: int) -> FoldPlan:
+        """At most so many folds: kinds of kernels for tiles of two kinds or more, else program families.
+
+        Folds of families leave a kind of kernel in training under another family's name, and so tell nothing of
+        kernels that are new.
+        """
+        data = training.data
+        if training.kind == "tile":
+            kinds = kind_folds([graph.kinds for graph in data.parts], most)
+            if len(kinds) > 1:
+                return cls(KIND, kinds)
+        return cls(FAMILY, [Fold(held, held) for held in family_folds(data.families, most)])
+
+    @property
+    def held(self) -> list[list[int]]:
+        """Graphs that each fold holds out."""
+        return [fold.held for fold in self.folds]
+
+    @property
+    def chosen_by(self) -> str:
+        """In words, what a choice by them goes by."""
+        return f"{len(self.folds)} folds by {self.by}"
+
+    def judged(self, training: TrainingSet, fold: int, curves: Curves) -> Curves:
+        """The curves of a fold, of those graphs alone that it judges."""
+        names = {training.data.names[group] for group in self.folds[fold].judged}
+        return Curves(curves.rounds, {name: found for name, found in curves.metrics.items() if name in names})

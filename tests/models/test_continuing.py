@@ -1,0 +1,165 @@
+"""Rankers that go on from what another learned."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+
+from tests.models.contract import fitted
+from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.features.rows import GraphRows
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.metrics import kendall_tau
+
+#: Those that can; an ensemble of LightGBM's.
+GOING_ON: dict[str, dict[str, Any]] = {
+    "lambdarank": {},
+    "ranknet": {},
+    "rankreg": {},
+    "sum-pooled": {},
+    "ensemble": {"weight_lambdarank": 1.0, "weight_ranknet": 3.0, "weight_sum_pooled": 0.0},
+}
+UNSEEN = easy_graph("unseen__a", 60, seed=5)
+
+
+def clashing(name: str, configs: int, seed: int) -> GraphRows:
+    """Waste counts as everywhere, clash the other way round."""
+    features = np.random.default_rng(seed).random((configs, 3))
+    costs = np.rint(1e6 * (3 + 3 * features[:, 0] - 2 * features[:, 1])).astype(np.int64)
+    return graph_rows(name, costs.tolist(), features=features)
+
+
+MORE = RankingData.from_graphs([clashing(f"more{i}__a", 40, 50 + i) for i in range(3)])
+JUDGED = clashing("judged__a", 60, 77)
+
+
+def tau(ranker: Ranker[Any], graph: GraphRows) -> float:
+    return kendall_tau(ranker.predict(graph.matrix(), graph.columns), graph.row_cost)
+
+
+@pytest.fixture(params=GOING_ON)
+def base(request: pytest.FixtureRequest) -> Ranker[Any]:
+    return fitted(request.param, easy_data(), rounds=40, **GOING_ON[request.param])
+
+
+def test_it_learns_what_is_new_and_leaves_the_first_as_it_was(base: Ranker[Any]) -> None:
+    before = base.predict(UNSEEN.matrix(), COLUMNS)
+    tuned = base.continuing().fit(MORE, FitSettings(60, 0, 1))
+    assert tau(tuned, JUDGED) > max(0.75, tau(base, JUDGED) + 0.1)
+    assert np.array_equal(base.predict(UNSEEN.matrix(), COLUMNS), before)
+
+
+def test_few_slow_rounds_change_little(base: Ranker[Any]) -> None:
+    slow = base.continuing(0.1).fit(MORE, FitSettings(4, 0, 1))
+    both = [r.predict(UNSEEN.matrix(), COLUMNS) for r in (base, slow)]
+    assert kendall_tau(both[0], both[1]) > 0.9
+    assert not np.array_equal(both[0], both[1])
+
+
+def test_stages_are_the_rounds_that_were_added(base: Ranker[Any]) -> None:
+    tuned = base.continuing().fit(MORE, FitSettings(20, 0, 1))
+    stages = list(tuned.staged(JUDGED.matrix(), 8))
+    assert len(stages) == 3
+    assert np.allclose(stages[-1], tuned.predict(JUDGED.matrix(), COLUMNS), rtol=1e-6, atol=1e-9)
+    short = base.continuing().fit(MORE, FitSettings(8, 0, 1))
+    assert np.allclose(stages[0], short.predict(JUDGED.matrix(), COLUMNS), rtol=1e-6, atol=1e-9)
+
+
+def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base: Ranker[Any], tmp_path: Path) -> None:
+    settings = FitSettings(15, 3, 1)
+    tuned = base.continuing(0.5).fit(MORE, settings)
+    tuned.save(tmp_path)
+    loaded = type(tuned).load(tmp_path)
+    scores = tuned.predict(JUDGED.matrix(), COLUMNS)
+    assert np.array_equal(loaded.predict(JUDGED.matrix(), COLUMNS), scores)
+    for again in (tuned, loaded):  # as calibrate and cross-validate do
+        assert np.allclose(again.clone().fit(MORE, settings).predict(JUDGED.matrix(), COLUMNS), scores, atol=1e-9)
+    longer = loaded.continuing().fit(MORE, FitSettings(5, 0, 1))  # once more, from all of its trees
+    (tmp_path / "longer").mkdir()
+    longer.save(tmp_path / "longer")
+    kept = type(longer).load(tmp_path / "longer").predict(JUDGED.matrix(), COLUMNS)
+    assert np.array_equal(kept, longer.predict(JUDGED.matrix(), COLUMNS))
+
+
+def test_columns_are_found_by_name_and_others_left_alone(base: Ranker[Any]) -> None:
+    def wider(graph: GraphRows) -> GraphRows:
+        return graph.with_column("answer", graph.row_cost)
+
+    data = RankingData.from_graphs([wider(graph) for graph in MORE.parts])
+    tuned = base.continuing().fit(data, FitSettings(10, 0, 1))
+    same = base.continuing().fit(MORE, FitSettings(10, 0, 1))
+    assert tuned.columns == [*COLUMNS, "answer"]
+    assert "answer" not in tuned.importance()
+    assert np.allclose(
+        tuned.predict(wider(JUDGED).matrix(), tuned.columns), same.predict(JUDGED.matrix(), COLUMNS), atol=1e-9
+    )
+
+
+def test_rows_without_a_column_are_refused() -> None:
+    base = fitted("ranknet", easy_data())
+    fewer = [graph.only(np.array([0, 1, 3])) for graph in MORE.parts]
+    with pytest.raises(ModelError, match=r"lack 1 columns of the model to continue \(clash"):
+        base.continuing().fit(RankingData.from_graphs(fewer), FitSettings(3, 0, 1))
+    turned = [graph.only(np.array([0, 1, 2])).with_column("clash", np.zeros(len(graph))) for graph in MORE.parts]
+    columns = ["size", "clash", "noise", "waste"]
+    other = RankingData.from_graphs([GraphRows(**{**vars(graph), "columns": columns}) for graph in turned])
+    with pytest.raises(ModelError, match="in another order"):
+        base.continuing().fit(other, FitSettings(3, 0, 1))
+
+
+@pytest.mark.parametrize("model", ["xgb-pairwise", "stacked"])
+def test_others_cannot_go_on_and_say_so(model: str) -> None:
+    if model == "xgb-pairwise":
+        pytest.importorskip("xgboost")
+    with pytest.raises(ModelError, match=f"{model} cannot go on from what it learned; expected trees of LightGBM"):
+        fitted(
+            model, easy_data(graphs=2, configs=20), rounds=2, **({"pooled_rounds": 2} if model == "stacked" else {})
+        ).continuing()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({"start_trees": 999}, "it has 55 trees, not 999", id="more than there are"),
+        pytest.param({"start_trees": -1}, "start_trees is -1", id="fewer than none"),
+        pytest.param({"start_rate": 0}, "start_rate is 0", id="no rate"),
+    ],
+)
+def test_a_damaged_start_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+    tuned = fitted("ranknet", easy_data(), rounds=40).continuing().fit(MORE, FitSettings(15, 0, 1))
+    tuned.save(tmp_path)
+    state = tmp_path / "ranker.json"
+    state.write_text(json.dumps(json.loads(state.read_text("utf-8")) | change), "utf-8")
+    with pytest.raises(ModelError, match=said):
+        type(tuned).load(tmp_path)
+
+
+def test_boosters_are_joined_tree_by_tree() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.random((300, 4))
+    target = values[:, 0] + values[:, 1] ** 2
+    params = {"objective": "regression", "verbose": -1, "num_leaves": 5, "num_threads": 1}
+    first = lgb.train(params, lgb.Dataset(values, target), 12)
+    then = lgb.train(params, lgb.Dataset(values, target, init_score=first.predict(values)), 7)
+    text = joined(first.model_to_string(), then.model_to_string())
+    both = lgb.Booster(model_str=text)
+    assert both.num_trees() == 19
+    assert np.allclose(both.predict(values), first.predict(values) + then.predict(values), atol=1e-12)
+    assert checked_text(whole(both.model_to_string()), 4) == text
+    for count, sum_of in ((12, first.predict(values)), (19, both.predict(values))):
+        cut = lgb.Booster(model_str=first_trees(text, count))
+        assert np.allclose(cut.predict(values), sum_of, atol=1e-12)
+    with pytest.raises(ValueError, match="it has 19 trees, not 20"):
+        first_trees(text, 20)
+    narrow = lgb.train(params, lgb.Dataset(values[:, :3], target), 2)
+    with pytest.raises(ValueError, match="different numbers of columns"):
+        joined(text, narrow.model_to_string())

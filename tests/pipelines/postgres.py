@@ -1,0 +1,108 @@
+"""A PostgreSQL server of Debian's package, in a folder of its own, started and stopped by tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+#: Set where servers were installed on purpose: what would be skipped without one is a failure then.
+REQUIRED = "XLARANK_REQUIRE_SERVERS"
+PASSWORD = "s3cret@of/tests"
+
+
+def programs() -> Path | None:
+    """The folder of ``initdb`` and ``pg_ctl``; Debian keeps them off the path."""
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).resolve().parent
+    versions = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    return max((path.parent for path in versions), key=lambda path: int(path.parent.name), default=None)
+
+
+def missing() -> str:
+    """Why there is no server; empty where there is one."""
+    if programs() is None:
+        return "PostgreSQL is not installed (Debian: apt-get install postgresql)"
+    return ""
+
+
+def skip_or_fail(why: str) -> None:
+    if os.environ.get(REQUIRED) == "1":
+        pytest.fail(f"{why}, and {REQUIRED} is 1")
+    pytest.skip(why)
+
+
+class PostgresServer:
+    """A server on a free port of this machine and on a socket in its folder.
+
+    It refuses to run as root, who starts it as the user ``postgres``.
+    """
+
+    def __init__(self) -> None:
+        bin_ = programs()
+        assert bin_ is not None
+        self._bin = bin_
+        self._as: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": []}
+        if os.geteuid() != 0:
+            self._as = {}
+        # Not below pytest's folder, which nobody else may enter; and the path of a socket is short.
+        self.folder = Path(tempfile.mkdtemp(prefix="xlarank-pg-"))
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        word = self.folder / "password"
+        word.write_text(PASSWORD + "\n")
+        if self._as:
+            for path in (self.folder, word):
+                shutil.chown(path, "postgres", "postgres")
+        self._run(
+            "initdb", "--pgdata", str(self.folder / "data"), "--username", "tuner", "--pwfile", str(word),
+            "--auth-local", "trust", "--auth-host", "scram-sha-256", "--encoding", "UTF8", "--no-sync",
+            "--no-locale",
+        )  # fmt: skip
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = subprocess.run(
+            [self._bin / program, *arguments], cwd=self.folder, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False, **self._as,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{program}: {done.stdout}"
+
+    def _control(self, *arguments: str) -> None:
+        # its log goes to a file: a pipe would stay open as long as the server runs
+        self._run("pg_ctl", "--pgdata", str(self.folder / "data"), "--log", str(self.folder / "log"), *arguments)
+
+    def start(self) -> None:
+        options = f"-c listen_addresses=127.0.0.1 -p {self.port} -k {self.folder} -c fsync=off"
+        self._control("-w", "-o", options, "start")
+
+    def stop(self) -> None:
+        self._control("-w", "-m", "immediate", "stop")
+
+    def remove(self) -> None:
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def create(self, database: str) -> None:
+        self._run(
+            "psql", "--host", str(self.folder), "--port", str(self.port), "--username", "tuner", "--dbname",
+            "postgres", "--command", f'CREATE DATABASE "{database}"',
+        )  # fmt: skip
+
+    def local(self, database: str) -> str:
+        """Its address by the socket; no password needed."""
+        return f"postgresql+psycopg://tuner@/{database}?host={self.folder}&port={self.port}"
+
+    def remote(self, database: str, password: str = PASSWORD) -> str:
+        """Its address over the network, with a password."""
+        return f"postgresql+psycopg://tuner:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"

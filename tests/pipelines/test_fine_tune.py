@@ -1,0 +1,183 @@
+"""train --fine-tune: what is continued, how rounds are chosen, and the commands that use such a model."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.pipelines.trees import LAYOUT, TILE, build, graph_path, stored, write_tree
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.workspace import Workspace
+from xlarank.features.recipe import FeatureSettings
+from xlarank.models.pretrained import columns_by_name, pretrained_model
+from xlarank.models.trained import TrainedModel, fingerprint, load_model
+from xlarank.models.validation.metrics import kendall_tau
+from xlarank.pipelines.calibrate import calibrate
+from xlarank.pipelines.cross_validate import cross_validate
+from xlarank.pipelines.explain import explain
+from xlarank.pipelines.rank import rank
+from xlarank.pipelines.support.fine_tuning import DEFAULT_RATE, DEFAULT_ROUNDS, RATES, FineTuning
+from xlarank.pipelines.train import TrainResult, train
+
+OTHER = "layout:tpu-estimate:random"
+
+
+@pytest.fixture
+def two(trained: Path) -> Workspace:
+    """A workspace with a model of another collection, said to be of other graphs, and none of the own."""
+    shutil.copytree(trained / "features/layout/cpu/random", trained / "features/layout/tpu-estimate/random")
+    place = Workspace(trained)
+    train(place, collections=[OTHER], seeds=2, rounds=30, threads=1)
+    shutil.rmtree(place.model(Collection.parse(LAYOUT)))
+    folder = place.model(Collection.parse(OTHER))
+    card = json.loads((folder / "model.json").read_text("utf-8"))
+    card["trained_on"] = {"train": ["elsewhere__a", "elsewhere__b"]}  # else no family would be new to it
+    (folder / "model.json").write_text(json.dumps(card), "utf-8")
+    return place
+
+
+def tune(place: Workspace, start: str, **options: Any) -> tuple[TrainResult, TrainedModel]:
+    chosen = {"collections": [LAYOUT], "seeds": 1, "rounds": 30, "threads": 1, "fine_tune": start, **options}
+    (result,) = train(place, **chosen)
+    return result, load_model(place.model(Collection.parse(LAYOUT)))
+
+
+def test_folds_choose_rounds_and_rate_and_the_card_tells(two: Workspace) -> None:
+    base = load_model(two.model(Collection.parse(OTHER)))
+    result, model = tune(two, OTHER, seeds=3)
+    card = model.card
+    assert card.continues is not None
+    assert (card.continues.collection, card.continues.fingerprint) == (OTHER, fingerprint(base.card))
+    assert card.continues.graphs == ["elsewhere__a", "elsewhere__b"]
+    assert card.continues.rate in RATES
+    assert result.chosen_by == "3 folds by family" and result.rounds == card.rounds <= 30
+    assert set(card.folds) == {"alpha__a", "alpha__b", "beta__a", "beta__b", "gamma__a"}
+    assert f"goes on from the model at {two.model(Collection.parse(OTHER))} ({OTHER}, 2 programs)" in result.why
+    assert "5 graphs of families new to it" in result.why
+    assert len(model.rankers) == 3
+    trees = [ranker._trees().num_trees() for ranker in (*base.rankers, *model.rankers)]  # type: ignore[attr-defined]
+    assert trees[2:] == [trees[0] + card.rounds, trees[1] + card.rounds, trees[0] + card.rounds]
+
+
+def test_such_a_model_is_used_like_any_other(two: Workspace, shared_tree: Path) -> None:
+    tune(two, OTHER, seeds=2)
+    path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
+    ranking = rank(two, path, collection=LAYOUT)
+    found = explain(two, path, collection=LAYOUT, config=3, against=9)
+    assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
+    assert sum(found.columns.values()) == pytest.approx(found.difference, abs=1e-6)
+    shutil.rmtree(two.model(Collection.parse(OTHER)))  # it is no longer needed
+    calibrated, left_out = calibrate(two, collections=[LAYOUT], threads=1)
+    assert not left_out and calibrated[LAYOUT].graphs == 5
+    again = cross_validate(two, collections=[LAYOUT], by="graph", threads=1)
+    assert again.report[LAYOUT]["tau"]["mean"] > 0.5
+
+
+@pytest.mark.parametrize(("graphs", "folds"), [(["alpha__a"], 0), (["alpha__a", "beta__a"], 2)])
+def test_one_or_two_measured_graphs_are_enough(two: Workspace, graphs: list[str], folds: int) -> None:
+    keep_graphs(two, graphs)
+    result, model = tune(two, OTHER, rounds=300)
+    assert (model.card.rounds, result.rounds) == (DEFAULT_ROUNDS, DEFAULT_ROUNDS)
+    assert model.card.continues is not None and model.card.continues.rate == DEFAULT_RATE
+    assert result.chosen_by.startswith("default (fewer than")
+    assert len(model.card.folds) == folds
+    for graph in stored(two.root, LAYOUT, "valid").values():
+        assert kendall_tau(model.predict(graph.matrix(), graph.columns), graph.row_cost) > 0.6
+
+
+def keep_graphs(place: Workspace, names: list[str]) -> None:
+    """Leave only some of the train graphs in the stored features."""
+    manifest = place.features(Collection.parse(LAYOUT), "train") / "manifest.json"
+    value = json.loads(manifest.read_text("utf-8"))
+    value["graphs"] = {name: value["graphs"][name] for name in names}
+    manifest.write_text(json.dumps(value), "utf-8")
+
+
+def test_families_that_the_model_knows_are_not_judged(two: Workspace) -> None:
+    folder = two.model(Collection.parse(OTHER))
+    card = json.loads((folder / "model.json").read_text("utf-8"))
+    card["trained_on"] = {"train": ["alpha__z"]}
+    (folder / "model.json").write_text(json.dumps(card), "utf-8")
+    tuning = FineTuning.find(OTHER, two)
+    families = ["alpha", "beta", "alpha", "gamma", "beta"]
+    assert tuning.folds(families, 10) == [[1, 4], [3]]
+    assert tuning.folds(["alpha", "beta"], 10) == []
+    result, model = tune(two, OTHER)
+    assert set(model.card.folds) == {"beta__a", "beta__b", "gamma__a"}
+    assert result.chosen_by == "default (fewer than 3 families that the model did not know)"
+
+
+def test_a_folder_and_a_model_that_itself_went_on(two: Workspace, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    shutil.move(two.model(Collection.parse(OTHER)), elsewhere)
+    _, first = tune(two, str(elsewhere))
+    assert first.card.continues is not None and first.card.continues.where == str(elsewhere)
+    _, second = tune(two, LAYOUT)
+    known = second.card.continues
+    assert known is not None and set(known.graphs) == {"elsewhere__a", "elsewhere__b", *stored(two.root)}
+
+
+def test_going_on_beside_another_collection(two: Workspace) -> None:
+    _, model = tune(two, OTHER, also_from=[f"{OTHER}=0.5"])
+    assert model.card.also_weights == {OTHER: 0.5} and model.card.source_columns == {}
+    train(two, collections=[OTHER], also_from=[LAYOUT], source_columns=True, seeds=1, rounds=10, threads=1)
+    _, model = tune(two, OTHER)
+    assert model.card.source_columns["source__measured_on_cpu__flag"] == 1.0
+    graph = next(iter(stored(two.root).values()))
+    assert np.isfinite(model.predict(graph.matrix(), graph.columns)).all()
+
+
+def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
+    write_tree(tmp_path / "tree", {LAYOUT: {"train": ("alpha__a", "beta__a", "gamma__a"), "valid": ("delta__a",)}})
+    place = Workspace(tmp_path / "work")
+    build(tmp_path / "tree", place.root, settings=FeatureSettings())
+    result, model = tune(place, "shipped", rounds=25, seeds=2)
+    assert "goes on from the ranker that comes with xlarank (layout:tpu-estimate:all" in result.why
+    assert (model.card.model, model.shipped) == ("ensemble", False)
+    assert model.card.continues is not None and model.card.continues.where == "shipped"
+    (graph,) = stored(place.root, LAYOUT, "valid").values()
+    shipped = pretrained_model()
+    assert fingerprint(shipped.card) == model.card.continues.fingerprint
+    seen = columns_by_name(graph, shipped.card.columns)
+    before = kendall_tau(shipped.predict(seen.matrix(), seen.columns, graph.instances), graph.row_cost)
+    tuned = kendall_tau(model.predict(graph.matrix(), graph.columns, graph.instances), graph.row_cost)
+    assert tuned > before + 0.1
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "error", "said"),
+    [
+        (
+            "nowhere",
+            {},
+            ModelError,
+            "there is no model 'nowhere' to continue; expected shipped, a folder with model.json",
+        ),
+        (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
+        ("shipped", {}, ModelError, "columns of the model to continue"),
+        (
+            OTHER,
+            {"model": "ranknet"},
+            ModelError,
+            "--model ranknet beside a model to continue, which is of lambdarank",
+        ),
+    ],
+)
+def test_what_cannot_be_continued(
+    two: Workspace, start: str, options: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        tune(two, start, **options)
+
+
+def test_a_model_of_other_feature_code_is_refused(two: Workspace) -> None:
+    path = two.model(Collection.parse(OTHER)) / "model.json"
+    path.write_text(path.read_text("utf-8").replace('"code_hash": "', '"code_hash": "0'), "utf-8")
+    with pytest.raises(ModelError, match=r"were made by feature code .* which the model of layout:tpu-estimate"):
+        tune(two, OTHER)
