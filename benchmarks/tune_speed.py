@@ -35,7 +35,6 @@ from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import STEP, judge_held
-from xlarank.models.validation.fold_plan import FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.rungs import FACTOR, rungs_of
 from xlarank.models.validation.selection import paired_difference
@@ -54,7 +53,7 @@ _TIMED: Final = 3
 def score_pool(training: TrainingSet, out: Path, settings: int, model: str, seed: int) -> None:
     """Append what is missing to the file: a line about the rungs, then a line for each setting."""
     folds = family_folds(training.data.families, FOLDS)
-    rungs = rungs_of(training, FoldPlan.of_families(folds), ROUNDS)
+    rungs = rungs_of(training, folds, ROUNDS)
     sets: list[TrainingSet] = []
     for rung in rungs:
         if not any(rung.learned is one for one in sets):
