@@ -1,16 +1,18 @@
 """Do cycles per operation teach more than their sum? Trees on the cycles of nodes, summed over a program.
 
-    python -m benchmarks.op_cost FOLDER [--data-root D] [--rounds N] [--with-wide] [--out FILE]
+    python -m benchmarks.op_cost FOLDER... [--data-root D] [--rounds N] [--with-wide] [--draws N] [--out FILE]
 
 ``FOLDER`` holds what `collect` wrote for the TPU, cycles per operation included. Its programs teach, the estimated
 layouts of the sample (train split) judge: every graph by rankers that saw no program of its family.
 
 - ``op-cost``: the ranker of that name, taught by the cycles of nodes (`xlarank.data.hlo.compiler.attribution`).
+- ``op-cost, own cycles``: where a node answers for its own cycles alone, not for those next to it.
 - ``op-cost, sums only``: the same without them: each program's sum, dealt to its nodes.
 - ``sum-pooled``: the same instances of the same programs, taught by the sum alone (its ranking loss).
 - ``ranknet``: wide rows of the same programs.
 
 With ``--with-wide`` also ranknet of the sample itself, families held out, and the mean of its ranks with op-cost's.
+With ``--draws`` also taught by half of the programs, drawn anew as often: how much depends on which programs teach.
 Every difference is paired, with a 95 % interval over graphs. First it prints how much could be attributed.
 """
 
@@ -63,11 +65,15 @@ class Taught:
         return program_family(self.rows.name)
 
 
-def op_cost(teachers: Sequence[Taught], rounds: int) -> Callable[[GraphRows], Floats]:
+def op_cost(
+    teachers: Sequence[Taught], rounds: int, params: dict[str, Any] | None = None
+) -> Callable[[GraphRows], Floats]:
     """The ranker, taught by the cycles of nodes."""
     data = RankingData.from_graphs([config_columns(one.rows) for one in teachers])
     cycles = [LazyCycles(partial(by_row, one)) for one in teachers]
-    fitted = ranker_class("op-cost")(kind="layout").fit(replace(data, cycles=cycles), FitSettings(rounds, 0, 1))
+    fitted = ranker_class("op-cost")(params, kind="layout").fit(
+        replace(data, cycles=cycles), FitSettings(rounds, 0, 1)
+    )
     return partial(_score, fitted)
 
 
@@ -118,6 +124,7 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--with-wide", action="store_true")
+    parser.add_argument("--draws", type=int, default=0)
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     asked = parser.parse_args()
     text: list[str] = []
@@ -136,10 +143,15 @@ def main() -> None:
             say(line)
             if one.rows.name not in {other.rows.name for other in teachers}:
                 teachers.append(one)
+    sets = {f"all {len(teachers)} programs": teachers}
+    for draw in range(asked.draws):
+        half = np.random.default_rng(draw).permutation(len(teachers))[: len(teachers) // 2]
+        sets[f"draw {draw} of {len(half)} programs"] = [teachers[number] for number in half]
     for collection, graphs in estimated(asked.data_root).items():
-        say(f"\n## {collection}: {len(graphs)} graphs, judged by {len(teachers)} programs of other families\n")
-        for line in compared(teachers, graphs, asked.rounds, asked.with_wide):
-            say(line)
+        for name, some in sets.items():
+            say(f"\n## {collection}: {len(graphs)} graphs, judged by {name} of other families\n")
+            for line in compared(some, graphs, asked.rounds, asked.with_wide):
+                say(line)
 
 
 def compared(
@@ -148,6 +160,7 @@ def compared(
     """The table of one collection."""
     makers: dict[str, Callable[[Sequence[Taught]], Callable[[GraphRows], Floats]]] = {
         "op-cost": lambda some: op_cost(some, rounds),
+        "op-cost, own cycles": lambda some: op_cost(some, rounds, {"reach": 0}),
         "op-cost, sums only": lambda some: by_name("op-cost", [one.rows for one in some], rounds),
         "sum-pooled": lambda some: by_name("sum-pooled", [one.rows for one in some], rounds),
         "ranknet": lambda some: by_name("ranknet", [one.rows for one in some], rounds),

@@ -16,6 +16,7 @@ from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import Target
 from xlarank.models.disk_values import DiskValues
+from xlarank.models.param_checks import Number
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
@@ -160,8 +161,8 @@ class RankingData:
         )
 
     def weighted(self, weight: float) -> RankingData:
-        """Every group counts ``weight`` times what it would count."""
-        return replace(self, weight=self.group_weight * weight)
+        """Every group counts ``weight`` times what it would count; raises `ModelError` unless that is above 0."""
+        return replace(self, weight=self.group_weight * Number(0, above=True)("weight", weight))
 
     def with_constants(self, values: Mapping[str, float]) -> RankingData:
         """With more columns, the first ones, that are the same in all groups."""

@@ -23,8 +23,7 @@ from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.fallback_choice import FallbackChoice, choose_fallback
-from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
-from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import difference
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
@@ -35,7 +34,8 @@ from xlarank.pipelines.support.fine_tuning import (
     FEWEST_FAMILIES,
     RATES,
     FineTuning,
-    own_name,
+    advice,
+    told_start,
 )
 from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
@@ -69,7 +69,6 @@ class TrainResult:
         note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was found.
         fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
-        notes: what went wrong on a cluster and was mended.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
 
@@ -87,7 +86,6 @@ class TrainResult:
     fallback: str = ""
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
     skipped: str = ""
 
@@ -155,8 +153,8 @@ def train(
             f"--model {model} beside a model to continue, which is of {tuning.model.card.model}",
             do="leave one of them out",
         )
+    require_engine(engine, scheduler, tuning.model.card.model if tuning is not None else model)
     budget = memory_budget(ram_gb)
-    require_engine(engine, scheduler, tuning.model.card.model if tuning else model)
     workspace.require_writable()
     progress = progress or Silent()
     weights = weighted_collections(also_from)
@@ -180,9 +178,11 @@ def train(
                 results.append(TrainResult(str(collection), skipped=str(error)))
                 continue
             learned = training.whole()
-            bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
-            # LightGBM takes the whole cluster for each booster, so folds wait for each other
-            settings = FitSettings(rounds, seed, threads if cluster is None else 1, bins, cluster)
+            if cluster is None:
+                bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
+                settings = FitSettings(rounds, seed, threads, bins)
+            else:  # each booster takes the whole cluster, so folds wait for each other
+                settings = FitSettings(rounds, seed, 1, cluster=cluster)
             job = _Training(workspace, training, learned, model, seeds, select, settings, note, tuning)
             results.append(job.run(progress))
     if all(result.skipped for result in results):
@@ -242,7 +242,6 @@ class _Training:
 
     def run(self, progress: Progress) -> TrainResult:
         started = time.monotonic()
-        noted = len(self.settings.cluster.notes) if self.settings.cluster is not None else 0
         plan = self._plan()
         models = [self.model] if self.model != AUTO else [*RANKERS] if plan.folds else [DEFAULT]
         rates = self._rates(plan)
@@ -300,12 +299,14 @@ class _Training:
             select=self.select,
         )
         save_model(self.workspace.model(self.training.collection), card, rankers)
+        mended = self.settings.cluster.told() if self.settings.cluster is not None else []
+        notes = [note for note in (self.note, *mended) if note]
         return TrainResult(
             collection=card.collection,
             model=card.model,
             tuned=card.tuned,
             why=why,
-            note=f"{self.training.collection}: {self.note}" if self.note else "",
+            note=f"{self.training.collection}: {'; '.join(notes)}" if notes else "",
             graphs=self.learned.groups,
             rows=len(self.learned.cost),
             families=len(set(self.learned.families)),
@@ -315,7 +316,6 @@ class _Training:
             seeds=self.seeds,
             folds=summarise(scores) if scores else {},
             importance=rankers[0].importance(),
-            notes=list(self.settings.cluster.notes[noted:]) if self.settings.cluster is not None else [],
             seconds=time.monotonic() - started,
         )
 
@@ -323,9 +323,7 @@ class _Training:
         """What is held out: of a model that is continued, only graphs that it did not know tell how good it is."""
         if self.tuning is None:
             return FoldPlan.of(self.training, _FOLDS)
-        return FoldPlan(
-            FAMILY, [Fold(held, held) for held in self.tuning.folds(self.training.data.families, _FOLDS)]
-        )
+        return FoldPlan.of_families(self.tuning.folds(self.training.data.families, _FOLDS))
 
     def _rates(self, plan: FoldPlan) -> Sequence[float]:
         """How fast new trees may learn beside those that they continue; empty where nothing is continued."""
@@ -345,7 +343,7 @@ class _Training:
             each = self.tuning.rankers(rate)
             curves = self._validate(each[0], plan, progress, settings)
             found.append(_Candidate(each[0], self.tuning.model.card.tuned, curves, each, rate))
-        told = own_name(self.training.collection, self.tuning)
+        told = told_start(self.tuning)
         if not plan.folds:
             return found[0], told
         best = max(found, key=lambda candidate: candidate.value(self.select))  # of equals the first
@@ -358,6 +356,7 @@ class _Training:
         return best, (
             f"{told}; out of fold {score:.3f} on {len(mine)} graphs of families new to it, {lead:+.3f} ± "
             f"{spread:.3f} to that model as it is; new trees learn {best.rate:g} times as fast as its own"
+            + advice(lead)
         )
 
     def _best(self, models: list[str], plan: FoldPlan, progress: Progress) -> tuple[_Candidate, str]:

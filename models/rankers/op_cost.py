@@ -9,8 +9,9 @@ from typing import ClassVar, Final, Self
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.sampling import sample_configs
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
@@ -28,6 +29,8 @@ Floats = NDArray[np.float64]
 _MOST: Final = 60.0
 #: Cycles that stand for the geometric mean of a graph whose rows are operations themselves.
 _TYPICAL: Final = 1000.0
+#: Of fewer instances than so many leaves could hold, leaves are smaller.
+_FEW: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +38,9 @@ class OpCostParams(TreeParams):
     """Parameters of `OpCost`.
 
     Attributes:
-        min_data_in_leaf: in instances.
+        min_data_in_leaf: in instances; where there are few, an eighth of them.
+        reach: a node answers for its own cycles and those of nodes that are at most so many pairs of instances
+            away: what is next to a layout pays for it, too. By folds of families of the estimated layouts.
         weight: power of a node's mean cycles by which it counts: with 0 all nodes of a graph count alike, with 1
             by the time they take.
         configs: most configurations of a graph that are learned from.
@@ -43,8 +48,9 @@ class OpCostParams(TreeParams):
 
     ranker: ClassVar[str] = "op-cost"
 
-    min_data_in_leaf: int = param(15, Whole(0), Between(5, 100, log=True))
+    min_data_in_leaf: int = param(30, Whole(0), Between(5, 100, log=True))
     tier: str = tier_param(searched=False)
+    reach: int = param(1, Whole(0))
     weight: float = param(1.0, Number(0), Between(0.0, 1.0))
     configs: int = param(1000, Whole(1))
     columns: str = columns_param()
@@ -87,7 +93,7 @@ class _Group:
 class OpCost(InstanceTrees[OpCostParams]):
     """Least squares on the logarithm of the cycles that a node takes, by its node instance.
 
-    The score of a configuration is the sum of the cycles of its nodes; pairs have no score. A compiler that tells
+    The score of a configuration is the sum of the scores of its nodes; pairs have none. A compiler that tells
     what every operation takes teaches hundreds of costs by each program, where its sum is one
     (`xlarank.data.hlo.compiler.attribution`). Of graphs whose sums alone are known each sum is dealt to the nodes,
     first by what the other graphs teach (or in equal parts), then once more by what that gave: a joint fit.
@@ -128,18 +134,21 @@ class OpCost(InstanceTrees[OpCostParams]):
         table = self.told(instances.value)
         several = np.flatnonzero(np.diff(table.first, append=len(table.rows)) > 1)
         held = table.row_instance[(table.first + table.codes[kept])[:, several]].astype(np.int64)
-        by_node = None if cycles is None or cycles.value is None else cycles.value[kept][:, several]
+        by_node = None
+        if cycles is not None and cycles.value is not None:
+            by_node = np.asarray(cycles.value[kept] @ within_reach(table, self.params.reach))[:, several]
         return _Group(table.values[:, self._used], held, by_node, cost[kept], weight)
 
     def _grow(self, work: list[tuple[_Group, Floats]], settings: FitSettings) -> None:
         """Fit to cycles ``(configs, nodes)`` of each group."""
         parts = [_targets(group, cycles, self.params.weight) for group, cycles in work]
         values, target, weight = (np.concatenate(one) for one in zip(*parts, strict=True))
-        binning = {"min_data_in_leaf": self.params.min_data_in_leaf, "verbose": -1}
+        least = min(self.params.min_data_in_leaf, len(values) // _FEW)
+        binning = {"min_data_in_leaf": least, "verbose": -1}
         train = lgb.Dataset(values, -target, weight=weight, params=binning)
         params = {
             "objective": "regression", **tree_settings(self.params, settings),
-            "learning_rate": self.params.learning_rate,
+            "learning_rate": self.params.learning_rate, "min_data_in_leaf": least,
         }  # fmt: skip
         self._booster = lgb.train(params, train, settings.rounds)
 
@@ -163,6 +172,19 @@ class OpCost(InstanceTrees[OpCostParams]):
             total = total - np.asarray(part)
             cost = self.instance_score(total)
             yield cost if table is None or of_nodes is None else table.sums(np.where(of_nodes, cost, 0.0))
+
+
+def within_reach(table: Instances, pairs: int) -> sparse.csr_array:
+    """``(nodes, nodes)`` 1 where one node is at most so many pairs away from another, itself included."""
+    nodes = len(table.node)
+    left, right = table.pairs[:, 0], table.pairs[:, 2]
+    there, back = np.concatenate([left, right]), np.concatenate([right, left])
+    step = sparse.csr_array((np.ones(len(there)), (there, back)), shape=(nodes, nodes))
+    found = sparse.csr_array(sparse.eye_array(nodes, format="csr"))
+    for _ in range(pairs):
+        found = sparse.csr_array(found + found @ step)
+        found.data[:] = 1.0
+    return found
 
 
 def _targets(group: _Group, cycles: Floats, power: float) -> tuple[NDArray[np.float32], Floats, Floats]:

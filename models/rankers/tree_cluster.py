@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -58,6 +58,11 @@ class TreeCluster:
     address: str
     notes: list[str] = field(default_factory=list)
     _one: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    def told(self) -> list[str]:
+        """The notes since this was asked last."""
+        found, self.notes = self.notes, []
+        return found
 
     def grow(
         self,
@@ -215,17 +220,16 @@ def _grown(
     edges = partitions(sizes, len(workers))
     ends = np.append(0, np.cumsum(sizes))
 
-    def spread(pieces: Sequence[NDArray[Any]]) -> Any:
-        """A Dask array with each piece on a worker of its own."""
-        held = [client.scatter(piece, workers=[at], hash=False) for piece, at in zip(pieces, workers, strict=False)]
-        parts = [
-            da.from_delayed(dask.delayed(there), piece.shape, dtype=piece.dtype)
-            for there, piece in zip(held, pieces, strict=True)
-        ]
+    def spread(pieces: Iterable[NDArray[Any]]) -> Any:
+        """A Dask array with each piece on a worker of its own; they are made and sent one by one."""
+        parts = []
+        for piece, at in zip(pieces, workers, strict=False):
+            there = client.scatter(piece, workers=[at], hash=False)
+            parts.append(da.from_delayed(dask.delayed(there), piece.shape, dtype=piece.dtype))
         return da.concatenate(parts, axis=0)
 
     def cut(values: NDArray[np.float64] | None) -> Any:
-        return None if values is None else spread([values[a:b] for a, b in bounds])
+        return None if values is None else spread(values[a:b] for a, b in bounds)
 
     bounds = [(int(ends[a]), int(ends[b])) for a, b in pairwise(edges)]
     named = {_SKLEARN.get(name, name): value for name, value in ({**binning(), **params}).items()}
@@ -233,9 +237,9 @@ def _grown(
     ranker = DaskLGBMRanker(client=client, n_estimators=rounds, **named)
     with client.as_current():  # LightGBM does not name its client everywhere
         ranker.fit(
-            spread([rows_between(data, used, orders, start, stop) for start, stop in bounds]),
+            spread(rows_between(data, used, orders, start, stop) for start, stop in bounds),
             cut(learned.label),
-            group=spread([sizes[a:b] for a, b in pairwise(edges)]),
+            group=spread(sizes[a:b] for a, b in pairwise(edges)),
             sample_weight=cut(learned.weight),
             init_score=cut(learned.start),
         )

@@ -99,8 +99,8 @@ def open_place(address: str) -> OpenPlace:
 def journal_path(address: str) -> Path:
     """The file of a journal's address.
 
-    >>> [str(journal_path(text)) for text in ("journal:study.log", "journal:/a/b.log", "journal:///a/b.log")]
-    ['study.log', '/a/b.log', '/a/b.log']
+    >>> [str(journal_path(text)) for text in ("journal:/a/b.log", "journal:///a/b.log")]
+    ['/a/b.log', '/a/b.log']
     """
     name = address.removeprefix(_JOURNAL)
     path = Path(name.removeprefix("//"))

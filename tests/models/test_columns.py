@@ -8,6 +8,7 @@ from xlarank.data.errors import ModelError
 from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.recipe import FeatureSettings
+from xlarank.features.targets import CPU, TPU
 from xlarank.models.rankers.columns import CHOICES, chosen_columns
 
 
@@ -72,3 +73,19 @@ def test_an_unknown_tier_is_refused_by_name() -> None:
 def test_an_unknown_choice_is_refused_by_name() -> None:
     with pytest.raises(ModelError, match=r"columns is 'some'; expected .*no_graph"):
         chosen_columns(["mine"], "some")
+
+
+@pytest.mark.parametrize(("target", "dropped", "kept"), [(TPU, CPU, TPU), (CPU, TPU, CPU)])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_a_target_leaves_out_what_speaks_of_others(target, dropped, kept, choice):
+    columns = FeatureSettings().columns("tile")
+    both = {columns[i] for i in chosen_columns(columns, choice)}
+    found = {columns[i] for i in chosen_columns(columns, choice, "full", target)}
+    assert both - found == both & dropped.columns != set()
+    assert both & kept.columns <= found
+
+
+def test_layouts_look_the_same_for_every_target():
+    columns = FeatureSettings().columns("layout")
+    for target in (CPU, TPU):
+        assert chosen_columns(columns, "all", "full", target).tolist() == list(range(len(columns)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 from tests.models.rows import graph_rows
 from xlarank.data.errors import ModelError
+from xlarank.features.targets import CPU, TPU
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.init_score import ESTIMATE, InitScore
 from xlarank.models.ranking_data import RankingData
@@ -59,6 +61,25 @@ def test_what_is_learned_from_has_mean_0_in_each_graph():
 def test_there_is_none_without_a_weight_or_an_estimate():
     assert InitScore.find(COLUMNS, 0.0) is None
     assert InitScore.find(["size", "wrong"], 2.0) is None
+
+
+def test_it_holds_for_a_cpu_alone():
+    assert InitScore.find(COLUMNS, 2.0, CPU) == InitScore.find(COLUMNS, 2.0) == InitScore(1, 2.0)
+    assert InitScore.find(COLUMNS, 2.0, TPU) is None
+
+
+@pytest.mark.parametrize("model", [*MODELS, "sum-pooled", "pair-vote"])
+def test_rankers_for_a_tpu_never_look_at_it(model, data):
+    """Here it is all that tells configurations apart, beside a column that says nothing alone."""
+    params = {"columns": "all"}
+    ranker = ranker_class(model)(params, kind="tile").fit(replace(data, target=TPU), FitSettings(10, threads=1))
+    rows = data.parts[0].matrix()
+    moved = rows.copy()
+    moved[:, 1] += np.random.default_rng(0).normal(size=len(rows))
+    assert np.array_equal(ranker.predict(rows, COLUMNS), ranker.predict(moved, COLUMNS))
+    assert ESTIMATE not in ranker.importance()
+    seeing = ranker_class(model)(params, kind="tile").fit(replace(data, target=CPU), FitSettings(10, threads=1))
+    assert not np.array_equal(seeing.predict(rows, COLUMNS), seeing.predict(moved, COLUMNS))
 
 
 @pytest.mark.parametrize("weight", [-1.0, np.inf, np.nan])

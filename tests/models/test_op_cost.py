@@ -9,8 +9,9 @@ import pytest
 
 from tests.models.contract import fitted
 from tests.models.test_sum_pooled import NODES, pooled_data, pooled_graph
+from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
-from xlarank.models.rankers.op_cost import OpCost, _Group, _targets
+from xlarank.models.rankers.op_cost import OpCost, _Group, _targets, within_reach
 from xlarank.models.ranking_data import LazyCycles, RankingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -79,6 +80,53 @@ def test_targets_are_mean_logarithms_of_what_is_taken() -> None:
     mean = cycles.mean(axis=0) + 1
     assert _targets(replace(group, weight=3.0), cycles, 0.0)[2].tolist() == [3, 1.5]
     assert _targets(group, cycles, 1.0)[2].tolist() == pytest.approx((mean / mean.mean() * [1, 0.5]).tolist())
+
+
+def test_what_is_within_reach() -> None:
+    # nodes in a row, 0 - 1 - 2, and three by themselves
+    graph = pooled_graph("a__a", 4, seed=0)
+    assert graph.instances is not None
+    table = replace(graph.instances.value, pairs=np.array([[0, 0, 1, 0, 0], [1, 0, 2, 0, 0], [1, 1, 2, 0, 0]]))
+    assert (within_reach(table, 0).toarray() == np.eye(NODES)).all()
+    near = within_reach(table, 1).toarray()
+    assert near[:3, :3].tolist() == [[1, 1, 0], [1, 1, 1], [0, 1, 1]]
+    assert (near[3:] == np.eye(NODES)[3:]).all()
+    assert (within_reach(table, 2).toarray()[:3, :3] == 1).all()
+
+
+def test_a_node_answers_for_what_is_next_to_it() -> None:
+    """Node 1 pays for what node 0 takes: only with reach does node 0 learn what it costs."""
+    graphs = []
+    for number in range(6):
+        graph = pooled_graph(f"f{number // 2}__{number}", 60, number)
+        assert graph.instances is not None
+        table = replace(graph.instances.value, pairs=np.array([[0, 0, 1, 0, 0]]))
+        table = replace(
+            table, pair_first=np.zeros(1, int), pair_width=np.ones(1, int), pair_instance=np.array([-1])
+        )
+        graphs.append(replace(graph, instances=LazyInstances(lambda table=table: table)))  # type: ignore[misc]
+    data = RankingData.from_graphs(graphs)
+    own = np.zeros((60, NODES))
+    own[:, 0] = 50
+    paid = [own + np.eye(NODES)[1] * 100 * (1 + _taken(graph)[:, :1]) for graph in graphs]
+    data = replace(data, cycles=[LazyCycles(lambda one=one: one) for one in paid])  # type: ignore[misc]
+    scores = {}
+    for reach in (0, 1):
+        params = {"min_data_in_leaf": 2, "feature_fraction": 1.0, "learning_rate": 0.2, "reach": reach}
+        ranker = fitted("op-cost", data, rounds=60, **params)
+        table = graphs[0].instances.value if graphs[0].instances else None
+        assert isinstance(ranker, OpCost) and table is not None
+        cost = ranker.instance_score(-np.asarray(ranker._trees().predict(table.values)))
+        scores[reach] = cost[2] - cost[0]  # node 0 with its third row, less with its first
+    assert scores[1] > 2 * scores[0]
+
+
+def _taken(graph: GraphRows) -> np.ndarray:
+    """``(configs, nodes)`` penalty of the row that each node takes."""
+    assert graph.instances is not None
+    table = graph.instances.value
+    found: np.ndarray = table.values[table.first + table.codes, 1]
+    return found
 
 
 def test_cycles_go_with_their_groups() -> None:

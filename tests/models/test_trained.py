@@ -13,12 +13,16 @@ import pytest
 
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data
+from tests.models.tile_rows import kernel
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.features.recipe import Recipe
 from xlarank.features.store import Manifest
 from xlarank.models import trained
 from xlarank.models.base import Ranker
+from xlarank.models.fallback import OWN, Fallback
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import CARD, ModelCard, load_model, save_model
 
 DATA = easy_data(graphs=4, configs=20)
@@ -317,3 +321,60 @@ def test_rows_with_other_columns_are_refused_with_the_difference(folder: Path) -
 def test_rows_of_other_code_are_refused_with_both_hashes(folder: Path) -> None:
     with pytest.raises(ModelError, match=f"{'b' * 16}.*expected {'a' * 16}.*train again"):
         load_model(folder).require_rows_of(manifest(COLUMNS, code_hash="b" * 16))
+
+
+# Kinds of kernels --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_tiles(tmp_path: Path) -> Path:
+    """A model of one kind: the greater the bound, the slower."""
+    known = [kernel(f"{family}__a", range(1, 9), range(10, 90, 10)) for family in "ab"]
+    data = RankingData.from_graphs(known)
+    ranker = LambdaRank({"min_data_in_leaf": 1, "feature_fraction": 1.0}, kind="tile")
+    rankers = [ranker.clone().fit(data, FitSettings(20, seed, 1)) for seed in range(2)]
+    about = card(
+        collection="tile:cpu", columns=data.columns, target="cpu", kinds=["dot"], folds_by="kind",
+        fallback=Fallback(OWN, 0.5),
+    )  # fmt: skip
+    save_model(tmp_path / "model", about, rankers)
+    return tmp_path / "model"
+
+
+def test_kinds_and_fallback_come_back(of_tiles: Path) -> None:
+    loaded = load_model(of_tiles).card
+    assert (loaded.kinds, loaded.fallback) == (["dot"], Fallback(OWN, 0.5))
+    assert (loaded.target, loaded.folds_by) == ("cpu", "kind")
+
+
+def test_only_kinds_never_seen_fall_back(of_tiles: Path) -> None:
+    model = load_model(of_tiles)
+    seen, unseen, open_ = (
+        kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], kinds=kinds)
+        for kinds in (("dot",), ("copy",), ("dot", "dot left-transposed"))
+    )
+    alone = model.predict(seen.matrix(), seen.columns)
+    assert np.argsort(alone).tolist() == [1, 3, 2, 0]
+    assert model.scores(seen).tolist() == alone.tolist()
+    assert (model.fallback(seen), model.fallback_note(seen)) == (None, "")
+    for graph in (unseen, open_):
+        assert np.argsort(model.scores(graph), kind="stable").tolist() == [0, 1, 3, 2]
+        assert model.seed_scores(graph).shape == (2, 4)
+    assert model.fallback_note(unseen) == (
+        "kind of kernel never seen (copy): weight 0.5 on the compiler's own choice, the rest on the model"
+    )
+    assert "never seen (dot left-transposed)" in model.fallback_note(open_)
+
+
+def test_without_the_compilers_own_choice_nothing_is_told(of_tiles: Path) -> None:
+    unseen = kernel("c__a", [8, 1, 5], [1, 1, 1], kinds=("copy",)).take(np.array([1, 2]))
+    assert load_model(of_tiles).fallback_note(unseen) == ""
+
+
+@pytest.mark.parametrize("edit", [{"weight": 1.5}, {"weight": "heavy"}, {"order": "luck"}, {"more": 1}])
+def test_a_fallback_that_makes_no_sense_is_refused(of_tiles: Path, edit: dict[str, Any]) -> None:
+    value = json.loads((of_tiles / CARD).read_text(encoding="utf-8"))
+    value["fallback"] |= edit
+    (of_tiles / CARD).write_text(json.dumps(value), encoding="utf-8")
+    with pytest.raises(ModelError, match="cannot be used"):
+        load_model(of_tiles)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.models.rows import easy_data
-from tests.pipelines.clusters import pids, two_workers
+from tests.pipelines.clusters import need, pids, two_workers
 from tests.pipelines.trees import LAYOUT, TILE, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import ClusterError, ModelError
@@ -26,6 +26,7 @@ from xlarank.models.rankers.lightgbm import BOOSTER
 from xlarank.models.rankers.lightgbm_text import checked_text
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import TrainedModel, model_of
+from xlarank.pipelines.submit import submit
 from xlarank.pipelines.train import train
 
 slow = pytest.mark.slow
@@ -33,13 +34,9 @@ slow = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    _need_sklearn()
+    need("sklearn")
     with two_workers() as found:
         yield found
-
-
-def _need_sklearn() -> None:
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'xlarank[dask]'")
 
 
 def trees(ranker: LambdaRank) -> str:
@@ -55,11 +52,11 @@ def fitted(cluster: TreeCluster | None, rounds: int = 20) -> LambdaRank:
 
 @slow
 def test_one_worker_grows_the_trees_of_this_process() -> None:
-    _need_sklearn()
+    need("sklearn")
     with two_workers(1) as address:
         cluster = TreeCluster(address)
         there = fitted(cluster)
-    assert trees(there) == trees(fitted(None)) and cluster.notes == []
+    assert trees(there) == trees(fitted(None)) and cluster.told() == []
 
 
 @slow
@@ -81,7 +78,7 @@ def test_a_training_that_loses_a_worker_begins_anew_and_ends_the_same(address: s
     killer.start()
     found = fitted(cluster, rounds=500)
     killer.join()
-    (note,) = cluster.notes
+    (note,) = cluster.told()
     assert "a training on the cluster broke off (" in note and "; it was begun anew, 2 of 3" in note
     assert len(pids(address)) == 2
     assert found._learned() == undisturbed._learned()
@@ -109,7 +106,7 @@ def test_a_trained_model_is_an_ordinary_one(address: str, built: Path, tmp_path:
     options = {"collections": [LAYOUT], "seeds": 1, "rounds": 30}
     (there,) = train(Workspace(built), **options, engine="dask", scheduler=address)  # type: ignore[arg-type]
     (local,) = train(Workspace(here), **options, threads=1)  # type: ignore[arg-type]
-    assert there.notes == [] and there.folds.keys() == local.folds.keys()
+    assert there.note == "" and there.folds.keys() == local.folds.keys()
     assert there.chosen_by == local.chosen_by == "3 folds by family"
     one, other = model(built, LAYOUT).card, model(here, LAYOUT).card
     assert {**vars(one), "seeds": 0, "folds": 0, "rounds": 0} == {
@@ -122,6 +119,8 @@ def test_a_trained_model_is_an_ordinary_one(address: str, built: Path, tmp_path:
     graph = stored(built, split="valid")["delta__a"]
     (scores,) = model(built, LAYOUT).predict_seeds(graph.matrix(), graph.columns)
     assert np.isfinite(scores).all() and len(scores) == len(graph)
+    submitted = submit(Workspace(built), tmp_path / "submission.csv", collections=[LAYOUT])
+    assert submitted.rows == {LAYOUT: 2}
 
 
 @pytest.mark.parametrize("name", ["ranknet", "ensemble", "auto"])

@@ -257,6 +257,12 @@ def test_a_storage_that_others_cannot_reach_is_refused(built: Path, tmp_path: Pa
         assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("heartbeat", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_heart_that_never_beats(built: Path, tmp_path: Path, heartbeat: float) -> None:
+    with pytest.raises(XlarankError, match=r"heartbeat is .* expected seconds, more than 0"):
+        run(built, f"journal:{tmp_path}/study.log", heartbeat=heartbeat)
+
+
 @pytest.mark.parametrize(
     ("storage", "why"),
     [

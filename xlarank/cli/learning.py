@@ -62,6 +62,10 @@ def tune(
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Every trial grows all rounds, several times slower: a check on the search."),
+    ] = False,
     json_file: Json = None,
 ) -> None:
     """Search parameters with Optuna on folds of families, or of kinds of kernels; a second call continues."""
@@ -71,7 +75,8 @@ def tune(
     with progress_bars() as progress:
         results = run(
             place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, select=select, seed=seed, threads=threads, worker=worker, progress=progress,
+            rounds=rounds, select=select, seed=seed, threads=threads, whole=whole, worker=worker,
+            progress=progress,
         )  # fmt: skip
     table = new_table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"
@@ -152,7 +157,8 @@ def train(
         results = run(
             place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
             fine_tune=fine_tune, model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select,
-            seed=seed, threads=threads, ram_gb=budget_ram_gb, engine=engine, scheduler=scheduler, progress=progress,
+            seed=seed, threads=threads, ram_gb=budget_ram_gb, engine=engine, scheduler=scheduler,
+            progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
@@ -178,6 +184,5 @@ def train(
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
             say(f"{result.collection} splits most on {', '.join(best)}", style="dim")
-    list_lines("note", [f"{result.collection}: {note}" for result in results for note in result.notes])
     list_lines("not trained", [result.skipped for result in results if result.skipped])
     write_json(json_file, [plain_values(result) for result in results])

@@ -1,0 +1,117 @@
+"""Kinds of kernels from training to ranking: what is chosen by them, kept of them, and told of those never seen."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.trees import TILE, build, graph_path
+from xlarank.data.collection import Collection
+from xlarank.data.root import SAMPLE
+from xlarank.data.workspace import Workspace
+from xlarank.features.targets import CPU
+from xlarank.models.fallback import OWN, Fallback
+from xlarank.models.trained import CARD, load_model
+from xlarank.pipelines.cross_validate import cross_validate
+from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.explain import explain
+from xlarank.pipelines.rank import rank
+from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.training_sets import read_training_set
+from xlarank.pipelines.train import TrainResult, train
+from xlarank.pipelines.tune import tune
+
+COLLECTION = Collection.parse(TILE)
+LEARNED = ("bmm__a", "matmul__d", "matmul__e", "conv3x3__b")
+OTHERS = {"valid": ("expsum__b",), "test": ("transpose__b", "conv3x3_s2__a")}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, TrainResult]:
+    """A workspace whose model always falls back, whatever so few kernels chose."""
+    root, workspace = tmp_path_factory.mktemp("kernels"), Workspace(tmp_path_factory.mktemp("kernels_work"))
+    for split, names in {"train": LEARNED, **OTHERS}.items():
+        for name in names:
+            path = graph_path(root, TILE, split, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(graph_path(SAMPLE, TILE, split, name), path)
+    build(root, workspace.root)
+    (result,) = train(workspace, seeds=1, rounds=5, threads=1)
+    card = workspace.model(COLLECTION) / CARD
+    value = json.loads(card.read_text(encoding="utf-8"))
+    value["fallback"] = {"order": OWN, "weight": 0.5}
+    card.write_text(json.dumps(value), encoding="utf-8")
+    return workspace, result
+
+
+def first_of(workspace: Workspace, split: str, name: str) -> list[int]:
+    ranking = rank(workspace, graph_path(SAMPLE, TILE, split, name))
+    return [entry.configuration for entry in ranking.best(5)]
+
+
+def test_training_goes_by_kinds_and_keeps_them(trained: tuple[Workspace, TrainResult]) -> None:
+    workspace, result = trained
+    assert result.chosen_by == "3 folds by kind"
+    card = load_model(workspace.model(COLLECTION)).card
+    assert (card.target, card.folds_by) == ("cpu", "kind")
+    assert card.kinds == ["convolution", "dot", "dot batched"]
+    assert set(card.folds) == set(LEARNED)
+
+
+def test_what_is_learned_from_has_the_target_of_its_collection(trained: tuple[Workspace, TrainResult]) -> None:
+    data = read_training_set(trained[0], COLLECTION).data
+    assert data.target is CPU
+    assert data.take([0, 1]).target is data.join(data.take([0])).target is CPU
+
+
+def test_a_kind_never_seen_is_told_and_falls_back(trained: tuple[Workspace, TrainResult]) -> None:
+    workspace, _ = trained
+    unseen = rank(workspace, graph_path(SAMPLE, TILE, "test", "transpose__b"))
+    assert unseen.fallback == (
+        "kind of kernel never seen (transpose): weight 0.5 on the compiler's own choice, the rest on the model"
+    )
+    assert unseen.as_json(1)["fallback"] == unseen.fallback
+    assert unseen.order[0] == 0
+    seen = rank(workspace, graph_path(SAMPLE, TILE, "train", "conv3x3__a"))
+    assert seen.fallback == ""
+    explained = explain(workspace, graph_path(SAMPLE, TILE, "test", "transpose__b"))
+    assert explained.notes[0] == f"{unseen.fallback}; ranks are of both, contributions of the model alone"
+    assert (explained.now, explained.ranks[0]) == (0, 1)
+
+
+def test_submissions_and_scores_fall_back_alike(trained: tuple[Workspace, TrainResult], tmp_path: Path) -> None:
+    workspace, _ = trained
+    submit(workspace, tmp_path / "out.csv", collections=[TILE])
+    lines = dict(line.split(",") for line in (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()[1:])
+    for name in OTHERS["test"]:
+        assert lines[f"{TILE}:{name}"] == ";".join(map(str, first_of(workspace, "test", name)))
+        assert lines[f"{TILE}:{name}"].startswith("0;")
+    valid = graph_path(SAMPLE, TILE, "valid", "expsum__b")
+    score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
+    assert score == rank(workspace, valid).metrics["score"]  # type: ignore[index]
+
+
+def test_folds_by_kind_use_the_fallback_of_the_model(trained: tuple[Workspace, TrainResult]) -> None:
+    workspace, _ = trained
+    found = cross_validate(workspace, by="kind", threads=1)
+    told = [note for note in found.notes if "fall back" in note]
+    assert len(told) == 1 and str(Fallback(OWN, 0.5)) in told[0]
+    again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, rounds=3, threads=1)
+    assert set(again.report[TILE]["score"]["graphs"]) == {*LEARNED, "expsum__b"}
+
+
+def test_studies_of_tiles_go_by_kind(
+    trained: tuple[Workspace, TrainResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import optuna
+
+    monkeypatch.setattr(optuna.logging, "set_verbosity", lambda _: None)
+    workspace, _ = trained
+    (result,) = tune(workspace, trials=1, rounds=3, threads=1)
+    assert result.trials == 1
+    best = json.loads((workspace.study(COLLECTION) / "best-lambdarank.json").read_text(encoding="utf-8"))
+    assert sorted(best["folds"]) == [["bmm"], ["conv3x3"], ["matmul"]]
+    assert set(best["graphs"]) == set(LEARNED)
