@@ -37,7 +37,7 @@ from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.folds import Fold, family_folds
 from xlarank.models.validation.rungs import FACTOR, climb, rungs_of
 
 #: Configurations kept of each training graph, as a plan for 12 h, 30 GB and 4 cores had it.
@@ -92,7 +92,7 @@ def measure(npz: Path, collection: str, share: float, rounds: int, threads: int,
         found["rungs"] = [rung.rounds for rung in rungs]
         for name, last in (("first", len(rungs)), ("again", 1)):
             began, seconds = time.process_time(), []
-            climbing = climb(rungs, training, folds, ranker, bound)
+            climbing = climb(rungs, training, [Fold(held, held) for held in folds], ranker, bound)
             for _ in range(last):
                 next(climbing)
                 seconds.append(time.process_time() - began)
