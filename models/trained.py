@@ -64,7 +64,7 @@ class ModelCard:
         model: name of the ranker.
         params, rounds: what it was fitted with (`xlarank.models.params.RankerParams.values`).
         tuned: whether the parameters come from a study.
-        folds_by: what was held out together, one of `xlarank.models.validation.fold_plan.FoldPlan.by`.
+        folds_by: what was held out together, a key of `xlarank.models.validation.fold_plan.FOLDS_OF`.
         target: name of the hardware that it ranks for (`xlarank.features.targets`).
         kinds: of the kernels that it learned from, where that is certain; empty for layouts.
         fallback: what kernels of other kinds fall back on; None where that was not measured.
