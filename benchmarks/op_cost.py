@@ -1,6 +1,6 @@
 """Do cycles per operation teach more than their sum? Trees on the cycles of nodes, summed over a program.
 
-    python -m benchmarks.op_cost FOLDER [--data-root D] [--rounds N] [--with-wide] [--out FILE]
+    python -m benchmarks.op_cost FOLDER... [--data-root D] [--rounds N] [--with-wide] [--draws N] [--out FILE]
 
 ``FOLDER`` holds what `collect` wrote for the TPU, cycles per operation included. Its programs teach, the estimated
 layouts of the sample (train split) judge: every graph by rankers that saw no program of its family.
@@ -12,6 +12,7 @@ layouts of the sample (train split) judge: every graph by rankers that saw no pr
 - ``ranknet``: wide rows of the same programs.
 
 With ``--with-wide`` also ranknet of the sample itself, families held out, and the mean of its ranks with op-cost's.
+With ``--draws`` also taught by half of the programs, drawn anew as often: how much depends on which programs teach.
 Every difference is paired, with a 95 % interval over graphs. First it prints how much could be attributed.
 """
 
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--with-wide", action="store_true")
+    parser.add_argument("--draws", type=int, default=0)
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     asked = parser.parse_args()
     text: list[str] = []
@@ -141,10 +143,15 @@ def main() -> None:
             say(line)
             if one.rows.name not in {other.rows.name for other in teachers}:
                 teachers.append(one)
+    sets = {f"all {len(teachers)} programs": teachers}
+    for draw in range(asked.draws):
+        half = np.random.default_rng(draw).permutation(len(teachers))[: len(teachers) // 2]
+        sets[f"draw {draw} of {len(half)} programs"] = [teachers[number] for number in half]
     for collection, graphs in estimated(asked.data_root).items():
-        say(f"\n## {collection}: {len(graphs)} graphs, judged by {len(teachers)} programs of other families\n")
-        for line in compared(teachers, graphs, asked.rounds, asked.with_wide):
-            say(line)
+        for name, some in sets.items():
+            say(f"\n## {collection}: {len(graphs)} graphs, judged by {name} of other families\n")
+            for line in compared(some, graphs, asked.rounds, asked.with_wide):
+                say(line)
 
 
 def compared(

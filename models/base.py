@@ -98,6 +98,15 @@ class Ranker(ABC, Generic[P]):
         self.columns = data.columns
         return self
 
+    def grow(self, data: RankingData, settings: FitSettings) -> Self:
+        """Bring what was fitted on the same data with the same seed to more rounds, as a `fit` of so many would.
+
+        A ranker that was fitted with ``settings.grows`` may go on where it stopped; others learn anew.
+        """
+        self._grow_on(data, settings)
+        self.columns = data.columns
+        return self
+
     def predict(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
     ) -> NDArray[np.float64]:
@@ -183,6 +192,10 @@ class Ranker(ABC, Generic[P]):
     @abstractmethod
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         """Learn."""
+
+    def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+        """`grow` of a ranker that was fitted."""
+        self._fit(data, settings)
 
     @abstractmethod
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:

@@ -22,6 +22,7 @@ class FitSettings:
         seed: of every random draw. The same data, parameters and seed give the same scores.
         threads: 0 takes all cores, and -1, which becomes 0.
         bins: of rows that are fitted more than once; rankers on LightGBM's trees look there before they bin.
+        grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the rows in bins, mostly.
         cluster: grows LightGBM's trees in place of this process; only for what it has objectives for itself.
     """
 
@@ -30,6 +31,7 @@ class FitSettings:
     threads: int = 0
     bins: BinnedRows | None = field(default=None, compare=False, repr=False)
     cluster: TreeCluster | None = field(default=None, compare=False, repr=False)
+    grows: bool = False
 
     def __post_init__(self) -> None:
         for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):

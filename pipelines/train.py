@@ -23,8 +23,7 @@ from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.fallback_choice import FallbackChoice, choose_fallback
-from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
-from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import difference
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
@@ -36,7 +35,7 @@ from xlarank.pipelines.support.fine_tuning import (
     RATES,
     FineTuning,
     advice,
-    own_name,
+    told_start,
 )
 from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
@@ -324,9 +323,7 @@ class _Training:
         """What is held out: of a model that is continued, only graphs that it did not know tell how good it is."""
         if self.tuning is None:
             return FoldPlan.of(self.training, _FOLDS)
-        return FoldPlan(
-            FAMILY, [Fold(held, held) for held in self.tuning.folds(self.training.data.families, _FOLDS)]
-        )
+        return FoldPlan.of_families(self.tuning.folds(self.training.data.families, _FOLDS))
 
     def _rates(self, plan: FoldPlan) -> Sequence[float]:
         """How fast new trees may learn beside those that they continue; empty where nothing is continued."""
@@ -346,7 +343,7 @@ class _Training:
             each = self.tuning.rankers(rate)
             curves = self._validate(each[0], plan, progress, settings)
             found.append(_Candidate(each[0], self.tuning.model.card.tuned, curves, each, rate))
-        told = own_name(self.training.collection, self.tuning)
+        told = told_start(self.tuning)
         if not plan.folds:
             return found[0], told
         best = max(found, key=lambda candidate: candidate.value(self.select))  # of equals the first

@@ -14,12 +14,16 @@ from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
+from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
-from xlarank.models.validation.curves import join_curves, validate_folds
+from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.fold_plan import FOLDS_OF, FoldPlan
+from xlarank.models.validation.rungs import Rung, rungs_of
 from xlarank.models.validation.selection import paired_difference, require_selection
+from xlarank.pipelines.study.first_points import searched_part, tuned_elsewhere
 from xlarank.pipelines.study.heartbeat import INTERVAL
 from xlarank.pipelines.study.opening import StoragePlan, StudyPlan, open_study_of
 from xlarank.pipelines.study.plot import StudyPicture
@@ -76,6 +80,7 @@ def tune(
     select: str = "mean",
     seed: int = 0,
     threads: int = 0,
+    whole: bool = False,
     worker: bool = False,
     heartbeat: float = INTERVAL,
     progress: Progress | None = None,
@@ -89,9 +94,13 @@ def tune(
     own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
+    A trial climbs rungs (`validation.rungs`): it grows a few trees at first, and only the best grow all of them.
+    With ``whole`` each grows all, until a median pruner gives it up fold by fold; that is a study of its own.
+
     Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
     parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
-    than two standard errors over graphs.
+    than two standard errors over graphs. Next come the best parameters of the workspace's other collections of the
+    same kind of graphs.
 
     Several processes of one machine may tune one study: together they run the trials that it lacks. At a
     ``storage`` that several machines can share (`study.place`: a journal file or PostgreSQL) they may be anywhere,
@@ -110,6 +119,8 @@ def tune(
     at.require_possible()
     workspace.require_writable()
     progress = progress or Silent()
+    from xlarank.pipelines.study.rung_search import RungPruner, rungs_mark
+
     results = []
     for collection in chosen_collections(workspace, collections):
         try:
@@ -127,11 +138,16 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        name = StudyPlan(training, plan, model, members, select, rounds, seed)
+        rungs = rungs_of(rounds)[-1 if whole else 0 :]
+        name = StudyPlan(training, plan, model, members, select, rounds, seed, rungs_mark(rungs))
         study, others = open_study_of(name, at, workspace.study(collection))
-        queue = TrialQueue(study, others, [_known(model, collection.kind)])
-        settings = FitSettings(rounds, seed, threads)
-        search = _Search(study, queue, training, plan, model, members, select, settings)
+        if len(rungs) > 1:
+            study.pruner = RungPruner()
+        first = [_known(model, collection.kind), *tuned_elsewhere(workspace, collection, model)]
+        queue = TrialQueue(study, others, first)
+        bins = BinnedRows(training.whole(), folder=workspace.bins(collection), threads=threads)
+        settings = FitSettings(rounds, seed, threads, bins)
+        search = _Search(study, queue, training, plan, rungs, model, members, select, settings)
         with closing(others):
             results.append(_tune_one(workspace, search, trials, timeout, progress))
     if all(result.skipped for result in results):
@@ -147,19 +163,39 @@ class _Search:
     queue: TrialQueue
     training: StoredTrainingSet
     plan: FoldPlan
+    rungs: list[Rung]
     model: str
     members: dict[str, dict[str, Any]]
     select: str
     settings: FitSettings
 
     def objective(self, trial: optuna.Trial) -> float:
-        import optuna
+        from xlarank.pipelines.study.rung_search import score_on_rungs
 
         kind = self.training.kind
         params = ranker_class(self.model).params_class.suggest(trial, kind).values()
         if self.members:
             params["members"] = {**params["members"], **self.members}
         ranker = ranker_class(self.model)(params, kind=kind)
+        if len(self.rungs) > 1:
+            curves = score_on_rungs(
+                trial, self.rungs, self.training, self.plan, ranker, self.settings, self.select,
+                to_the_top=trial.params == self.queue.first[0],
+            )  # fmt: skip
+        else:
+            curves = self._fold_by_fold(trial, ranker)
+        stage = curves.best_stage(self.select)
+        scores = curves.column("score")[:, stage]
+        trial.set_user_attr("rounds", curves.rounds[stage])
+        trial.set_user_attr("mean", float(scores.mean()))
+        trial.set_user_attr("std", float(scores.std()))
+        trial.set_user_attr("params", params)
+        trial.set_user_attr("graphs", dict(zip(curves.metrics, map(float, scores), strict=True)))
+        return float(curves.smooth_score(self.select)[stage])
+
+    def _fold_by_fold(self, trial: optuna.Trial, ranker: Ranker[Any]) -> Curves:
+        import optuna
+
         parts = []
         found = validate_folds(self.training, self.plan.held, ranker, self.settings)
         for step, part in enumerate(found):
@@ -170,14 +206,7 @@ class _Search:
             if step + 1 < len(self.plan.folds) and trial.should_prune():
                 found.close()
                 raise optuna.TrialPruned
-        stage = curves.best_stage(self.select)
-        scores = curves.column("score")[:, stage]
-        trial.set_user_attr("rounds", curves.rounds[stage])
-        trial.set_user_attr("mean", float(scores.mean()))
-        trial.set_user_attr("std", float(scores.std()))
-        trial.set_user_attr("params", params)
-        trial.set_user_attr("graphs", dict(zip(curves.metrics, map(float, scores), strict=True)))
-        return float(curves.smooth_score(self.select)[stage])
+        return curves
 
 
 def _tune_one(
@@ -249,9 +278,13 @@ def _run_trial(search: _Search, trial: optuna.Trial) -> bool:
         state = TrialState.PRUNED
     except UpdateFinishedTrialError:  # taken for dead (the machine slept?), and another process is at the point
         return False
-    except BaseException:
+    except Exception:
         with suppress(Exception):  # whatever happens to the storage, the first error is the one to tell
             search.study.tell(trial, state=TrialState.FAIL)
+        raise
+    except BaseException:  # Ctrl-C, or a cluster that wants its machine back: not the point's fault
+        with suppress(Exception):
+            search.queue.give_back(trial)
         raise
     with suppress(UpdateFinishedTrialError):
         search.study.tell(trial, value, state, skip_if_finished=True)
@@ -261,13 +294,7 @@ def _run_trial(search: _Search, trial: optuna.Trial) -> bool:
 
 def _known(model: str, kind: Kind) -> dict[str, Any]:
     """The defaults as a first trial: what the others have to beat."""
-    import optuna
-
-    params = ranker_class(model).params_class
-    defaults = params.of(kind).values()
-    probe = optuna.trial.FixedTrial(defaults)
-    params.suggest(probe, kind)
-    return {name: defaults[name] for name in probe.params}
+    return searched_part(model, kind, ranker_class(model).params_class.of(kind).values())
 
 
 def _chosen(search: _Search) -> tuple[optuna.trial.FrozenTrial, str] | None:

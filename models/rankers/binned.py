@@ -31,7 +31,7 @@ from xlarank.models.ranking_data import RankingData
 from xlarank.models.row_digest import row_digest
 
 #: Choices of columns and orders whose bins stay in memory.
-_KEPT: Final = 2
+KEPT: Final = 2
 
 
 class BinnedRows:
@@ -47,13 +47,21 @@ class BinnedRows:
     """
 
     def __init__(
-        self, data: RankingData, *, folder: Path | None = None, threads: int = 0, frugal: bool = False
+        self,
+        data: RankingData,
+        *,
+        folder: Path | None = None,
+        threads: int = 0,
+        frugal: bool = False,
+        kept: int = KEPT,
     ) -> None:
         """Args:
         folder: where the bins are kept as files (see `BinFiles`); None for memory alone.
         threads: 0 takes all cores.
+        kept: choices of columns and orders whose bins stay in memory.
         """
         self.data = data
+        self._most = kept
         self.frugal = frugal
         self._threads = threads
         self._files = None if folder is None else BinFiles(folder)
@@ -159,7 +167,7 @@ class BinnedRows:
         key = _key(used, deal)
         self._kept.pop(key, None)
         self._kept[key] = whole  # the latest comes last
-        for old in list(self._kept)[:-_KEPT]:
+        for old in list(self._kept)[: -self._most]:
             del self._kept[old]
 
     def _identity(self, used: NDArray[np.intp], deal: int | None) -> dict[str, Any]:

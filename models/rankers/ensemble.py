@@ -140,6 +140,12 @@ class Ensemble(Ranker[EnsembleParams]):
         self._weights = weights
         self._members = {name: self._member(name).fit(data, settings) for name in weights}
 
+    def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+        if self.params.weights == "out_of_fold":  # the weights depend on the rounds
+            self._fit(data, settings)
+        else:
+            self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
+
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
         scores = [member.predict(rows, self.columns, instances) for member in self._members.values()]
         return blend(scores, list(self._weights.values()))

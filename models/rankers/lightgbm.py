@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Self, TypeVar
 
@@ -31,7 +31,20 @@ from xlarank.models.search_space import Between
 #: ``(scores of all rows) -> (gradient, hessian)``, each ``(rows,)``.
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
 
+Floats = NDArray[np.float64]
+#: The same as LightGBM calls it while it trains.
+_Gradients = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
+
 BOOSTER: Final = "booster.txt"
+
+
+@dataclass(frozen=True, eq=False)
+class _Growing:
+    """Trees that still hold the data they learn from; ``rounds`` were asked of them so far."""
+
+    booster: lgb.Booster
+    gradients: _Gradients | None
+    rounds: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +147,7 @@ class LightGBMRanker(Ranker[T]):
         self._used: NDArray[np.intp] = np.empty(0, np.intp)
         self._threads = 0
         self._init_score: InitScore | None = None
+        self._growing: _Growing | None = None
         self._types: JointTypes | None = None
         self._start: Start | None = None
 
@@ -239,19 +253,42 @@ class LightGBMRanker(Ranker[T]):
         if settings.cluster is not None:
             grown = settings.cluster.grow(data, self._used, learned, params, settings.rounds, orders)
             self._booster = going_on.extended(grown) if going_on else grown
+            self._growing = None
             return
         shared = settings.bins if settings.bins is not None and settings.bins.holds(data) else None
         if shared is not None:
             train = shared.dataset(data, self._used, learned, deal=deal)
         else:
             train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
+        gradients: _Gradients | None = None
         if callable(custom := params["objective"]):
-            params["objective"] = lambda relevance, _: custom(relevance)
+
+            def gradients(relevance: Floats, _: lgb.Dataset) -> tuple[Floats, Floats]:
+                found: tuple[Floats, Floats] = custom(relevance)
+                return found
+
+            params["objective"] = gradients
             # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.
             if not any(train.feature_num_bin(i) for i in range(train.num_feature())):
                 params |= {"objective": "regression", "boost_from_average": False}
-        grown = lgb.train(params, train, settings.rounds)
+                gradients = None
+        grows = settings.grows and going_on is None
+        grown = lgb.train(params, train, settings.rounds, keep_training_booster=grows)
         self._booster = going_on.extended(grown) if going_on else grown
+        self._growing = _Growing(grown, gradients, settings.rounds) if grows else None
+
+    def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+        growing = self._growing
+        if growing is None or settings.rounds < growing.rounds:
+            self._fit(data, settings)
+            return
+        for _ in range(settings.rounds - growing.rounds):
+            growing.booster.update(fobj=growing.gradients)
+        if settings.grows:
+            self._growing = replace(growing, rounds=settings.rounds)
+        else:  # as lightgbm.train does: it lets go of the data
+            self._growing = None
+            self._booster = lgb.Booster(model_str=growing.booster.model_to_string())
 
     def _trees(self) -> lgb.Booster:
         assert self._booster is not None, "a ranker with columns has trees"

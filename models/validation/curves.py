@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
@@ -93,9 +93,14 @@ def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any
 
     Every configuration of a held-out graph counts, those that are identical to another included.
     """
-    data = training.data
     fitted = ranker.clone().fit(training.without(held), settings)
-    stages = [*range(STEP, settings.rounds, STEP), settings.rounds]
+    return judge_held(training, held, fitted, settings.rounds)
+
+
+def judge_held(training: TrainingSet, held: Sequence[int], fitted: Ranker[Any], rounds: int) -> Curves:
+    """Quality along the rounds of a ranker that was fitted so many rounds without the held-out groups."""
+    data = training.data
+    stages = [*range(STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
         graph = data.parts[g]
@@ -122,7 +127,18 @@ def _staged(
 def validate_folds(
     training: TrainingSet, folds: Sequence[Sequence[int]], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time.
+    """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time: `in_turn`."""
+
+    def run(fold: int, each: FitSettings) -> Curves:
+        return validate_fold(training, folds[fold], ranker, each)
+
+    return in_turn(run, len(folds), settings)
+
+
+def in_turn(
+    run: Callable[[int, FitSettings], Curves], folds: int, settings: FitSettings
+) -> Generator[Curves, None, None]:
+    """What a function of a fold and its settings gives, in order; ``settings.threads`` (0: all cores) at a time.
 
     Where memory is short (`BinnedRows.frugal`) it is one fold at a time with all threads.
 
@@ -133,20 +149,17 @@ def validate_folds(
     """
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
-
-    def run(held: Sequence[int]) -> Curves:
-        return validate_fold(training, held, ranker, settings if frugal else replace(settings, threads=1))
-
     frugal = settings.bins is not None and settings.bins.frugal
-    workers = 1 if frugal else min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
+    workers = 1 if frugal else min(settings.threads or os.cpu_count() or 1, max(1, folds))
+    each = settings if frugal else replace(settings, threads=1)
     pool = ThreadPoolExecutor(workers)
-    waiting = iter(folds)
-    begun = deque(pool.submit(run, held) for held in islice(waiting, workers))
+    waiting = iter(range(folds))
+    begun = deque(pool.submit(run, fold, each) for fold in islice(waiting, workers))
     try:
         while begun:
             yield begun.popleft().result()
             # Only now, when the caller wants to go on: folds of a trial that was given up would hold up the next.
-            begun.extend(pool.submit(run, held) for held in islice(waiting, 1))
+            begun.extend(pool.submit(run, fold, each) for fold in islice(waiting, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
         _LEFT_RUNNING.extend(future for future in begun if not future.cancelled())

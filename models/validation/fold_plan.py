@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,7 +39,12 @@ class FoldPlan:
             kinds = kind_folds([graph.kinds for graph in data.parts], most)
             if len(kinds) > 1:
                 return cls(KIND, kinds)
-        return cls(FAMILY, [Fold(held, held) for held in family_folds(data.families, most)])
+        return cls.of_families(family_folds(data.families, most))
+
+    @classmethod
+    def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:
+        """Folds that hold out whole program families, and judge all that they hold out."""
+        return cls(FAMILY, [Fold([*held], [*held]) for held in folds])
 
     @property
     def held(self) -> list[list[int]]:

@@ -64,7 +64,7 @@ def require_own_study(
     others = {other: kept for other, kept in studies.items() if other.startswith(prefix)}
     if others and name not in others:
         other, kept = next(reversed(others.items()))
-        _refuse(shown, other, own, kept or {}, ("columns", "rows", "members", "folds"))
+        _refuse(shown, other, own, kept or {}, tuple(_REASONS))
 
 
 def require_same(study: optuna.Study, own: dict[str, Any], shown: str) -> None:

@@ -34,6 +34,7 @@ class StudyPlan:
         training, folds: the rows, and what is held out of them.
         model, members, select: the ranker, the parameters of its members, and how the best trial is chosen.
         rounds, seed: of every trial.
+        mark: where its trials are compared on the way (`rung_search.rungs_mark`).
     """
 
     training: StoredTrainingSet
@@ -43,6 +44,7 @@ class StudyPlan:
     select: str
     rounds: int
     seed: int
+    mark: str = ""
 
     @property
     def family(self) -> str:
@@ -54,7 +56,7 @@ class StudyPlan:
         """The name of the study. Other rows or members of an ensemble are studies of their own."""
         data = self.training.data
         labels = zlib.crc32(repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes())
-        name = f"{self.family}{self.training.manifest.recipe.code_hash}/{labels:08x}"
+        name = f"{self.family}{self.training.manifest.recipe.code_hash}/{labels:08x}{self.mark}"
         if self.folds.by != FAMILY:
             name += f"/{self.folds.by}"
         if self.members:

@@ -37,6 +37,8 @@ class StudyPicture:
         defaults: score of the defaults, None where they were not tried.
         importance: parameter -> share of the variance between good and other trials, largest first; empty with
             too few trials.
+        early: whether the importance is of the scores that trials had on their first rung: where few trials are
+            complete, it is these that all trials have.
     """
 
     title: str
@@ -46,6 +48,7 @@ class StudyPicture:
     chosen: int
     defaults: float | None
     importance: dict[str, float]
+    early: bool = False
 
     @classmethod
     def of(
@@ -61,7 +64,9 @@ class StudyPicture:
             if trial.state == TrialState.COMPLETE and trial.values
         }
         pruned = [trial.number for trial in trials if trial.state == TrialState.PRUNED]
-        return cls(title, measure, scores, pruned, chosen, defaults, _importance(study, len(scores)))
+        early = len(scores) < _ENOUGH
+        share = _importance(_on_first_rung(study) if early else study)
+        return cls(title, measure, scores, pruned, chosen, defaults, share, early and bool(share))
 
     def svg(self) -> str:
         """The picture as a file of its own: no fonts, scripts or styles from elsewhere."""
@@ -130,7 +135,8 @@ class StudyPicture:
 
     def _bars(self) -> Iterator[str]:
         left, right, top = 716.0, 890.0, 82.0
-        yield _text(580, 58, "importance of the parameters (PED-ANOVA)", weight="bold")
+        on = ", first rung" if self.early else ""
+        yield _text(580, 58, f"importance of the parameters (PED-ANOVA{on})", weight="bold")
         if not self.importance:
             yield _text(580, 90, f"needs {_ENOUGH} complete trials that differ", colour=_SOFT)
             return
@@ -148,12 +154,31 @@ class StudyPicture:
             yield _text(left + width + 6, middle + 4, f"{share:.0%}", colour=_SOFT)
 
 
-def _importance(study: optuna.Study, complete: int) -> dict[str, float]:
+def _on_first_rung(study: optuna.Study) -> optuna.Study:
+    """The trials with what they scored where all of them were compared first, as if that was the end."""
+    import optuna
+    from optuna.trial import TrialState
+
+    trials = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE, TrialState.PRUNED))
+    first = min((step for trial in trials for step in trial.intermediate_values), default=0)
+    early = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler())
+    early.add_trials(
+        optuna.trial.create_trial(
+            params=t.params, distributions=t.distributions, value=t.intermediate_values[first]
+        )
+        for t in trials
+        if first in t.intermediate_values
+    )
+    return early
+
+
+def _importance(study: optuna.Study) -> dict[str, float]:
     """Shares by PED-ANOVA, the evaluator of Optuna that needs no other library; empty where it finds nothing."""
     import optuna
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+    from optuna.trial import TrialState
 
-    if complete < _ENOUGH:
+    if sum(trial.state == TrialState.COMPLETE for trial in study.get_trials(deepcopy=False)) < _ENOUGH:
         return {}
     try:
         with warnings.catch_warnings():

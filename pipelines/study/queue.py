@@ -64,21 +64,31 @@ class TrialQueue:
             trial.set_user_attr(_DRAW, trial.user_attrs.get(_DRAW, draw))
             return trial, False
 
+    def give_back(self, trial: optuna.Trial) -> None:
+        """End a trial that this process was stopped at; whoever comes next runs its point."""
+        with self.others.turn():
+            begun = self._all()[trial.number]
+            self._run_again(begun, lost=_lost(begun))
+
     def _make_up_for_lost(self) -> None:
         """Trials whose process is gone end as failed; their points come next, unless too many were lost at them."""
-        from optuna.exceptions import UpdateFinishedTrialError
         from optuna.trial import TrialState
 
         for trial in self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if not self.others.gone(trial):
-                continue
-            try:
-                self.study.tell(trial.number, state=TrialState.FAIL)
-            except (ValueError, UpdateFinishedTrialError):  # it was alive after all, and has just finished
-                continue
-            lost, point = _lost(trial) + 1, _point(trial)
-            if lost < _MOST_LOST and point and not any(self._tried(other, point) for other in self._all()):
-                self.study.enqueue_trial(point, user_attrs={_DRAW: _draw_of(trial), _LOST: lost})
+            if self.others.gone(trial):
+                self._run_again(trial, lost=_lost(trial) + 1)
+
+    def _run_again(self, trial: FrozenTrial, lost: int) -> None:
+        from optuna.exceptions import UpdateFinishedTrialError
+        from optuna.trial import TrialState
+
+        try:
+            self.study.tell(trial.number, state=TrialState.FAIL)
+        except (ValueError, UpdateFinishedTrialError):  # its process was alive after all, and has just finished
+            return
+        point = _point(trial)
+        if lost < _MOST_LOST and point and not any(self._tried(other, point) for other in self._all()):
+            self.study.enqueue_trial(point, user_attrs={_DRAW: _draw_of(trial), _LOST: lost})
 
     def _all(self) -> list[FrozenTrial]:
         return self.study.get_trials(deepcopy=False)

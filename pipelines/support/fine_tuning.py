@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
@@ -128,9 +127,7 @@ def advice(lead: float) -> str:
     return "" if lead >= 0 else "; as it was it ranks them better: measure more graphs, or rank with that model"
 
 
-def own_name(collection: Collection, tuning: FineTuning) -> str:
+def told_start(tuning: FineTuning) -> str:
     """The model that is continued, for people."""
     name = "the ranker that comes with xlarank" if tuning.where == SHIPPED else f"the model at {tuning.where}"
-    return (
-        f"{collection}: goes on from {name} ({tuning.model.card.collection}, {len(tuning.known_graphs())} programs)"
-    )
+    return f"goes on from {name} ({tuning.model.card.collection}, {len(tuning.known_graphs())} programs)"

@@ -12,6 +12,7 @@ import pytest
 from tests.cli.shell import SAMPLE, TILE, shell
 from tests.cli.test_signals import interrupt, posix_only, start
 from tests.graphs import save_npz
+from tests.pipelines.clusters import need
 from tests.pipelines.trees import graph_path, tile_graph
 
 pytestmark = pytest.mark.slow
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def _dask() -> None:
-    pytest.importorskip("distributed", reason="Dask is not installed: pip install 'xlarank[dask]'")
+    need("distributed")
 
 
 def test_broken_files_are_named_and_decide_the_exit_code(tmp_path: Path) -> None:

@@ -78,6 +78,15 @@ class RankerContract:
         again = fitted(ranker.name, data, **SHORT.get(ranker.name, {}))
         assert saved(ranker, tmp_path / "first") == saved(again, tmp_path / "again")
 
+    def test_growing_on_is_the_same_as_more_rounds_at_once(self, ranker: Ranker[Any], data: RankingData) -> None:
+        few = ranker_class(ranker.name)(SHORT.get(ranker.name, {}), kind="layout")
+        few.fit(data, FitSettings(3, 0, 1, grows=True))
+        few.grow(data, FitSettings(7, 0, 1, grows=True))
+        assert len([*few.staged(data.rows, 1)]) == 7
+        few.grow(data, FitSettings(ROUNDS, 0, 1))
+        assert np.array_equal(few.predict(data.rows, COLUMNS), ranker.predict(data.rows, COLUMNS))
+        assert few.importance() == ranker.importance()
+
     def test_another_seed_is_another_model(self, ranker: Ranker[Any], data: RankingData) -> None:
         other = fitted(ranker.name, data, seed=1, **SHORT.get(ranker.name, {}))
         assert not np.array_equal(ranker.predict(data.rows, COLUMNS), other.predict(data.rows, COLUMNS))

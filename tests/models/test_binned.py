@@ -251,6 +251,20 @@ def test_without_a_home_or_a_folder_that_can_be_written_bins_stay_in_memory(
     assert not [*tmp_path.glob("bins/*.bin")]
 
 
+def test_lightgbm_prints_nothing_in_a_thread_that_it_is_new_to(
+    data: RankingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
+    bins = BinnedRows(data, folder=tmp_path, threads=1, frugal=True)
+    label = np.zeros(len(data.cost))
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(bins.dataset, data.take([0, 1]), ALL, Learnable(label=label[: data.indptr[2]])).result()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(bins.dataset, data, ALL, Learnable(label=label)).result()
+    assert [*tmp_path.glob("*.bin")]
+    assert capfd.readouterr() == ("", "")
+
+
 def test_the_oldest_files_go(data: RankingData, tmp_path: Path) -> None:
     bins = BinnedRows(data, folder=tmp_path, threads=1)
     for seed in range(10):

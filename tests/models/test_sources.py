@@ -10,6 +10,7 @@ import pytest
 from tests.models.contract import SHORT, fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from xlarank.data.collection import Collection
+from xlarank.data.errors import ModelError
 from xlarank.data.label_source import SOURCE_COLUMNS, source_values
 from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.parts import Rows, model_parts
@@ -105,3 +106,5 @@ def test_weights_of_groups_are_taken_and_joined_with_them() -> None:
     assert joined.take([2, 0]).group_weight.tolist() == [0.5, 1.0]
     row_weight = joined.row_weight
     assert row_weight is not None and row_weight.tolist() == [1.0] * 3 + [0.5] * 6
+    with pytest.raises(ModelError, match="weight is 0"):
+        data.weighted(0)

@@ -6,16 +6,22 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 
-import pytest
-
+from tests.pipelines.postgres import skip_or_fail
 from xlarank.pipelines.support.cluster import local_cluster
+
+
+def need(package: str) -> None:
+    """Skip the test where a package of the extra is missing, or fail it where nothing may be skipped."""
+    if find_spec(package) is None:
+        skip_or_fail(f"{package} is not installed (pip install 'xlarank[dask]')")
 
 
 @contextmanager
 def two_workers(workers: int = 2) -> Iterator[str]:
     """The address of its scheduler; skips the test where Dask is not installed."""
-    pytest.importorskip("distributed", reason="Dask is not installed: pip install 'xlarank[dask]'")
+    need("distributed")
     with local_cluster(workers) as cluster:
         yield cluster.scheduler_address
 

@@ -63,6 +63,27 @@ def test_few_trials_have_no_importance() -> None:
     assert "needs 10 complete trials that differ" in drawn(picture)[1]
 
 
+def test_where_few_trials_are_complete_the_first_rung_tells_what_mattered() -> None:
+    """Two of forty trials climb on; the noise of the second rung must not count."""
+    halved = optuna.create_study(direction="maximize", sampler=optuna.samplers.RandomSampler(seed=0))
+
+    def objective(trial: optuna.Trial) -> float:
+        x, noise = trial.suggest_float("x", 0, 1), trial.suggest_float("noise", 0, 1)
+        trial.report(x, 1)
+        if trial.number > 1:
+            raise optuna.TrialPruned
+        trial.report(noise, 4)
+        return noise
+
+    halved.optimize(objective, n_trials=40)
+    picture = StudyPicture.of(halved, "title", "measure", chosen=0, defaults=None)
+    assert len(picture.scores) == 2
+    assert picture.early
+    assert picture.importance["x"] > 0.8
+    assert "importance of the parameters (PED-ANOVA, first rung)" in drawn(picture)[1]
+    assert len(halved.trials) == 40, "the study itself is left alone"
+
+
 def test_trials_that_score_alike_have_no_importance() -> None:
     alike = optuna.create_study(direction="maximize")
     alike.optimize(lambda trial: 0.0 * trial.suggest_float("x", 0, 1), n_trials=12)

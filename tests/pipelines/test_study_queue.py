@@ -95,6 +95,19 @@ def test_what_comes_after_a_lost_trial_is_drawn_as_if_nothing_had_happened(queue
     assert len(drawn) == 6, "one twice"
 
 
+def test_a_trial_that_was_given_back_is_run_again(queue: TrialQueue) -> None:
+    """As often as its processes are stopped: that is not the point's fault."""
+    begin(queue)
+    _, expected = begin(queue)
+    for number in range(2, 8):
+        queue.give_back(trial := optuna.trial.Trial(queue.study, number - 1))
+        assert queue.study.trials[trial.number].state == TrialState.FAIL
+        again, x = begin(queue)
+        assert (again.number, x) == (number, expected)
+    undisturbed = TrialQueue(optuna.create_study(direction="maximize", sampler=TrialSampler(0)), Said(), [KNOWN])
+    assert [begin(undisturbed)[1] for _ in range(3)][2] == begin(queue)[1]
+
+
 def test_one_that_was_alive_after_all(queue: TrialQueue) -> None:
     """Taken for lost, and finished at the same moment."""
     trial, _ = begin(queue)

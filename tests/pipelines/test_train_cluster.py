@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.models.rows import easy_data
-from tests.pipelines.clusters import pids, two_workers
+from tests.pipelines.clusters import need, pids, two_workers
 from tests.pipelines.trees import LAYOUT, TILE, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import ClusterError, ModelError
@@ -34,13 +34,9 @@ slow = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    _need_sklearn()
+    need("sklearn")
     with two_workers() as found:
         yield found
-
-
-def _need_sklearn() -> None:
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'xlarank[dask]'")
 
 
 def trees(ranker: LambdaRank) -> str:
@@ -56,7 +52,7 @@ def fitted(cluster: TreeCluster | None, rounds: int = 20) -> LambdaRank:
 
 @slow
 def test_one_worker_grows_the_trees_of_this_process() -> None:
-    _need_sklearn()
+    need("sklearn")
     with two_workers(1) as address:
         cluster = TreeCluster(address)
         there = fitted(cluster)

@@ -30,6 +30,7 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
@@ -131,7 +132,7 @@ def test_a_picture_of_each_study_lies_among_the_reports(built: Path) -> None:
 
 
 def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families(built: Path) -> None:
-    """The first trial is the defaults: their score is computed here once more, fold by fold."""
+    """The first trial is the defaults: their score is computed here once more, fold by fold, in the same bins."""
     run(built, trials=1, collections=[LAYOUT], rounds=30)
     best = load_best(study_folder(built, LAYOUT), DEFAULT)
     assert best is not None
@@ -140,7 +141,8 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     folds = family_folds(families, 5)
     assert best.folds == [sorted({families[g] for g in held}) for held in folds]
     assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], "no family is split"
-    ranker, settings = LambdaRank(kind="layout"), FitSettings(30, threads=1)
+    bins = BinnedRows(training.whole(), threads=1)
+    ranker, settings = LambdaRank(kind="layout"), FitSettings(30, threads=1, bins=bins)
     curves = join_curves([validate_fold(training, held, ranker, settings) for held in folds])
     stage = curves.best_stage()
     assert best.rounds == curves.rounds[stage]
@@ -260,6 +262,28 @@ def test_defaults_that_were_interrupted_are_tried_by_the_next_call(
     (result,) = run(built, trials=3)
     assert result.trials == 3
     assert (result.mean, result.params) == (1.0, defaults)
+
+
+def test_the_point_of_an_interrupted_trial_is_tried_by_the_next_call(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C, or SIGTERM of a cluster, within the second trial."""
+    seen: list[float] = []
+
+    def stopped(params: dict[str, Any]) -> float:
+        seen.append(params["learning_rate"])
+        if len(seen) == 4:  # three folds of the first
+            raise KeyboardInterrupt
+        return 0.5
+
+    monkeypatch.setattr(FOLD, made_up(stopped))
+    with pytest.raises(KeyboardInterrupt):
+        run(built, trials=3)
+    run(built, trials=3)
+    assert seen[4:7] == [seen[3]] * 3
+    assert states(journal(built)) == [
+        TrialState.COMPLETE, TrialState.FAIL, TrialState.COMPLETE, TrialState.COMPLETE,
+    ]  # fmt: skip
 
 
 def test_a_failed_trial_does_not_count(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,6 +62,10 @@ def tune(
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
+    whole: Annotated[
+        bool,
+        typer.Option("--whole", help="Every trial grows all rounds, several times slower: a check on the search."),
+    ] = False,
     json_file: Json = None,
 ) -> None:
     """Search parameters with Optuna on folds of families, or of kinds of kernels; a second call continues."""
@@ -71,7 +75,8 @@ def tune(
     with progress_bars() as progress:
         results = run(
             place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, select=select, seed=seed, threads=threads, worker=worker, progress=progress,
+            rounds=rounds, select=select, seed=seed, threads=threads, whole=whole, worker=worker,
+            progress=progress,
         )  # fmt: skip
     table = new_table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"

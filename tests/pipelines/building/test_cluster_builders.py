@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.graphs import save_npz
-from tests.pipelines.clusters import Killer, pids, two_workers
+from tests.pipelines.clusters import Killer, need, pids, two_workers
 from tests.pipelines.trees import (
     LAYOUT,
     TILE,
@@ -112,7 +112,9 @@ def die(job: object, source: object) -> None:
 def test_a_graph_that_kills_its_workers_is_broken_alone(
     tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'xlarank[dask]'")
+    need("distributed")
+    import dask
+
     monkeypatch.setattr(cluster_builders, "_build", die)
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), two_workers(1) as address:
         report = build(tree, tmp_path / "work", collections=[TILE], splits=["valid"], scheduler=address)
@@ -145,7 +147,7 @@ def test_a_cluster_without_workers(tree: Path, tmp_path: Path, monkeypatch: pyte
 @slow
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense://x", "local:host:1"])
 def test_nobody_answers(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
-    pytest.importorskip("distributed", reason="Dask is not installed: pip install 'xlarank[dask]'")
+    need("distributed")
     monkeypatch.setattr(module, "_PATIENCE", 0.5)
     with pytest.raises(ClusterError, match=r"no Dask scheduler answers at .*expected host:port .*dask scheduler"):
         build(tree, tmp_path / "work", scheduler=address)

@@ -1,0 +1,77 @@
+"""Out-of-fold scores from little work to all of it: rungs that parameters climb while they do well.
+
+Work is boosting rounds. Fewer configurations of each graph would cost less, too, and were tried: what ranks first
+on an eighth or a quarter of them says little of what does on all (docs/tuning.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.training_set import TrainingSet
+from xlarank.models.validation.curves import Curves, in_turn, judge_held
+
+#: Of the parameters that reach a rung one in so many climbs on.
+FACTOR: Final = 4
+#: Shares of the rounds on each rung, the last one apart.
+_SHARES: Final = (1 / 30, 1 / 6, 1 / 2)
+#: Rounds that are grown whatever the share: fewer say little.
+_LEAST: Final = 10
+
+
+@dataclass(frozen=True)
+class Rung:
+    """How much is done before parameters are compared.
+
+    Attributes:
+        rounds: trees grown by then.
+        resource: 1 for the first rung, `FACTOR` times as much for each one above.
+    """
+
+    rounds: int
+    resource: int
+
+
+def rungs_of(rounds: int) -> list[Rung]:
+    """The rungs to so many rounds, the cheapest first.
+
+    One that costs more than half of the next is left out: with few rounds there is nothing to save, and one rung is
+    left.
+
+    >>> [rung.rounds for rung in rungs_of(300)], [rung.rounds for rung in rungs_of(30)]
+    ([10, 50, 150, 300], [15, 30])
+    """
+    found = [rounds]
+    for share in reversed(_SHARES):
+        few = max(_LEAST, round(rounds * share))
+        if 2 * few <= found[0]:
+            found.insert(0, few)
+    return [Rung(few, FACTOR**number) for number, few in enumerate(found)]
+
+
+def climb(
+    rungs: Sequence[Rung],
+    training: TrainingSet,
+    folds: Sequence[Sequence[int]],
+    ranker: Ranker[Any],
+    settings: FitSettings,
+) -> Generator[list[Curves], None, None]:
+    """The curves of each fold on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
+
+    Trees grow on from rung to rung, so the curves of the last one are those of `curves.validate_folds`. A caller
+    that stops early saves all that would have come.
+    """
+    fitted = [ranker.clone() for _ in folds]
+    for number, rung in enumerate(rungs):
+
+        def run(fold: int, each: FitSettings, number: int = number) -> Curves:
+            data, one = training.without(folds[fold]), fitted[fold]
+            one = one.grow(data, each) if number else one.fit(data, each)
+            return judge_held(training, folds[fold], one, each.rounds)
+
+        these = replace(settings, rounds=rung.rounds, grows=number + 1 < len(rungs))
+        yield [*in_turn(run, len(folds), these)]

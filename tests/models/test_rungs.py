@@ -1,0 +1,95 @@
+"""Rungs: what little work is, and that the last rung is all of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.models.rows import easy_graph
+from xlarank.models.base import Ranker
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.binned import BinnedRows
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.ranknet import RankNet
+from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_set import TrainingSet
+from xlarank.models.validation.curves import join_curves, validate_folds
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.rungs import climb, rungs_of
+
+FAMILIES = ["cnn", "mlp", "rnn", "gan"]
+ALSO = ["gan__other", "vae__other"]
+
+
+@pytest.fixture
+def training() -> TrainingSet:
+    made = [easy_graph(f"{FAMILIES[n % 4]}__{n}", 40, seed=n) for n in range(6)]
+    also = [easy_graph(name, 30, seed=50 + n) for n, name in enumerate(ALSO)]
+    return TrainingSet("layout", RankingData.from_graphs(made), also=RankingData.from_graphs(also))
+
+
+@pytest.fixture
+def folds(training: TrainingSet) -> list[list[int]]:
+    return family_folds(training.data.families, 3)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "rungs"),
+    [(300, [10, 50, 150, 300]), (1000, [33, 167, 500, 1000]), (60, [10, 30, 60]), (20, [10, 20]), (19, [19])],
+)
+def test_each_rung_is_at_least_twice_the_one_below(rounds: int, rungs: list[int]) -> None:
+    found = rungs_of(rounds)
+    assert [rung.rounds for rung in found] == rungs
+    assert [rung.resource for rung in found] == [1, 4, 16, 64][: len(rungs)]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
+def test_the_last_rung_is_a_whole_validation_to_the_last_bit(
+    training: TrainingSet, folds: list[list[int]], ranker: type[Ranker[Any]], shared: bool
+) -> None:
+    """Most of its trees were grown on earlier visits."""
+    made = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout")
+    settings = FitSettings(60, 3, 1, BinnedRows(training.whole()) if shared else None)
+    first, _, last = map(join_curves, climb(rungs_of(60), training, folds, made, settings))
+    whole = join_curves([*validate_folds(training, folds, made, settings)])
+    assert last.rounds == whole.rounds == [25, 50, 60]
+    assert last.metrics == whole.metrics
+    assert first.rounds == [10]
+
+
+def test_no_rung_learns_from_a_held_out_family(training: TrainingSet, folds: list[list[int]]) -> None:
+    seen: list[set[str]] = []
+
+    class Watched(LambdaRank):
+        def _fit(self, data: RankingData, settings: FitSettings) -> None:
+            seen.append(set(data.families))
+            super()._fit(data, settings)
+
+        def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+            seen.append(set(data.families))
+            super()._grow_on(data, settings)
+
+    for curves in map(
+        join_curves, climb(rungs_of(60), training, folds, Watched(kind="layout"), FitSettings(60, 0, 1))
+    ):
+        assert [*curves.metrics] == [training.data.names[g] for held in folds for g in held]
+    assert len(seen) == 3 * len(folds)
+    for number, learned in enumerate(seen):
+        assert learned.isdisjoint(training.data.families[g] for g in folds[number % 3])
+        assert "vae" in learned, "of the other collections"
+
+
+def test_a_caller_that_stops_saves_the_rungs_above(training: TrainingSet, folds: list[list[int]]) -> None:
+    fits = []
+
+    class Counted(LambdaRank):
+        def _fit(self, data: RankingData, settings: FitSettings) -> None:
+            fits.append(settings.rounds)
+            super()._fit(data, settings)
+
+    found = climb(rungs_of(60), training, folds, Counted(kind="layout"), FitSettings(60, 0, 1))
+    next(found)
+    found.close()
+    assert fits == [10, 10, 10], "three folds"
