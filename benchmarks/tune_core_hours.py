@@ -3,11 +3,10 @@
     python -m benchmarks.tune_core_hours --data-root REAL [--collections C ...] [--share 0.1] [--rounds 300]
                                          [--threads 1] [--json FILE]
 
-For each collection the sizes of the training graphs are drawn (`full_size_shapes`), every tenth of them (by
-size) gets rows that are drawn from real files, and a trial of the defaults is run as it was (every fold with
-all rounds, its own bins) and on rungs, in a process of its own: processor seconds of each part, and the peak of
-its memory. Scores mean nothing. Rungs are those of all graphs: where a share of the graphs is too few to be
-thinned out as all of them would be, the limit below which none is left out shrinks with it.
+For each collection the sizes of the training graphs are drawn (`full_size_shapes`), every tenth of them (by size)
+gets rows that are drawn from real files, and a trial of the defaults is run as it was (every fold with all rounds,
+its own bins) and on rungs, in a process of its own: processor seconds of each part, and the peak of its memory.
+Scores mean nothing. Hours of a study are then added up over the trials that reach each rung (`reached`).
 """
 
 from __future__ import annotations
@@ -37,15 +36,17 @@ from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation import rungs as rungs_module
 from xlarank.models.validation.curves import validate_folds
-from xlarank.models.validation.fold_plan import FoldPlan
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.folds import Fold, family_folds
 from xlarank.models.validation.rungs import FACTOR, climb, rungs_of
 
 #: Configurations kept of each training graph, as a plan for 12 h, 30 GB and 4 cores had it.
 CONFIGS: Final[dict[Kind, int]] = {"layout": 700, "tile": 35}
 TRIALS: Final = 200
+#: Choices of columns and orders that a study makes bins of.
+CHOICES: Final = 16
+#: Correlation of a setting's scores on neighbouring rungs, as in docs/tuning.md.
+AGREEMENT: Final = 0.85
 FOLDS: Final = 5
 
 
@@ -79,7 +80,6 @@ def drawn_rows(npz: Path, collection: str, share: float) -> TrainingSet:
 
 def measure(npz: Path, collection: str, share: float, rounds: int, threads: int, whole: bool) -> dict[str, Any]:
     """Processor seconds of the parts of a trial, in this process, and its peak memory."""
-    rungs_module._LEAST_GRAPHS = max(1, round(rungs_module._LEAST_GRAPHS * share))  # type: ignore[misc]
     training = drawn_rows(npz, collection, share)
     idle = _peak()
     folds = family_folds(training.data.families, FOLDS)
@@ -88,11 +88,11 @@ def measure(npz: Path, collection: str, share: float, rounds: int, threads: int,
     found["learned_rows"] = sum(len(training.without(held).cost) for held in folds)
     with tempfile.TemporaryDirectory() as folder:
         bins = BinnedRows(training.whole(), folder=Path(folder), threads=threads)
-        rungs = rungs_of(training, FoldPlan.of_families(folds), rounds, bins)
-        found["rungs"] = [[len(rung.learned.data.cost), rung.judged.data.groups, rung.rounds] for rung in rungs]
-        for name, last in (("first", len(rungs)), ("again", max(1, len(rungs) - 2))):
+        rungs, bound = rungs_of(rounds), replace(settings, bins=bins)
+        found["rungs"] = [rung.rounds for rung in rungs]
+        for name, last in (("first", len(rungs)), ("again", 1)):
             began, seconds = time.process_time(), []
-            climbing = climb(rungs, ranker, settings)
+            climbing = climb(rungs, training, [Fold(held, held) for held in folds], ranker, bound)
             for _ in range(last):
                 next(climbing)
                 seconds.append(time.process_time() - began)
@@ -130,6 +130,15 @@ def reached(trials: int, rungs: int, agreement: float, draws: int = 200) -> list
     return [float(count) for count in counts / draws]
 
 
+def _share(found: dict[str, Any]) -> float:
+    """Seconds of a study on rungs, bins made once, over those of as many whole trials."""
+    each = [found["again"][0], *found["first"][1:]]
+    counts = reached(TRIALS, len(each), AGREEMENT)
+    bins = CHOICES * (found["first"][0] - found["again"][0])
+    seconds = bins + sum(count * cost for count, cost in zip(counts, each, strict=True))
+    return float(seconds / (TRIALS * found["whole"]))
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -151,6 +160,8 @@ def main() -> None:
         words = [sys.executable, "-m", "benchmarks.tune_core_hours", *sys.argv[1:], "--one", collection]
         result[collection] = json.loads(subprocess.run(words, stdout=subprocess.PIPE, check=True, text=True).stdout)
         print(collection, json.dumps(result[collection]), flush=True)
+        if "whole" in result[collection]:
+            print(f"  200 trials on rungs: {_share(result[collection]):.3f} of 200 whole ones", flush=True)
         if asked.json:
             asked.json.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
 

@@ -94,9 +94,8 @@ def tune(
     own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
-    A trial climbs rungs (`validation.rungs`): it learns from few configurations and grows few trees at first, and
-    only the best go on to all of them. With ``whole`` each does all the work, until a median pruner gives it up
-    fold by fold; that is a study of its own.
+    A trial climbs rungs (`validation.rungs`): it grows few trees at first, and only the best grow all of them. With
+    ``whole`` each grows all, until a median pruner gives it up fold by fold; that is a study of its own.
 
     Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
     parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
@@ -138,7 +137,7 @@ def tune(
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
         bins = BinnedRows(training.whole(), folder=workspace.bins(collection), threads=threads)
-        rungs = rungs_of(training, plan, rounds, bins)[-1 if whole else 0 :]
+        rungs = rungs_of(rounds)[-1 if whole else 0 :]
         name = StudyPlan(training, plan, rungs, model, members, select, rounds, seed)
         study, others = open_study_of(name, at, workspace.study(collection))
         queue = TrialQueue(
@@ -177,7 +176,10 @@ class _Search:
             from xlarank.pipelines.study.rung_search import score_on_rungs
 
             defaults = trial.params == self.queue.first[0]
-            curves = score_on_rungs(trial, self.rungs, ranker, self.settings, self.select, to_the_top=defaults)
+            curves = score_on_rungs(
+                trial, self.rungs, self.training, self.plan.folds, ranker, self.settings, self.select,
+                to_the_top=defaults,
+            )  # fmt: skip
         else:
             curves = self._fold_by_fold(trial, ranker)
         stage = curves.best_stage(self.select)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,9 @@ from optuna.trial import FrozenTrial, TrialState
 
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.rungs import FACTOR, Rung, climb
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class _WithoutFailed:
 def score_on_rungs(
     trial: optuna.Trial,
     rungs: Sequence[Rung],
+    training: TrainingSet,
+    folds: Sequence[Fold],
     ranker: Ranker[Any],
     settings: FitSettings,
     select: str,
@@ -62,7 +65,7 @@ def score_on_rungs(
     """
     import optuna
 
-    found = climb(rungs, ranker, settings)
+    found = climb(rungs, training, folds, ranker, settings)
     for rung, curves in zip(rungs, found, strict=True):
         trial.report(float(curves.smooth_score(select).max()), rung.resource)
         if rung is not rungs[-1] and trial.should_prune() and not to_the_top:
@@ -78,4 +81,4 @@ def rungs_mark(rungs: Sequence[Rung]) -> str:
     """
     if len(rungs) == 1:
         return ""
-    return f"/rungs-{zlib.crc32(repr([(rung.cost, rung.rounds) for rung in rungs]).encode()):08x}"
+    return "/rungs-" + "-".join(str(rung.rounds) for rung in rungs)

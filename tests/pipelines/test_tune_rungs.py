@@ -18,9 +18,10 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.registry import DEFAULT
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.best_params import BestParams, load_best, params_for
 from xlarank.models.validation.curves import Curves
-from xlarank.models.validation.rungs import Rung
+from xlarank.models.validation.rungs import Rung, rungs_of
 from xlarank.pipelines.study import rung_search
 from xlarank.pipelines.study.first_points import tuned_elsewhere
 from xlarank.pipelines.study.rung_search import RungPruner, rungs_mark, score_on_rungs
@@ -31,19 +32,21 @@ DEFAULTS: Collection = Collection.parse("layout:cpu:default")
 def climber(score: Callable[[dict[str, Any]], float], seen: list[int]) -> Callable[..., Iterator[Curves]]:
     """A stand-in for `climb`: the same score on every rung; ``seen`` counts the rungs that were asked for."""
 
-    def climb(rungs: Sequence[Rung], ranker: Any, settings: FitSettings) -> Iterator[Curves]:
+    def climb(
+        rungs: Sequence[Rung], training: TrainingSet, folds: Any, ranker: Any, settings: FitSettings
+    ) -> Iterator[Curves]:
         seen.append(0)
         for rung in rungs:
             seen[-1] += 1
             value = [{"score": score(ranker.params.values())}]
-            yield Curves([rung.rounds], dict.fromkeys(rung.judged.data.names, value))
+            yield Curves([rung.rounds], dict.fromkeys(training.data.names, value))
 
     return climb
 
 
 def on_rungs(built: Path, trials: int, **options: Any) -> Any:
-    """So many rounds that there are three rungs, of 25, 50 and 150."""
-    return run(built, trials=trials, **{"collections": [LAYOUT], "rounds": 150, **options})[0]
+    """So many rounds that there are three rungs, of 10, 30 and 60."""
+    return run(built, trials=trials, **{"collections": [LAYOUT], "rounds": 60, **options})[0]
 
 
 # Optuna's halving ------------------------------------------------------------------------------------------
@@ -113,19 +116,20 @@ def test_the_defaults_are_never_given_up() -> None:
     made = LambdaRank(kind="layout")
     study = optuna.create_study(direction="maximize", pruner=RungPruner())
     assert climbed(study, 0.9)
-    rungs = [Rung(None, None, [], 25, 1), Rung(None, None, [], 50, 4)]  # type: ignore[arg-type]
+    rungs = rungs_of(20)
 
     def climb(*_: Any) -> Iterator[Curves]:
-        yield from (Curves([25], {"a": [{"score": 0.1}]}), Curves([50], {"a": [{"score": 0.2}]}))
+        yield from (Curves([10], {"a": [{"score": 0.1}]}), Curves([20], {"a": [{"score": 0.2}]}))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rung_search, "climb", climb)
         trial = study.ask()
-        curves = score_on_rungs(trial, rungs, made, FitSettings(50), "mean", to_the_top=True)
+        nothing: Any = None
+        curves = score_on_rungs(trial, rungs, nothing, [], made, FitSettings(20), "mean", to_the_top=True)
         assert curves.metrics == {"a": [{"score": 0.2}]}
         assert study.trials[-1].intermediate_values == pytest.approx({1: 0.1, 4: 0.2})
         with pytest.raises(optuna.TrialPruned):
-            score_on_rungs(study.ask(), rungs, made, FitSettings(50), "mean", to_the_top=False)
+            score_on_rungs(study.ask(), rungs, nothing, [], made, FitSettings(20), "mean", to_the_top=False)
 
 
 def test_the_score_of_the_top_is_that_of_the_whole_search(built: Path) -> None:
@@ -137,10 +141,8 @@ def test_the_score_of_the_top_is_that_of_the_whole_search(built: Path) -> None:
 
 
 def test_fewer_rounds_are_other_rungs() -> None:
-    from tests.models.test_rungs import ladder, training
-
-    assert rungs_mark(ladder(training(), 300)) != rungs_mark(ladder(training(), 150))
-    assert rungs_mark(ladder(training(), 30)) == "", "one rung is no other study than ever"
+    assert rungs_mark(rungs_of(300)) == "/rungs-10-50-150-300"
+    assert rungs_mark(rungs_of(10)) == "", "one rung is no other study than ever"
 
 
 @pytest.mark.slow
