@@ -44,7 +44,7 @@ def test_batches_teach_what_one_matrix_teaches(
 
 
 def test_a_batch_is_no_longer_than_lightgbm_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, largest = easy_data(graphs=2, configs=5000), [0]
+    data, largest = easy_data(graphs=2, configs=2400), [0]
     matrix = GraphRows.matrix
 
     def watched(self: GraphRows, *args: object) -> np.ndarray:
