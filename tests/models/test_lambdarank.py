@@ -30,10 +30,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
         rows.append(data.copy())
         return binned(data, *args, **more)
 
-    def spy(params: dict[str, Any], data: lgb.Dataset, count: int) -> lgb.Booster:
+    def spy(params: dict[str, Any], data: lgb.Dataset, count: int, **more: Any) -> lgb.Booster:
         assert data.data is None, "a copy of the rows stays in memory while trees grow"
         calls.append({**params, "label": data.label, "group": list(data.group), "rows": rows[-1], "rounds": count})
-        return train(params, data, count)
+        return train(params, data, count, **more)
 
     monkeypatch.setattr(lgb, "Dataset", look)
     monkeypatch.setattr(lgb, "train", spy)
