@@ -3,8 +3,8 @@
     python -m benchmarks.out_of_core [--rows 400000] [--rounds 25] [--model ranknet] [--threads 2] [--json FILE]
 
 Stores graphs whose rows are drawn from those of the embedded sample (layout:cpu:random, all columns, values as they
-are), a thousand a graph, in a workspace of its own, and trains on them twice, folds and final booster, through the
-code that ``train`` runs: each time in a process of its own, once with its rows in memory, once with them on disk.
+are), two thousand a graph, in a workspace of its own, and trains on them twice, folds and final booster, through
+the code that ``train`` runs: each time in a process of its own, with its rows in memory or on disk.
 Prints the peak of memory beyond what the process held before, against the size of the rows (four bytes a value),
 the processor time, and whether the boosters are the same to the last byte. With ``--cap SHARE`` the process that
 trains from disk may allocate no more than that share of the rows (RLIMIT_DATA counts what it allocates, used or
@@ -38,8 +38,8 @@ from xlarank.features.store import load_split, read_manifest, write_manifest, wr
 
 COLLECTION: Final = Collection.parse("layout:cpu:random")
 #: Rows of a graph, families of graphs.
-_GRAPH: Final = 1000
-_FAMILIES: Final = 4
+_GRAPH: Final = 2000
+_FAMILIES: Final = 2
 
 
 def drawn_graph(source: GraphRows, name: str, rows: int, rng: np.random.Generator) -> GraphRows:

@@ -132,6 +132,11 @@ class Start:
         return lgb.Booster(model_str=joined(self.text, booster.model_to_string()))
 
 
+def _quiet() -> None:
+    """Keep LightGBM from printing in this thread: each has a level of its own, which only parameters set."""
+    lgb.Dataset(np.zeros((1, 1)), params={"verbose": -1}).construct()
+
+
 class LightGBMRanker(Ranker[T]):
     """Gradient-boosted trees of LightGBM; a subclass says what they learn.
 
@@ -281,6 +286,7 @@ class LightGBMRanker(Ranker[T]):
             self._fit(data, settings)
             return
         grown = growing.booster
+        _quiet()
         for _ in range(settings.rounds - growing.rounds):
             grown.update(fobj=growing.gradients)
         if settings.grows:

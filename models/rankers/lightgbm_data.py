@@ -38,7 +38,7 @@ class Part(Protocol):
 class Batches(lgb.Sequence):
     """One graph's rows, written out in full when LightGBM asks for them."""
 
-    batch_size = 4096
+    batch_size = 1024
 
     def __init__(self, part: Part, order: NDArray[np.intp] | None, used: NDArray[np.intp]) -> None:
         self._part, self._order, self._used = part, order, used

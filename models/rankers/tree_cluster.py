@@ -39,6 +39,8 @@ _NETWORK: Final = re.compile(
 #: Seconds between looks at whether all workers live, and to wait for lost ones to be back.
 _LOOK: Final = 0.5
 _PATIENCE: Final = 120.0
+#: Seconds for the scheduler to answer.
+_ANSWER: Final = 20
 #: How often a training is begun before it is given up.
 _TRIES: Final = 3
 
@@ -100,7 +102,11 @@ class TreeCluster:
         """Free the workers that wait for a lost one, and have as many as before."""
         from distributed import Client
 
-        with Client(self.address, set_as_default=False) as client:
+        try:
+            client = Client(self.address, timeout=_ANSWER, set_as_default=False)
+        except OSError as error:
+            raise ClusterError("the scheduler of the cluster is gone", do="start it and train again") from error
+        with client:
             left = [worker for worker in workers if worker in client.nthreads()]
             with suppress(Exception):  # those without a nanny end, and whoever started them has to do so again
                 client.restart_workers(left, timeout=_PATIENCE, raise_for_error=False)

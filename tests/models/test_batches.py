@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import lightgbm as lgb
 import numpy as np
 import pytest
 
 from tests.models.contract import fitted, saved
 from tests.models.rows import easy_data, easy_graph
 from xlarank.features.rows import GraphRows
+from xlarank.models.rankers.lightgbm_data import Batches
 from xlarank.models.ranking_data import RankingData
 
 
@@ -55,4 +55,4 @@ def test_a_batch_is_no_longer_than_lightgbm_asks_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("xlarank.models.ranking_data.BATCHED", 0)
     monkeypatch.setattr(GraphRows, "matrix", watched)
     fitted("lambdarank", data, rounds=1)
-    assert largest[0] == lgb.Sequence.batch_size == 4096
+    assert largest[0] == Batches.batch_size == 1024

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from tests.models.rows import easy_data
+from xlarank.data.errors import ClusterError
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers import tree_cluster
+from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.row_order import dealt_orders
-from xlarank.models.rankers.tree_cluster import _NETWORK, partitions, rows_between
+from xlarank.models.rankers.tree_cluster import _NETWORK, TreeCluster, partitions, rows_between
 
 
 @pytest.mark.parametrize(
@@ -42,3 +46,17 @@ def test_pieces_of_the_rows_join_to_the_matrix(deal: int | None) -> None:
 def test_a_booster_does_not_say_where_it_was_grown() -> None:
     network = "[machines: 10.0.0.1:4711,10.0.0.2:4712]\n[local_listen_port: 4711]\n[num_machines: 2]\n"
     assert _NETWORK.sub("", f"[seed: 1]\n{network}[verbosity: -1]\n") == "[seed: 1]\n[verbosity: -1]\n"
+
+
+def _refused(*arguments: object) -> str:
+    raise OSError("connection refused")
+
+
+def test_a_scheduler_that_is_gone_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(tree_cluster, "_ANSWER", 0.5)
+    monkeypatch.setattr(tree_cluster._Attempt, "run", _refused)
+    cluster = TreeCluster("tcp://127.0.0.1:1")
+    with pytest.raises(ClusterError, match="the scheduler of the cluster is gone; start it and train again"):
+        LambdaRank(kind="layout").fit(easy_data(4, 10), FitSettings(2, threads=1, cluster=cluster))
+    assert cluster.told() == ["a training on the cluster broke off (connection refused); it was begun anew, 2 of 3"]
