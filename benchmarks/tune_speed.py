@@ -36,6 +36,7 @@ from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import STEP, judge_held
 from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.metrics import judge
 from xlarank.models.validation.rungs import FACTOR, rungs_of
 from xlarank.models.validation.selection import paired_difference
 from xlarank.pipelines.study.first_points import searched_part
@@ -43,6 +44,7 @@ from xlarank.pipelines.support.training_sets import read_training_set
 
 ROUNDS: Final = 300
 FOLDS: Final = 5
+RUNGS: Final = tuple(rung.rounds for rung in rungs_of(ROUNDS))
 #: Settings whose binning is timed by itself.
 _TIMED: Final = 3
 
@@ -51,28 +53,17 @@ _TIMED: Final = 3
 
 
 def score_pool(training: TrainingSet, out: Path, settings: int, model: str, seed: int) -> None:
-    """Append what is missing to the file: a line about the rungs, then a line for each setting."""
+    """Append what is missing to the file: a line about the folds, then a line for each setting."""
     folds = family_folds(training.data.families, FOLDS)
-    rungs = rungs_of(training, folds, ROUNDS)
-    sets: list[TrainingSet] = []
-    for rung in rungs:
-        if not any(rung.learned is one for one in sets):
-            sets.append(rung.learned)
-    where = [next(n for n, one in enumerate(sets) if one is rung.learned) for rung in rungs]
     if not out.exists():
         names = [[training.data.names[g] for g in held] for held in folds]
-        head = {
-            "folds": names,
-            "rungs": [[place, rung.rounds] for place, rung in zip(where, rungs, strict=True)],
-            "rows": [len(one.data.cost) for one in sets],
-        }
-        out.write_text(json.dumps(head) + "\n", encoding="utf-8")
+        out.write_text(json.dumps({"folds": names}) + "\n", encoding="utf-8")
     done = len(out.read_text(encoding="utf-8").splitlines()) - 1
     for number, params in enumerate(drawn_settings(training.kind, settings, model, seed)):
         if number >= done:
-            scored = [_score(one, training, folds, model, params, bins=number < _TIMED) for one in sets]
+            scored = _score(training, folds, model, params, bins=number < _TIMED)
             with out.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps({"params": params, "sets": scored}) + "\n")
+                stream.write(json.dumps({"params": params, **scored}) + "\n")
 
 
 def drawn_settings(kind: Any, settings: int, model: str, seed: int) -> Iterator[dict[str, Any]]:
@@ -86,25 +77,28 @@ def drawn_settings(kind: Any, settings: int, model: str, seed: int) -> Iterator[
 
 
 def _score(
-    learned: TrainingSet,
-    judged: TrainingSet,
-    folds: list[list[int]],
-    model: str,
-    params: dict[str, Any],
-    *,
-    bins: bool,
+    training: TrainingSet, folds: list[list[int]], model: str, params: dict[str, Any], *, bins: bool
 ) -> dict[str, Any]:
-    """Seconds of each fold (to bin and grow a tree, 0 if not timed; to fit; to judge), scores of each graph."""
-    ranker, graphs, seconds = ranker_class(model)(params, kind=judged.kind), {}, []
+    """Seconds of each fold (to bin and grow a tree, 0 if not timed; to fit; to judge) and scores of each graph.
+
+    ``early`` are those after the rounds of the first rung, ``graphs`` after each `STEP`.
+    """
+    ranker, seconds = ranker_class(model)(params, kind=training.kind), []
+    early: dict[str, float] = {}
+    graphs: dict[str, list[float]] = {}
     for held in folds:
-        data = learned.without(held)
+        data = training.without(held)
         first = _seconds(lambda data=data: ranker.clone().fit(data, FitSettings(1, 0, 1)))[0] if bins else 0.0
         fit, fitted = _seconds(lambda data=data: ranker.clone().fit(data, FitSettings(ROUNDS, 0, 1)))
-        judging, curves = _seconds(lambda held=held, fitted=fitted: judge_held(judged, held, fitted, ROUNDS))
+        judging, curves = _seconds(lambda held=held, fitted=fitted: judge_held(training, held, fitted, ROUNDS))
         seconds.append([first, fit, judging])
         for name, stages in curves.metrics.items():
             graphs[name] = [round(stage["score"], 5) for stage in stages]
-    return {"seconds": seconds, "graphs": graphs}
+        for g in held:
+            part = training.data.parts[g]
+            scores = next(fitted.staged(part.matrix(), RUNGS[0], training.data.instances_of(g)))
+            early[part.name] = round(judge(training.kind, scores[part.group], part.cost, part.group)["score"], 5)
+    return {"seconds": seconds, "early": early, "graphs": graphs}
 
 
 def _seconds(work: Callable[[], Any]) -> tuple[float, Any]:
@@ -130,41 +124,44 @@ class Pool:
     """What a file of scored settings holds.
 
     Attributes:
-        families: ``(graphs,)``.
-        fold: ``(graphs,)`` the fold of each graph.
-        rungs: set of rows and rounds of each rung.
-        scores: ``(settings, graphs, stages)`` for each set of rows.
-        fit, judging: ``(settings, folds)`` seconds for each set of rows; ``bins`` ``(folds,)`` of them to bin.
+        families, fold: ``(graphs,)``.
+        early, scores: ``(settings, graphs)`` after the rounds of the first rung, ``(settings, graphs, stages)``.
+        fit, judging: ``(settings, folds)`` seconds; ``bins`` ``(folds,)`` of them to bin.
     """
 
     families: NDArray[np.str_]
     fold: NDArray[np.intp]
-    rungs: list[tuple[int, int]]
-    scores: list[NDArray[np.float64]]
-    fit: list[NDArray[np.float64]]
-    judging: list[NDArray[np.float64]]
-    bins: list[NDArray[np.float64]]
+    early: NDArray[np.float64]
+    scores: NDArray[np.float64]
+    fit: NDArray[np.float64]
+    judging: NDArray[np.float64]
+    bins: NDArray[np.float64]
 
     @classmethod
     def read(cls, path: Path) -> Pool:
         head, *lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         names = [name for held in head["folds"] for name in held]
-        sets = range(len(head["rows"]))
-        seconds = [np.array([line["sets"][one]["seconds"] for line in lines]) for one in sets]
+        seconds = np.array([line["seconds"] for line in lines])
         return cls(
             np.array([program_family(name) for name in names]),
             np.repeat(np.arange(len(head["folds"])), [len(held) for held in head["folds"]]),
-            [(one, rounds) for one, rounds in head["rungs"]],
-            [np.array([[line["sets"][one]["graphs"][name] for name in names] for line in lines]) for one in sets],
-            [found[:, :, 1] for found in seconds],
-            [found[:, :, 2] for found in seconds],
-            [np.median(found[:_TIMED, :, 0], axis=0) for found in seconds],
+            np.array([[line["early"][name] for name in names] for line in lines]),
+            np.array([[line["graphs"][name] for name in names] for line in lines]),
+            seconds[:, :, 1],
+            seconds[:, :, 2],
+            np.median(seconds[:_TIMED, :, 0], axis=0),
         )
 
-    def cost(self, one: int, setting: int, start: int, stop: int) -> float:
+    def cost(self, setting: int, start: int, stop: int) -> float:
         """Seconds of all folds from one number of rounds to another, binning apart; time is even over rounds."""
-        grow = self.fit[one][setting] - self.bins[one] + self.judging[one][setting]
+        grow = self.fit[setting] - self.bins + self.judging[setting]
         return float(grow.sum()) * (stop - start) / ROUNDS
+
+    def value(self, setting: int, graphs: NDArray[np.intp], rounds: int = ROUNDS) -> float:
+        """The best smooth score of a setting within so many rounds."""
+        if rounds < STEP:
+            return float(self.early[setting][graphs].mean())
+        return float(smooth(self.scores[setting][graphs, : rounds // STEP].mean(axis=0)).max())
 
 
 @dataclass(frozen=True)
@@ -183,36 +180,29 @@ def smooth(curve: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
-def value(pool: Pool, one: int, setting: int, graphs: NDArray[np.intp], rounds: int = ROUNDS) -> float:
-    """The best smooth score of a setting within so many rounds."""
-    return float(smooth(pool.scores[one][setting][graphs, : rounds // STEP].mean(axis=0)).max())
-
-
 def whole_search(pool: Pool, order: Sequence[int], graphs: NDArray[np.intp], *, shared: bool = False) -> Found:
-    """Every setting with all rows and rounds; its bins made for it, or ``shared``."""
-    top = len(pool.scores) - 1
-    each = [pool.cost(top, i, 0, ROUNDS) + (0.0 if shared else pool.bins[top].sum()) for i in order]
-    return Found(sum(each), [(value(pool, top, i, graphs), i) for i in order], [len(order)])
+    """Every setting with all rounds; its bins made for it, or ``shared``."""
+    each = [pool.cost(i, 0, ROUNDS) + (0.0 if shared else pool.bins.sum()) for i in order]
+    return Found(sum(each), [(pool.value(i, graphs), i) for i in order], [len(order)])
 
 
 def median_search(pool: Pool, order: Sequence[int], graphs: NDArray[np.intp]) -> Found:
     """Fold by fold; below the median of the trials before it a setting is given up, after five trials."""
-    top, seconds = len(pool.scores) - 1, 0.0
     complete: list[tuple[float, int]] = []
-    folds = len(pool.bins[top])
+    folds, seconds = len(pool.bins), 0.0
     seen: list[list[float]] = [[] for _ in range(folds)]
     for i in order:
         for fold in range(folds):
-            seconds += float(pool.fit[top][i, fold] + pool.judging[top][i, fold])
+            seconds += float(pool.fit[i, fold] + pool.judging[i, fold])
             so_far = graphs[pool.fold[graphs] <= fold]
             if not len(so_far):
                 continue
-            found = value(pool, top, i, so_far)
+            found = pool.value(i, so_far)
             if fold + 1 < folds and len(complete) >= 5 and found < np.median(seen[fold]):
                 break
             seen[fold].append(found)
         else:
-            complete.append((value(pool, top, i, graphs), i))
+            complete.append((pool.value(i, graphs), i))
     return Found(seconds, complete, [len(order), len(complete)])
 
 
@@ -221,6 +211,7 @@ def rung_search(
     order: Sequence[int],
     graphs: NDArray[np.intp],
     *,
+    rungs: Sequence[int] = RUNGS,
     factor: int = FACTOR,
     grows: bool = True,
     shared: bool = True,
@@ -228,22 +219,21 @@ def rung_search(
     """Asynchronous successive halving, as Optuna's pruner does it; the first setting (the defaults) always climbs.
 
     Args:
-        grows: trees go on where the rung below has the same rows; else they are grown anew.
-        shared: bins are made once, not by every fit.
+        grows: trees go on from rung to rung; else they are grown anew.
+        shared: bins are made once for each choice of columns (8 times), not by every fit.
     """
-    seconds = sum(float(bins.sum()) for bins in pool.bins) / FOLDS if shared else 0.0
-    rivals: list[list[float]] = [[] for _ in pool.rungs]
+    seconds = 8 * float(pool.bins.mean()) if shared else 0.0
+    rivals: list[list[float]] = [[] for _ in rungs]
     complete = []
     for i in order:
-        before = (-1, 0)
-        for number, (one, rounds) in enumerate(pool.rungs):
-            on = grows and before[0] == one
-            seconds += pool.cost(one, i, before[1] if on else 0, rounds)
-            seconds += 0.0 if shared or on else float(pool.bins[one].sum())
-            before = (one, rounds)
-            found = value(pool, one, i, graphs, rounds)
+        before = 0
+        for number, rounds in enumerate(rungs):
+            seconds += pool.cost(i, before if grows else 0, rounds)
+            seconds += 0.0 if shared or (grows and number) else float(pool.bins.sum())
+            before = rounds
+            found = pool.value(i, graphs, rounds)
             rivals[number].append(found)
-            if number + 1 == len(pool.rungs):
+            if number + 1 == len(rungs):
                 complete.append((found, i))
             place = max(1, len(rivals[number]) // factor)
             if found < sorted(rivals[number])[-place] and i != 0:
@@ -259,14 +249,14 @@ WAYS: Final[dict[str, Callable[[Pool, Sequence[int], NDArray[np.intp]], Found]]]
     "rungs, trees grow on": lambda *of: rung_search(*of, shared=False),
     "rungs, trees grow on, bins shared": rung_search,
     "the same, one in 3 climbs on": lambda *of: rung_search(*of, factor=3),
-    "the same, one in 2 climbs on": lambda *of: rung_search(*of, factor=2),
+    "the same from 25 rounds on": lambda *of: rung_search(*of, rungs=(25, 100, 300)),
 }
 
 
 def replay(pool: Pool, orders: int) -> Iterator[str]:
     """Lines of a table: each way to search against the whole search of the same settings."""
     rng = np.random.default_rng(0)
-    top, settings = len(pool.scores) - 1, len(pool.scores[-1])
+    settings = len(pool.scores)
     rows: dict[str, list[tuple[float, float, float, float]]] = {name: [] for name in WAYS}
     reached: dict[str, list[list[int]]] = {name: [] for name in WAYS}
     defaults = []
@@ -278,8 +268,8 @@ def replay(pool: Pool, orders: int) -> Iterator[str]:
         whole = whole_search(pool, order, np.flatnonzero(seen))
 
         def unseen(setting: int, seen: NDArray[np.bool_] = seen) -> float:
-            stage = int(smooth(pool.scores[top][setting][seen].mean(axis=0)).argmax())
-            return float(pool.scores[top][setting][~seen, stage].mean())
+            stage = int(smooth(pool.scores[setting][seen].mean(axis=0)).argmax())
+            return float(pool.scores[setting][~seen, stage].mean())
 
         def choice(found: Found, seen: NDArray[np.bool_] = seen) -> int:
             """As ``tune`` chooses: the defaults, unless the best beats them by two standard errors over graphs."""
@@ -315,7 +305,7 @@ def replay(pool: Pool, orders: int) -> Iterator[str]:
 
 def _graph_scores(pool: Pool, setting: int, seen: NDArray[np.bool_]) -> dict[str, float]:
     """Of the graphs that the choice is made by, at the best number of rounds."""
-    scores = pool.scores[-1][setting][seen]
+    scores = pool.scores[setting][seen]
     return {str(graph): float(one) for graph, one in enumerate(scores[:, smooth(scores.mean(axis=0)).argmax()])}
 
 
@@ -343,7 +333,7 @@ def main() -> None:
         return
     for path in asked.pools:
         found = Pool.read(path)
-        print(f"\n{path.stem}: {len(found.scores[-1])} settings, {len(found.families)} graphs, rungs {found.rungs}")
+        print(f"\n{path.stem}: {len(found.scores)} settings, {len(found.families)} graphs")
         print("\n".join(replay(found, asked.orders)))
 
 

@@ -22,8 +22,8 @@ class FitSettings:
         seed: of every random draw. The same data, parameters and seed give the same scores.
         threads: 0 takes all cores, and -1, which becomes 0.
         bins: of rows that are fitted more than once; rankers on LightGBM's trees look there before they bin.
-        grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the rows in bins, mostly.
         cluster: grows LightGBM's trees in place of this process; only for what it has objectives for itself.
+        grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the rows in bins, mostly.
     """
 
     rounds: int

@@ -80,9 +80,9 @@ def tune(
     select: str = "mean",
     seed: int = 0,
     threads: int = 0,
-    whole: bool = False,
     worker: bool = False,
     heartbeat: float = INTERVAL,
+    whole: bool = False,
     progress: Progress | None = None,
 ) -> list[TuneResult]:
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
@@ -94,8 +94,8 @@ def tune(
     own. A study lives in the workspace (or at ``storage``, an Optuna storage URL) and goes on where it stopped;
     at the end its picture lies among the reports. ``timeout`` is in seconds per collection.
 
-    A trial climbs rungs (`validation.rungs`): it grows a few trees at first, and only the best grow all of them.
-    With ``whole`` each grows all, until a median pruner gives it up fold by fold; that is a study of its own.
+    A trial climbs rungs (`validation.rungs`): it grows few trees at first, and only the best grow all of them. With
+    ``whole`` each grows all, until a median pruner gives it up fold by fold; that is a study of its own.
 
     Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
     parameters of theirs. The defaults are the first trial, and they stay where the best trial beats them by less
@@ -119,8 +119,6 @@ def tune(
     at.require_possible()
     workspace.require_writable()
     progress = progress or Silent()
-    from xlarank.pipelines.study.rung_search import RungPruner, rungs_mark
-
     results = []
     for collection in chosen_collections(workspace, collections):
         try:
@@ -138,14 +136,13 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        rungs = rungs_of(rounds)[-1 if whole else 0 :]
-        name = StudyPlan(training, plan, model, members, select, rounds, seed, rungs_mark(rungs))
-        study, others = open_study_of(name, at, workspace.study(collection))
-        if len(rungs) > 1:
-            study.pruner = RungPruner()
-        first = [_known(model, collection.kind), *tuned_elsewhere(workspace, collection, model)]
-        queue = TrialQueue(study, others, first)
         bins = BinnedRows(training.whole(), folder=workspace.bins(collection), threads=threads)
+        rungs = rungs_of(rounds)[-1 if whole else 0 :]
+        name = StudyPlan(training, plan, rungs, model, members, select, rounds, seed)
+        study, others = open_study_of(name, at, workspace.study(collection))
+        queue = TrialQueue(
+            study, others, [_known(model, collection.kind), *tuned_elsewhere(workspace, collection, model)]
+        )
         settings = FitSettings(rounds, seed, threads, bins)
         search = _Search(study, queue, training, plan, rungs, model, members, select, settings)
         with closing(others):
@@ -170,17 +167,18 @@ class _Search:
     settings: FitSettings
 
     def objective(self, trial: optuna.Trial) -> float:
-        from xlarank.pipelines.study.rung_search import score_on_rungs
-
         kind = self.training.kind
         params = ranker_class(self.model).params_class.suggest(trial, kind).values()
         if self.members:
             params["members"] = {**params["members"], **self.members}
         ranker = ranker_class(self.model)(params, kind=kind)
         if len(self.rungs) > 1:
+            from xlarank.pipelines.study.rung_search import score_on_rungs
+
+            defaults = trial.params == self.queue.first[0]
             curves = score_on_rungs(
-                trial, self.rungs, self.training, self.plan, ranker, self.settings, self.select,
-                to_the_top=trial.params == self.queue.first[0],
+                trial, self.rungs, self.training, self.plan.folds, ranker, self.settings, self.select,
+                to_the_top=defaults,
             )  # fmt: skip
         else:
             curves = self._fold_by_fold(trial, ranker)

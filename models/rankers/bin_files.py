@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import lightgbm as lgb
-import numpy as np
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.files import atomic_write
+from xlarank.models.rankers.lightgbm_data import hush
 
 #: Files of one folder: choices of columns, orders.
 _MOST: Final = 8
@@ -78,7 +78,7 @@ class BinFiles:
             path.with_suffix(".code").unlink(missing_ok=True)
             with atomic_write(path) as partial:
                 partial.unlink()  # LightGBM writes no file over another
-                _hush()
+                hush()
                 whole.save_binary(partial)
                 code = self._code(identity, partial)
             with atomic_write(path.with_suffix(".code")) as partial:
@@ -102,11 +102,6 @@ class BinFiles:
             while block := stream.read(_BLOCK):
                 code.update(block)
         return code.hexdigest()
-
-
-def _hush() -> None:
-    """Keep LightGBM from telling that it saves: its level is one of each thread, set where parameters are read."""
-    lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params={"verbose": -1}).construct()
 
 
 def _text(identity: dict[str, Any]) -> bytes:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xlarank.models.rankers.bin_files import BinFiles
 from xlarank.models.rankers.lightgbm_data import (
     Learnable,
-    bin_bounds,
+    bin_sample,
     binned,
     binning,
     binning_settings,
@@ -67,7 +67,7 @@ class BinnedRows:
         self._files = None if folder is None else BinFiles(folder)
         self._number = {id(part): number for number, part in enumerate(data.parts)}
         self._kept: dict[tuple[bytes, int | None], lgb.Dataset] = {}
-        self._found_bounds: tuple[bytes, lgb.Dataset | None] | None = None
+        self._drawn: tuple[bytes, NDArray[np.float32] | None] | None = None
         self._lock = threading.RLock()
         self._digest = ""
 
@@ -100,10 +100,10 @@ class BinnedRows:
         with self._lock:
             if self.frugal:
                 _give_back()
-            bounds = self._bounds(used) if self.frugal and data.groups < self.data.groups else None
-            if bounds is not None:
+            sample = self._sample(used) if self.frugal and data.groups < self.data.groups else None
+            if sample is not None and len(data.cost) >= len(sample):
                 orders = dealt_orders(data, deal)
-                train = binned(data, used, learned, threads=self._threads, orders=orders, bounds=bounds)
+                train = binned(data, used, learned, threads=self._threads, orders=orders, sample=sample)
             else:
                 train = self._some(data, used, deal)
         train.set_label(learned.label)
@@ -126,13 +126,12 @@ class BinnedRows:
         some.reference = None  # else it keeps all rows in memory
         return some
 
-    def _bounds(self, used: NDArray[np.intp]) -> lgb.Dataset | None:
-        """The bounds of the bins of all rows, where they come from a sample of them."""
-        if self._found_bounds is None or self._found_bounds[0] != used.tobytes():
-            self._found_bounds = None
-            self._found_bounds = used.tobytes(), bin_bounds(self.data, used, threads=self._threads)
-            _give_back()
-        return self._found_bounds[1]
+    def _sample(self, used: NDArray[np.intp]) -> NDArray[np.float32] | None:
+        """What the bounds of the bins of all rows are found from, where that is not all rows."""
+        if self._drawn is None or self._drawn[0] != used.tobytes():
+            self._drawn = None
+            self._drawn = used.tobytes(), bin_sample(self.data, used)
+        return self._drawn[1]
 
     def _whole(self, used: NDArray[np.intp], deal: int | None) -> lgb.Dataset:
         """The bins of all rows: kept, read or made."""
@@ -158,7 +157,7 @@ class BinnedRows:
         nothing = Learnable(label=np.zeros(len(self.data.cost)))
         return binned(
             self.data, used, nothing, threads=self._threads, orders=dealt_orders(self.data, deal),
-            bounds=self._bounds(used) if self.frugal else None,
+            sample=self._sample(used) if self.frugal else None,
         )  # fmt: skip
 
     def _keep(self, used: NDArray[np.intp], deal: int | None, whole: lgb.Dataset) -> None:

@@ -253,7 +253,6 @@ class LightGBMRanker(Ranker[T]):
         if settings.cluster is not None:
             grown = settings.cluster.grow(data, self._used, learned, params, settings.rounds, orders)
             self._booster = going_on.extended(grown) if going_on else grown
-            self._growing = None
             return
         shared = settings.bins if settings.bins is not None and settings.bins.holds(data) else None
         if shared is not None:
@@ -272,23 +271,23 @@ class LightGBMRanker(Ranker[T]):
             if not any(train.feature_num_bin(i) for i in range(train.num_feature())):
                 params |= {"objective": "regression", "boost_from_average": False}
                 gradients = None
-        grows = settings.grows and going_on is None
-        grown = lgb.train(params, train, settings.rounds, keep_training_booster=grows)
+        grown = lgb.train(params, train, settings.rounds, keep_training_booster=settings.grows)
+        self._growing = _Growing(grown, gradients, settings.rounds) if settings.grows else None
         self._booster = going_on.extended(grown) if going_on else grown
-        self._growing = _Growing(grown, gradients, settings.rounds) if grows else None
 
     def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
         growing = self._growing
         if growing is None or settings.rounds < growing.rounds:
             self._fit(data, settings)
             return
+        grown = growing.booster
         for _ in range(settings.rounds - growing.rounds):
-            growing.booster.update(fobj=growing.gradients)
+            grown.update(fobj=growing.gradients)
         if settings.grows:
             self._growing = replace(growing, rounds=settings.rounds)
         else:  # as lightgbm.train does: it lets go of the data
-            self._growing = None
-            self._booster = lgb.Booster(model_str=growing.booster.model_to_string())
+            self._growing, grown = None, lgb.Booster(model_str=grown.model_to_string())
+        self._booster = self._start.extended(grown) if self._start else grown
 
     def _trees(self) -> lgb.Booster:
         assert self._booster is not None, "a ranker with columns has trees"

@@ -13,7 +13,8 @@ from typing import Any, Final
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation.curves import Curves, in_turn, judge_held
+from xlarank.models.validation.curves import Curves, in_turn, join_curves, judge_held
+from xlarank.models.validation.folds import Fold
 
 #: Of the parameters that reach a rung one in so many climbs on.
 FACTOR: Final = 4
@@ -56,11 +57,11 @@ def rungs_of(rounds: int) -> list[Rung]:
 def climb(
     rungs: Sequence[Rung],
     training: TrainingSet,
-    folds: Sequence[Sequence[int]],
+    folds: Sequence[Fold],
     ranker: Ranker[Any],
     settings: FitSettings,
-) -> Generator[list[Curves], None, None]:
-    """The curves of each fold on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
+) -> Generator[Curves, None, None]:
+    """Curves of all folds on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
 
     Trees grow on from rung to rung, so the curves of the last one are those of `curves.validate_folds`. A caller
     that stops early saves all that would have come.
@@ -69,9 +70,9 @@ def climb(
     for number, rung in enumerate(rungs):
 
         def run(fold: int, each: FitSettings, number: int = number) -> Curves:
-            data, one = training.without(folds[fold]), fitted[fold]
+            data, one = training.without(folds[fold].held), fitted[fold]
             one = one.grow(data, each) if number else one.fit(data, each)
-            return judge_held(training, folds[fold], one, each.rounds)
+            return judge_held(training, folds[fold].judged, one, each.rounds)
 
         these = replace(settings, rounds=rung.rounds, grows=number + 1 < len(rungs))
-        yield [*in_turn(run, len(folds), these)]
+        yield join_curves([*in_turn(run, len(folds), these)])

@@ -7,6 +7,7 @@ import logging
 import os
 import warnings
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.data.passwords import passwords_of, without, without_passwords
 from xlarank.models.validation.fold_plan import FAMILY, FoldPlan
+from xlarank.models.validation.rungs import Rung
 from xlarank.pipelines.study.crew import Crew, Neighbours, Others
 from xlarank.pipelines.study.heartbeat import INTERVAL
 from xlarank.pipelines.study.identity import about, require_own_study, require_same
@@ -32,19 +34,19 @@ class StudyPlan:
 
     Attributes:
         training, folds: the rows, and what is held out of them.
+        rungs: of every trial; one where each does all the work.
         model, members, select: the ranker, the parameters of its members, and how the best trial is chosen.
         rounds, seed: of every trial.
-        mark: where its trials are compared on the way (`rung_search.rungs_mark`).
     """
 
     training: StoredTrainingSet
     folds: FoldPlan
+    rungs: Sequence[Rung]
     model: str
     members: dict[str, dict[str, Any]]
     select: str
     rounds: int
     seed: int
-    mark: str = ""
 
     @property
     def family(self) -> str:
@@ -53,12 +55,15 @@ class StudyPlan:
 
     @property
     def name(self) -> str:
-        """The name of the study. Other rows or members of an ensemble are studies of their own."""
+        """The name of the study. Other rows, rungs or members of an ensemble are studies of their own."""
+        from xlarank.pipelines.study.rung_search import rungs_mark
+
         data = self.training.data
         labels = zlib.crc32(repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes())
-        name = f"{self.family}{self.training.manifest.recipe.code_hash}/{labels:08x}{self.mark}"
+        name = f"{self.family}{self.training.manifest.recipe.code_hash}/{labels:08x}"
         if self.folds.by != FAMILY:
             name += f"/{self.folds.by}"
+        name += rungs_mark(self.rungs)
         if self.members:
             name += f"/{zlib.crc32(json.dumps(self.members, sort_keys=True).encode()):08x}"
         return name
@@ -105,6 +110,7 @@ def open_study_of(plan: StudyPlan, at: StoragePlan, folder: Path) -> tuple[optun
     """
     import optuna
 
+    from xlarank.pipelines.study.rung_search import RungPruner
     from xlarank.pipelines.study.sampler import TrialSampler
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -119,7 +125,8 @@ def open_study_of(plan: StudyPlan, at: StoragePlan, folder: Path) -> tuple[optun
     else:
         study, others = _open_own(plan.name, folder, at.address), Neighbours(folder)
     study.sampler = TrialSampler(plan.seed)
-    study.pruner = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=0)
+    median = optuna.pruners.MedianPruner(n_startup_trials=5, n_warmup_steps=0)
+    study.pruner = RungPruner() if len(plan.rungs) > 1 else median
     return study, others
 
 

@@ -11,8 +11,8 @@ from optuna.trial import FrozenTrial, TrialState
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation.curves import Curves, join_curves
-from xlarank.models.validation.fold_plan import FoldPlan
+from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.rungs import FACTOR, Rung, climb
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def score_on_rungs(
     trial: optuna.Trial,
     rungs: Sequence[Rung],
     training: TrainingSet,
-    plan: FoldPlan,
+    folds: Sequence[Fold],
     ranker: Ranker[Any],
     settings: FitSettings,
     select: str,
@@ -65,9 +65,8 @@ def score_on_rungs(
     """
     import optuna
 
-    found = climb(rungs, training, plan.held, ranker, settings)
-    for rung, parts in zip(rungs, found, strict=True):
-        curves = join_curves([plan.judged(training, fold, part) for fold, part in enumerate(parts)])
+    found = climb(rungs, training, folds, ranker, settings)
+    for rung, curves in zip(rungs, found, strict=True):
         trial.report(float(curves.smooth_score(select).max()), rung.resource)
         if rung is not rungs[-1] and trial.should_prune() and not to_the_top:
             found.close()

@@ -6,6 +6,7 @@ import json
 import struct
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,15 @@ import pytest
 
 from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, graph_rows
+from tests.pipelines.trees import layout_graph
 from xlarank.data.errors import ModelError
+from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.schema import OPCODE
+from xlarank.features.assemble import assemble
+from xlarank.features.attribution import walk_between
+from xlarank.features.block import Tier
 from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models import joint_types
 from xlarank.models.explanation.parts import Rows, difference_parts
@@ -247,3 +254,23 @@ def test_explanations_add_up(model: str, data: RankingData) -> None:
     parts = difference_parts(ranker, Rows.of(graph), 0, 1)
     told = sum(parts.columns.values()) + sum(place.value for place in parts.places)
     assert told == pytest.approx(scores[0] - scores[1], abs=1e-9)
+
+
+@pytest.mark.parametrize("model", ["ranknet", "pair-vote"])
+def test_nodes_of_an_explanation_add_up(model: str, graph_file: Callable[..., Path]) -> None:
+    """What is between two configurations has types of its own."""
+    graph = read_graph(graph_file(layout_graph(3)))
+    assert isinstance(graph, LayoutGraph)
+    settings = FeatureSettings(Tier.FAST)
+    rows = assemble(graph, settings)
+    ranker = fitted(model, data_of(rows), rounds=40, joint_types=16, feature_fraction=0.05, min_data_in_leaf=2)
+    assert any(column.startswith("types__") for column in ranker.importance())
+    parts = difference_parts(
+        ranker,
+        Rows.of(rows, walk_between(graph, rows, settings, 5, 2)),
+        int(rows.group[5]),
+        int(rows.group[2]),
+    )
+    assert parts.nodes
+    assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-6)
+    assert sum(parts.nodes.values()) == pytest.approx(parts.difference, abs=1e-6)

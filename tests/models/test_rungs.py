@@ -15,7 +15,7 @@ from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import join_curves, validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.folds import Fold, family_folds
 from xlarank.models.validation.rungs import climb, rungs_of
 
 FAMILIES = ["cnn", "mlp", "rnn", "gan"]
@@ -32,6 +32,11 @@ def training() -> TrainingSet:
 @pytest.fixture
 def folds(training: TrainingSet) -> list[list[int]]:
     return family_folds(training.data.families, 3)
+
+
+def both(folds: list[list[int]]) -> list[Fold]:
+    """What is held out is judged."""
+    return [Fold(held, held) for held in folds]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +57,7 @@ def test_the_last_rung_is_a_whole_validation_to_the_last_bit(
     """Most of its trees were grown on earlier visits."""
     made = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout")
     settings = FitSettings(60, 3, 1, BinnedRows(training.whole()) if shared else None)
-    first, _, last = map(join_curves, climb(rungs_of(60), training, folds, made, settings))
+    first, _, last = climb(rungs_of(60), training, both(folds), made, settings)
     whole = join_curves([*validate_folds(training, folds, made, settings)])
     assert last.rounds == whole.rounds == [25, 50, 60]
     assert last.metrics == whole.metrics
@@ -71,9 +76,8 @@ def test_no_rung_learns_from_a_held_out_family(training: TrainingSet, folds: lis
             seen.append(set(data.families))
             super()._grow_on(data, settings)
 
-    for curves in map(
-        join_curves, climb(rungs_of(60), training, folds, Watched(kind="layout"), FitSettings(60, 0, 1))
-    ):
+    found = climb(rungs_of(60), training, both(folds), Watched(kind="layout"), FitSettings(60, 0, 1))
+    for curves in found:
         assert [*curves.metrics] == [training.data.names[g] for held in folds for g in held]
     assert len(seen) == 3 * len(folds)
     for number, learned in enumerate(seen):
@@ -89,7 +93,17 @@ def test_a_caller_that_stops_saves_the_rungs_above(training: TrainingSet, folds:
             fits.append(settings.rounds)
             super()._fit(data, settings)
 
-    found = climb(rungs_of(60), training, folds, Counted(kind="layout"), FitSettings(60, 0, 1))
+    found = climb(rungs_of(60), training, both(folds), Counted(kind="layout"), FitSettings(60, 0, 1))
     next(found)
     found.close()
     assert fits == [10, 10, 10], "three folds"
+
+
+def test_what_is_held_out_beside_a_kernel_of_unknown_kind_is_not_judged_twice(training: TrainingSet) -> None:
+    """Two folds hold out the third graph; the second one judges it."""
+    folds = [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])]
+    (found,) = climb(rungs_of(10), training, folds, LambdaRank(kind="layout"), FitSettings(10, 0, 1))
+    assert [*found.metrics] == training.data.names[:4]
+    alone = validate_folds(training, [[2, 3]], LambdaRank(kind="layout"), FitSettings(10, 0, 1))
+    name = training.data.names[2]
+    assert found.metrics[name] == next(alone).metrics[name]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -22,8 +21,6 @@ from xlarank.models.registry import DEFAULT
 from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.best_params import BestParams, load_best, params_for
 from xlarank.models.validation.curves import Curves
-from xlarank.models.validation.fold_plan import FoldPlan
-from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.rungs import Rung, rungs_of
 from xlarank.pipelines.study import rung_search
 from xlarank.pipelines.study.first_points import tuned_elsewhere
@@ -32,17 +29,17 @@ from xlarank.pipelines.study.rung_search import RungPruner, rungs_mark, score_on
 DEFAULTS: Collection = Collection.parse("layout:cpu:default")
 
 
-def climber(score: Callable[[dict[str, Any]], float], seen: list[int]) -> Callable[..., Iterator[list[Curves]]]:
+def climber(score: Callable[[dict[str, Any]], float], seen: list[int]) -> Callable[..., Iterator[Curves]]:
     """A stand-in for `climb`: the same score on every rung; ``seen`` counts the rungs that were asked for."""
 
     def climb(
         rungs: Sequence[Rung], training: TrainingSet, folds: Any, ranker: Any, settings: FitSettings
-    ) -> Iterator[list[Curves]]:
+    ) -> Iterator[Curves]:
         seen.append(0)
         for rung in rungs:
             seen[-1] += 1
             value = [{"score": score(ranker.params.values())}]
-            yield [Curves([rung.rounds], {training.data.names[g]: value for g in held}) for held in folds]
+            yield Curves([rung.rounds], dict.fromkeys(training.data.names, value))
 
     return climb
 
@@ -121,19 +118,18 @@ def test_the_defaults_are_never_given_up() -> None:
     assert climbed(study, 0.9)
     rungs = rungs_of(20)
 
-    def climb(*_: Any) -> Iterator[list[Curves]]:
-        yield from ([Curves([10], {"a": [{"score": 0.1}]})], [Curves([20], {"a": [{"score": 0.2}]})])
+    def climb(*_: Any) -> Iterator[Curves]:
+        yield from (Curves([10], {"a": [{"score": 0.1}]}), Curves([20], {"a": [{"score": 0.2}]}))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rung_search, "climb", climb)
         trial = study.ask()
-        nothing: Any = SimpleNamespace(data=SimpleNamespace(names=["a", "b"]))
-        plan = FoldPlan("family", [Fold([0], [0])])
-        curves = score_on_rungs(trial, rungs, nothing, plan, made, FitSettings(20), "mean", to_the_top=True)
+        nothing: Any = None
+        curves = score_on_rungs(trial, rungs, nothing, [], made, FitSettings(20), "mean", to_the_top=True)
         assert curves.metrics == {"a": [{"score": 0.2}]}
         assert study.trials[-1].intermediate_values == pytest.approx({1: 0.1, 4: 0.2})
         with pytest.raises(optuna.TrialPruned):
-            score_on_rungs(study.ask(), rungs, nothing, plan, made, FitSettings(20), "mean", to_the_top=False)
+            score_on_rungs(study.ask(), rungs, nothing, [], made, FitSettings(20), "mean", to_the_top=False)
 
 
 def test_the_score_of_the_top_is_that_of_the_whole_search(built: Path) -> None:
@@ -158,7 +154,7 @@ def test_an_interrupted_search_ends_as_an_undisturbed_one(tree: Path, tmp_path: 
     calls = iter(range(1000))
     real = rung_search.climb
 
-    def killed(*parts: Any) -> Iterator[list[Curves]]:
+    def killed(*parts: Any) -> Iterator[Curves]:
         for curves in real(*parts):
             yield curves
             if next(calls) == 4:

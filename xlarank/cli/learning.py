@@ -64,7 +64,7 @@ def tune(
     threads: Threads = 0,
     whole: Annotated[
         bool,
-        typer.Option("--whole", help="Every trial grows all rounds, several times slower: a check on the search."),
+        typer.Option("--whole", help="Every trial learns from all rows, ten times slower: a check on the search."),
     ] = False,
     json_file: Json = None,
 ) -> None:
@@ -75,8 +75,7 @@ def tune(
     with progress_bars() as progress:
         results = run(
             place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, select=select, seed=seed, threads=threads, whole=whole, worker=worker,
-            progress=progress,
+            rounds=rounds, select=select, seed=seed, threads=threads, worker=worker, whole=whole, progress=progress,
         )  # fmt: skip
     table = new_table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"
