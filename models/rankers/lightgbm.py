@@ -22,7 +22,7 @@ from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import tier_param
 from xlarank.models.rankers.init_score import InitScore
-from xlarank.models.rankers.lightgbm_data import Learnable, binned
+from xlarank.models.rankers.lightgbm_data import Learnable, binned, hush
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.rankers.row_order import dealt_orders
 from xlarank.models.ranking_data import RankingData
@@ -130,11 +130,6 @@ class Start:
     def extended(self, booster: lgb.Booster) -> lgb.Booster:
         """Its trees and then those of a booster."""
         return lgb.Booster(model_str=joined(self.text, booster.model_to_string()))
-
-
-def _quiet() -> None:
-    """Keep LightGBM from printing in this thread: each has a level of its own, which only parameters set."""
-    lgb.Dataset(np.zeros((1, 1)), params={"verbose": -1}).construct()
 
 
 class LightGBMRanker(Ranker[T]):
@@ -286,7 +281,7 @@ class LightGBMRanker(Ranker[T]):
             self._fit(data, settings)
             return
         grown = growing.booster
-        _quiet()
+        hush()
         for _ in range(settings.rounds - growing.rounds):
             grown.update(fobj=growing.gradients)
         if settings.grows:
