@@ -34,10 +34,10 @@ _WORST: Final = 0.3
 _POOL: Final = 1500
 _RANKED: Final = 500
 _PINNED: Final = 400
-#: One in so many is drawn at random, the most promising of so many draws: the surrogate adds effects up, and some
-#: gains need two layouts at once.
-_WILD: Final = 4
-_DRAWN: Final = 6
+#: One in so many is bred from the best, and one in so many drawn at random, whatever the surrogate thinks of them:
+#: it adds effects up, many of those that it expects are none, and some gains need several layouts at once.
+_SHARE: Final = 4
+_DRAWN: Final = 4
 _CHILDREN: Final = 400
 _PARENTS: Final = 8
 _COMBINED: Final = 8
@@ -78,18 +78,26 @@ class Adviser:
         if not len(fresh):
             return codes[:0]
         expected = self._expect(codes[fresh])
-        chosen = self.surrogate.batch(rows[fresh], count - count // _WILD, bold=bold, expected=expected)
-        return np.concatenate([codes[fresh[chosen]], self._wild(count // _WILD, codes[fresh[chosen]])])
+        few = count // _SHARE
+        chosen = self.surrogate.batch(rows[fresh], count - 2 * few, bold=bold, expected=expected)
+        found = codes[fresh[chosen]]
+        if few:
+            found = np.concatenate([found, self._bred(few, found)])
+            found = np.concatenate([found, self._wild(few, found)])
+        return found
+
+    def _bred(self, count: int, chosen: Codes) -> Codes:
+        """Children of the fastest configurations so far, as a genetic search has them."""
+        parents = self.tried[np.argsort(self.cost, kind="stable")[:_PARENTS]]
+        return breed(
+            self.candidates, parents, count, self.rng, known=np.concatenate([self.tried, chosen]).astype(np.int32)
+        )
 
     def _wild(self, count: int, chosen: Codes) -> Codes:
-        """Random configurations, each the most promising of a few: gains that no single change shows."""
+        """Random configurations."""
         drawn = random_configurations(self.candidates, 1 + _DRAWN * count, self.rng)[1:]
         known = {code.tobytes() for code in np.concatenate([self.tried, chosen])}
-        fresh = drawn[[code.tobytes() not in known for code in drawn]]
-        if not count or not len(fresh):
-            return fresh[:0]
-        promise = self.surrogate.predict(self._rows(fresh))[0] + self._expect(fresh)
-        return fresh[np.argsort(promise, kind="stable")[:count]]
+        return drawn[[code.tobytes() not in known for code in drawn]][:count]
 
     def learn(self, codes: Codes, cost: Floats) -> None:
         """Take in what configurations cost: time over that of the compiler's own choice, infinite for failures."""

@@ -61,9 +61,10 @@ def search(seed, score=None):
 
 @pytest.mark.slow
 def test_it_finds_what_random_search_does_not():
+    """Half as much again, where effects add up; half of the configurations are not the surrogate's."""
     found = [search(seed) for seed in range(8)]
     advised, drawn = (np.mean([np.log(one[at]) for one in found]) for at in (0, 1))
-    assert advised < 2 * min(0.0, drawn) - 0.01
+    assert advised < 1.5 * min(0.0, drawn)
 
 
 def test_nothing_is_asked_twice_and_never_the_default():
