@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
@@ -22,16 +21,6 @@ from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """One labelled configuration and the module that it belongs to."""
-
-    program: str
-    search: str
-    config: int
-    label: int
 
 
 def labelled(folder: Path) -> Iterator[tuple[str, LayoutGraph, bytes]]:

@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.peers import load
+from benchmarks.transcript import Transcript
 from xlarank.data.collection import graph_files
 from xlarank.data.family import program_family
 from xlarank.data.root import find_data_root
@@ -161,11 +162,7 @@ def main() -> None:
     ]
     collections = sorted({file.collection for file in files})
     graphs = {c: load([file.path for file in files if file.collection == c], "layout").wide for c in collections}
-    text: list[str] = []
-
-    def say(line: str) -> None:
-        text.append(line)
-        print(line, flush=True)
+    say = Transcript(asked.out)
 
     for collection in collections:
         elsewhere = [graph for other in collections if other != collection for graph in graphs[other]]
@@ -177,8 +174,6 @@ def main() -> None:
             *(curve(graphs[collection], elsewhere, one, asked.seeds) for one in learners), strict=True
         ):
             say(f"| {lines[0][0]} | " + " | ".join(value for _, value in lines) + " |")
-    if asked.out:
-        asked.out.write_text("\n".join(text).lstrip() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from benchmarks.operation_nodes import located
 from benchmarks.pretrain import config_columns, estimated
+from benchmarks.transcript import Transcript
 from xlarank.data.family import program_family
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.compiler.attribution import NodeCycles, node_cycles
@@ -127,13 +128,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=0)
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     asked = parser.parse_args()
-    text: list[str] = []
-
-    def say(line: str) -> None:
-        text.append(line)
-        print(line, flush=True)
-        if asked.out:
-            asked.out.write_text("\n".join(text) + "\n", encoding="utf-8")
+    say = Transcript(asked.out)
 
     say("| program | nodes | configurable | programs compiled | own cycles | by neighbours | none | nodes from |")
     say("|---|---|---|---|---|---|---|---|")

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.pretrain import estimated
+from benchmarks.transcript import Transcript
 from xlarank.data.root import SAMPLE
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
@@ -95,13 +96,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=150)
     parser.add_argument("--out", type=Path, help="also write the tables to this file")
     asked = parser.parse_args()
-    text: list[str] = []
-
-    def say(line: str) -> None:
-        text.append(line)
-        print(line, flush=True)
-        if asked.out:
-            asked.out.write_text("\n".join(text) + "\n", encoding="utf-8")
+    say = Transcript(asked.out)
 
     for collection, graphs in estimated(asked.data_root).items():
         for model in asked.model or ["ranknet", "lambdarank"]:

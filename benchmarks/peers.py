@@ -28,6 +28,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.transcript import Transcript
 from xlarank.data.collection import Collection, GraphFile, graph_files
 from xlarank.data.config_table import code_counts
 from xlarank.data.graph import Graph, Kind, LayoutGraph, TileGraph, read_graph
@@ -233,11 +234,7 @@ def main() -> None:
     files = graph_files(root.npz, asked.collection, where=str(root.path))
     models = asked.model or [*RANKERS]
     RANKERS[NaivePooled.name] = NaivePooled
-    text: list[str] = []
-
-    def say(line: str) -> None:
-        text.append(line)
-        print(line, flush=True)
+    say = Transcript(asked.out)
 
     for collection in sorted({file.collection for file in files}):
         train, valid = (_load_split(collection, split, files) for split in ("train", "valid"))
@@ -247,8 +244,6 @@ def main() -> None:
             collection.kind, train, valid, models, seeds=asked.seeds, rounds=asked.rounds, threads=asked.threads
         ):
             say(line)
-    if asked.out:
-        asked.out.write_text("\n".join(text).lstrip() + "\n", encoding="utf-8")
 
 
 def _load_split(collection: Collection, split: str, files: list[GraphFile]) -> Split:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -190,11 +191,12 @@ def train(
     return results
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Candidate:
     """An unfitted ranker and its out-of-fold curves, None without folds.
 
     Attributes:
+        select: what the choice goes by.
         seeds: one of each seed that it differs for; a model that is continued has several.
         rate: see `xlarank.models.trained.Continued`.
     """
@@ -202,28 +204,29 @@ class _Candidate:
     ranker: Ranker[Any]
     tuned: bool
     curves: Curves | None
+    select: str
     seeds: Sequence[Ranker[Any]] = ()
     rate: float = 1.0
 
-    def choice(self, select: str) -> FallbackChoice:
-        """The best number of rounds, and what kinds never seen fall back on."""
+    @cached_property
+    def choice(self) -> FallbackChoice:
+        """The best number of rounds, what kinds never seen fall back on, and the metrics with both."""
         assert self.curves is not None
-        return choose_fallback(self.curves, select)
+        return choose_fallback(self.curves, self.select)
 
-    def scores(self, select: str) -> dict[str, float]:
+    @property
+    def scores(self) -> dict[str, float]:
         """Out-of-fold score of each graph at the best number of rounds."""
-        return {name: values["score"] for name, values in self.judged(select).items()}
+        return {name: values["score"] for name, values in self.choice.scores.items()}
 
-    def judged(self, select: str) -> dict[str, dict[str, float]]:
-        """Out-of-fold metrics of each graph at the best number of rounds."""
-        return self.choice(select).scores
-
-    def value(self, select: str) -> float:
+    @property
+    def value(self) -> float:
         """What the choice goes by."""
-        return float(objective_value(np.array(list(self.scores(select).values())), select))
+        return float(objective_value(np.array(list(self.scores.values())), self.select))
 
-    def told(self, select: str) -> str:
-        return f"{self.ranker.name}{' (tuned)' if self.tuned else ''} {self.value(select):.3f}"
+    @property
+    def told(self) -> str:
+        return f"{self.ranker.name}{' (tuned)' if self.tuned else ''} {self.value:.3f}"
 
 
 @dataclass(frozen=True)
@@ -262,7 +265,7 @@ class _Training:
                 rounds, scores = curves.rounds[-1], curves.at(-1)
                 chosen_by = f"default (fewer than {FEWEST_FAMILIES} families that the model did not know)"
             else:
-                choice = chosen.choice(self.select)
+                choice = chosen.choice
                 rounds, chosen_by, scores = curves.rounds[choice.stage], plan.chosen_by, choice.scores
                 if plan.by == KIND:
                     fallback = choice.fallback
@@ -342,11 +345,11 @@ class _Training:
         for rate in rates:
             each = self.tuning.rankers(rate)
             curves = self._validate(each[0], plan, progress, settings)
-            found.append(_Candidate(each[0], self.tuning.model.card.tuned, curves, each, rate))
+            found.append(_Candidate(each[0], self.tuning.model.card.tuned, curves, self.select, each, rate))
         told = told_start(self.tuning)
         if not plan.folds:
             return found[0], told
-        best = max(found, key=lambda candidate: candidate.value(self.select))  # of equals the first
+        best = max(found, key=lambda candidate: candidate.value)  # of equals the first
         assert best.curves is not None
         stage = best.curves.best_stage(self.select) if len(rates) > 1 else -1
         mine = {name: values["score"] for name, values in best.curves.at(stage).items()}
@@ -374,19 +377,17 @@ class _Training:
                     raise
                 passed.append(f"{model} is passed over: {error.got}")
                 continue
-            found.append(_Candidate(ranker, tuned, curves))
+            found.append(_Candidate(ranker, tuned, curves, self.select))
         if self.model != AUTO:
             return found[0], ""
         if not plan.folds:
             return found[0], f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
-        found.sort(key=lambda candidate: -candidate.value(self.select))  # of equals the first registered
-        why = ", ".join(candidate.told(self.select) for candidate in found)
+        found.sort(key=lambda candidate: -candidate.value)  # of equals the first registered
+        why = ", ".join(candidate.told for candidate in found)
         if len(found) > 1:
-            lead, spread = paired_difference(
-                found[0].scores(self.select), found[1].scores(self.select), self.select
-            )
+            lead, spread = paired_difference(found[0].scores, found[1].scores, self.select)
             why += f" out of fold; {found[0].ranker.name} leads by {lead:.3f} ± {spread:.3f}"
-            first, second = (candidate.judged(self.select) for candidate in found[:2])
+            first, second = (candidate.choice.scores for candidate in found[:2])
             apart = " and ".join(f"{name} {difference(first, second, name)}" for name in _SLOWDOWNS)
             why += f", less that of {found[1].ranker.name}: {apart}"
         return found[0], "; ".join([why, *passed])

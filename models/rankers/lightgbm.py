@@ -231,7 +231,7 @@ class LightGBMRanker(Ranker[T]):
             deal, sizes: query groups, where the objective has them: the seed that each graph's rows are shuffled by
                 (`row_order`; None: they stay as they are), and the rows of each query group.
         """
-        own, self._threads = self.params, settings.threads
+        own, self._threads, self._growing = self.params, settings.threads, None
         data, going_on = self._typed(data), self._start
         self._used = (
             going_on.places(data.columns)
@@ -272,7 +272,8 @@ class LightGBMRanker(Ranker[T]):
                 params |= {"objective": "regression", "boost_from_average": False}
                 gradients = None
         grown = lgb.train(params, train, settings.rounds, keep_training_booster=settings.grows)
-        self._growing = _Growing(grown, gradients, settings.rounds) if settings.grows else None
+        if settings.grows:
+            self._growing = _Growing(grown, gradients, settings.rounds)
         self._booster = going_on.extended(grown) if going_on else grown
 
     def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
