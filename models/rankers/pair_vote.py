@@ -48,6 +48,8 @@ class PairVoteParams(TreeParams):
 
     Attributes:
         pairs: partners drawn for each row, once.
+        max_pairs: most pairs to learn from, of all graphs together; with more rows each has fewer partners, but one
+            at least. A pair takes a byte a column and its difference.
         all_pairs: most rows of a graph of which all pairs vote.
         opponents: rows that each is compared with where a graph has more.
     """
@@ -57,6 +59,7 @@ class PairVoteParams(TreeParams):
     feature_fraction: float = param(0.7, Number(0, 1, above=True), Between(0.1, 1.0), tile=0.5)
     init_score_weight: float = init_score_param(2.0)
     pairs: int = pairs_param(Between(2, 32, log=True))
+    max_pairs: int = param(1_000_000, Whole(1))
     tie_tolerance: float = tie_tolerance_param(0.0)
     graph_weight: str = graph_weight_param()
     columns: str = columns_param()
@@ -119,9 +122,10 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         """
         own = self.params
         row_weight = row_weights(data.indptr, own.graph_weight, data.weight)
-        loss = RankNetLoss(data.cost, data.indptr, row_weight, own.pairs, own.tie_tolerance)
-        second = np.stack([loss.partners(rng) for _ in range(own.pairs)], axis=1).reshape(-1)
-        first = np.repeat(np.arange(len(data.cost)), own.pairs)
+        pairs = max(1, min(own.pairs, own.max_pairs // max(1, len(data.cost))))
+        loss = RankNetLoss(data.cost, data.indptr, row_weight, pairs, own.tie_tolerance)
+        second = np.stack([loss.partners(rng) for _ in range(pairs)], axis=1).reshape(-1)
+        first = np.repeat(np.arange(len(data.cost)), pairs)
         sign = faster_by_sign(data.cost[first], data.cost[second], own.tie_tolerance)
         kept = np.flatnonzero(sign) if sign.any() else np.arange(len(sign))
         bounds = np.searchsorted(first[kept], data.indptr)

@@ -40,6 +40,16 @@ def test_every_member_has_a_weight() -> None:
     assert {weight_name(name) for name in MEMBERS} < set(EnsembleParams.declared())
 
 
+def test_pairs_can_vote_in_an_ensemble(tmp_path: Path) -> None:
+    data = easy_data()
+    graph = easy_graph("unseen__a", 40, seed=9).matrix()
+    ranker = fitted("ensemble", data, **{**_NONE, "weight_pair_vote": 1.0, "weight_ranknet": 1.0})
+    each = [fitted(name, data).predict(graph, COLUMNS) for name in ("pair-vote", "ranknet")]
+    assert ranker.predict(graph, COLUMNS) == pytest.approx(blend(each, [1, 1]))
+    ranker.save(tmp_path)
+    assert np.array_equal(Ensemble.load(tmp_path).predict(graph, COLUMNS), ranker.predict(graph, COLUMNS))
+
+
 def test_parameters_of_what_is_no_member_are_refused() -> None:
     with pytest.raises(ModelError, match=r"'stacked' is not a member of an ensemble; expected lambdarank"):
         EnsembleParams.of("layout", {"members": {"stacked": {}}})

@@ -134,6 +134,17 @@ def test_ties_are_left_out() -> None:
     assert (weight > 0).all()
 
 
+def test_many_rows_have_fewer_partners_each() -> None:
+    data = RankingData.from_graphs([graph_rows("a", list(range(1, 61)))])
+    counts = []
+    for most in (1000, 200, 10):
+        ranker = PairVote({"max_pairs": most}, kind="layout")
+        ranker._use(np.arange(4), np.arange(1, 4))
+        (part,), _, _ = ranker._drawn(data, np.random.default_rng(0))
+        counts.append(len(part) / 60)
+    assert counts == [8, 3, 1], "as many as are asked for, as the bound allows, one at least"
+
+
 def test_graphs_weigh_as_they_are_told() -> None:
     data = RankingData.from_graphs([easy_graph("a__a", 50, 0), easy_graph("b__a", 200, 1)])
     ranker = PairVote({"graph_weight": "equal"}, kind="layout")

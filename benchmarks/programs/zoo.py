@@ -1,0 +1,270 @@
+"""Published models at reduced size: Flax models of Hugging Face transformers, applications of Keras.
+
+Their code is what people run, which the programs written here are not. It needs packages that xlarank does not:
+``pip install "transformers<5" flax keras`` beside the extra ``collect``. Named as in `benchmarks.programs`;
+variants ``x`` and ``y`` differ in the batch size alone, ``z`` is a step of training, ``h`` computes in bfloat16.
+Nothing is downloaded: weights are shapes. Networks with residual connections around batch norm are left out on
+purpose: they are kept for judging.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from benchmarks.programs.parts import Program, Shape
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+_LONG = 64
+#: Inputs of whole numbers.
+_WHOLE = {"input_ids", "decoder_input_ids", "position_ids", "attention_mask"}
+_SMALL: dict[str, Any] = {
+    "hidden_size": 192,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "intermediate_size": 384,
+}
+
+
+def _narrow(tree: Any) -> Any:
+    """The same shapes, floats as bfloat16."""
+    return jax.tree.map(
+        lambda x: Shape(x.shape, jnp.bfloat16 if jnp.issubdtype(x.dtype, jnp.floating) else x.dtype), tree
+    )
+
+
+def _step(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Mean square of the outputs, its gradient, and one step of gradient descent on the weights."""
+
+    def step(weights: Any, *inputs: Any) -> Any:
+        def loss(weights: Any) -> Any:
+            return (forward(weights, *inputs).astype(jnp.float32) ** 2).mean()
+
+        value, slopes = jax.value_and_grad(loss)(weights)
+        return value, jax.tree.map(lambda w, g: w - jnp.asarray(0.01, w.dtype) * g, weights, slopes)
+
+    return step
+
+
+def _flax(model: str, config: str, sizes: dict[str, Any], inputs: dict[str, tuple[Any, ...]], form: str) -> Program:
+    """One of transformers' Flax classes on inputs of the given shapes (batch first), dtypes int32 or float32."""
+    import transformers
+
+    batch = 8 if form == "y" else 4
+    dtype = jnp.bfloat16 if form == "h" else jnp.float32
+    made = getattr(transformers, model)(getattr(transformers, config)(**sizes), _do_init=False, dtype=dtype)
+    weights = jax.eval_shape(lambda key: made.init_weights(key, made.input_shape), Shape((2,), jnp.uint32))
+    if form == "h":
+        weights = _narrow(weights)
+    names = list(inputs)
+    shapes = [Shape((batch, *dims), jnp.int32 if name in _WHOLE else jnp.float32) for name, dims in inputs.items()]
+
+    def forward(weights: Any, *given: Any) -> Any:
+        return made(**dict(zip(names, given, strict=True)), params=weights, return_dict=False)[0]
+
+    return (_step(forward) if form == "z" else forward), [weights, *shapes]
+
+
+def _keras(build: str, side: int, form: str, options: dict[str, Any]) -> Program:
+    """One of Keras' applications with random weights, on square pictures."""
+    import keras
+
+    keras.config.set_dtype_policy("mixed_bfloat16" if form == "h" else "float32")
+    network = getattr(keras.applications, build)(
+        weights=None, input_shape=(side, side, 3), include_top=True, classes=100, **options
+    )
+    learned = [Shape(v.shape, jnp.float32) for v in network.trainable_variables]
+    fixed = [Shape(v.shape, jnp.float32) for v in network.non_trainable_variables]
+    picture = Shape(((8 if form == "y" else 4), side, side, 3), jnp.float32)
+
+    def forward(weights: Any, fixed: Any, x: Any) -> Any:
+        return network.stateless_call(weights, fixed, x, training=False)[0]
+
+    return (_step(forward) if form == "z" else forward), [learned, fixed, picture]
+
+
+_TEXT = {"input_ids": (_LONG,)}
+_BOTH = {"input_ids": (_LONG,), "decoder_input_ids": (_LONG // 2,)}
+_HUGGING: dict[str, tuple[str, str, dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+    "bert": ("FlaxBertForMaskedLM", "BertConfig", {**_SMALL, "vocab_size": 500}, _TEXT),
+    "albert": (
+        "FlaxAlbertForMaskedLM",
+        "AlbertConfig",
+        {**_SMALL, "embedding_size": 64, "vocab_size": 500},
+        _TEXT,
+    ),
+    "electra": (
+        "FlaxElectraForTokenClassification",
+        "ElectraConfig",
+        {**_SMALL, "embedding_size": 96, "vocab_size": 400},
+        _TEXT,
+    ),
+    "roformer": ("FlaxRoFormerForMaskedLM", "RoFormerConfig", {**_SMALL, "vocab_size": 300}, _TEXT),
+    "distilbert": (
+        "FlaxDistilBertForQuestionAnswering",
+        "DistilBertConfig",
+        {"dim": 192, "n_layers": 2, "n_heads": 3, "hidden_dim": 320, "vocab_size": 400},
+        _TEXT,
+    ),
+    "gpt2": (
+        "FlaxGPT2LMHeadModel",
+        "GPT2Config",
+        {"n_embd": 160, "n_layer": 1, "n_head": 4, "n_positions": 128, "vocab_size": 600},
+        _TEXT,
+    ),
+    "gptneo": (
+        "FlaxGPTNeoForCausalLM",
+        "GPTNeoConfig",
+        {
+            "hidden_size": 192,
+            "num_layers": 2,
+            "num_heads": 4,
+            "attention_types": [[["global", "local"], 1]],
+            "window_size": 16,
+            "vocab_size": 500,
+            "max_position_embeddings": 128,
+        },
+        _TEXT,
+    ),
+    "gptj": (
+        "FlaxGPTJForCausalLM",
+        "GPTJConfig",
+        {"n_embd": 256, "n_layer": 1, "n_head": 4, "rotary_dim": 32, "n_positions": 128, "vocab_size": 500},
+        {"input_ids": (_LONG,), "position_ids": (_LONG,)},
+    ),
+    "opt": (
+        "FlaxOPTForCausalLM",
+        "OPTConfig",
+        {
+            "hidden_size": 192,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 4,
+            "ffn_dim": 512,
+            "word_embed_proj_dim": 96,
+            "vocab_size": 500,
+            "max_position_embeddings": 128,
+        },
+        {"input_ids": (_LONG,), "attention_mask": (_LONG,), "position_ids": (_LONG,)},
+    ),
+    "bloom": (
+        "FlaxBloomForCausalLM",
+        "BloomConfig",
+        {"hidden_size": 192, "n_layer": 1, "n_head": 4, "vocab_size": 500},
+        _TEXT,
+    ),
+    "gemma": (
+        "FlaxGemmaForCausalLM",
+        "GemmaConfig",
+        {**_SMALL, "num_key_value_heads": 1, "head_dim": 64, "vocab_size": 500},
+        {"input_ids": (_LONG,), "position_ids": (_LONG,)},
+    ),
+    "bart": (
+        "FlaxBartForConditionalGeneration",
+        "BartConfig",
+        {
+            "d_model": 192,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 384,
+            "decoder_ffn_dim": 384,
+            "vocab_size": 300,
+            "max_position_embeddings": 128,
+        },
+        _BOTH,
+    ),
+    "beit": (
+        "FlaxBeitForImageClassification",
+        "BeitConfig",
+        {**_SMALL, "image_size": 64, "patch_size": 16, "vocab_size": 100},
+        {"pixel_values": (3, 64, 64)},
+    ),
+    "clip": (
+        "FlaxCLIPModel",
+        "CLIPConfig",
+        {
+            "text_config": {**_SMALL, "vocab_size": 300, "max_position_embeddings": 64},
+            "vision_config": {**_SMALL, "image_size": 64, "patch_size": 16},
+        },
+        {"input_ids": (_LONG,), "pixel_values": (3, 64, 64)},
+    ),
+    "dinov2": (
+        "FlaxDinov2ForImageClassification",
+        "Dinov2Config",
+        {"hidden_size": 192, "num_hidden_layers": 1, "num_attention_heads": 4, "image_size": 56, "patch_size": 14},
+        {"pixel_values": (3, 56, 56)},
+    ),
+    "whisper": (
+        "FlaxWhisperForConditionalGeneration",
+        "WhisperConfig",
+        {
+            "d_model": 192,
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "encoder_attention_heads": 4,
+            "decoder_attention_heads": 4,
+            "encoder_ffn_dim": 384,
+            "decoder_ffn_dim": 384,
+            "vocab_size": 300,
+            "num_mel_bins": 80,
+            "max_source_positions": 100,
+            "max_target_positions": 64,
+            "pad_token_id": 0,
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "decoder_start_token_id": 1,
+            "suppress_tokens": None,
+            "begin_suppress_tokens": None,
+        },
+        {"input_features": (80, 200), "decoder_input_ids": (_LONG // 2,)},
+    ),
+    "wav2vec": (
+        "FlaxWav2Vec2ForCTC",
+        "Wav2Vec2Config",
+        {
+            **_SMALL,
+            "conv_dim": (64, 96, 128),
+            "conv_kernel": (10, 3, 2),
+            "conv_stride": (5, 2, 2),
+            "num_conv_pos_embeddings": 16,
+            "num_conv_pos_embedding_groups": 4,
+            "do_stable_layer_norm": True,
+            "feat_extract_norm": "layer",
+            "vocab_size": 40,
+        },
+        {"input_values": (4000,)},
+    ),
+}
+_KERAS: dict[str, tuple[str, int, dict[str, Any]]] = {
+    "vgg": ("VGG16", 32, {}),
+    "mobilenet": ("MobileNet", 64, {"alpha": 0.5}),
+}
+
+
+def _named(name: str, make: Callable[[], Program]) -> Callable[[], Program]:
+    make.__name__ = make.__qualname__ = name
+    return make
+
+
+def _all() -> dict[str, Callable[[], Program]]:
+    found: dict[str, Callable[[], Program]] = {}
+    for form in "xzyh":
+        for family, (model, config, sizes, inputs) in _HUGGING.items():
+            name = f"{family}_train__z" if form == "z" else f"{family}__{form}"
+            found[name] = _named(
+                name, lambda m=model, c=config, s=sizes, i=inputs, f=form: _flax(m, c, dict(s), i, f)
+            )
+        for family, (build, side, options) in _KERAS.items():
+            name = f"{family}_train__z" if form == "z" else f"{family}__{form}"
+            found[name] = _named(name, lambda b=build, s=side, o=options, f=form: _keras(b, s, f, o))
+    return found
+
+
+PROGRAMS = _all()
+globals().update(PROGRAMS)
