@@ -185,15 +185,6 @@ _HUGGING: dict[str, tuple[str, str, dict[str, Any], dict[str, tuple[Any, ...]]]]
         {**_SMALL, "image_size": 64, "patch_size": 16, "vocab_size": 100},
         {"pixel_values": (3, 64, 64)},
     ),
-    "clip": (
-        "FlaxCLIPModel",
-        "CLIPConfig",
-        {
-            "text_config": {**_SMALL, "vocab_size": 300, "max_position_embeddings": 64},
-            "vision_config": {**_SMALL, "image_size": 64, "patch_size": 16},
-        },
-        {"input_ids": (_LONG,), "pixel_values": (3, 64, 64)},
-    ),
     "dinov2": (
         "FlaxDinov2ForImageClassification",
         "Dinov2Config",

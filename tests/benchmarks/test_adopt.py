@@ -1,0 +1,36 @@
+"""Collected graphs join the embedded sample: which do, and what of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.adopt import adopt
+from xlarank.data.root import SAMPLE
+
+_FILE = SAMPLE / "npz" / "layout" / "tpu-estimate" / "random" / "train" / "mixer__a.npz"
+
+
+def _collected(folder: Path, search: str, name: str, **more: np.ndarray) -> None:
+    place = folder / "npz" / "layout" / "tpu-estimate" / search / "train" / f"{name}.npz"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with np.load(_FILE) as arrays:
+        np.savez(place, **{**arrays, **more})
+
+
+def test_what_is_taken(tmp_path: Path) -> None:
+    folder, sample = tmp_path / "collected", tmp_path / "sample"
+    configs = len(np.load(_FILE)["config_runtime"])
+    _collected(folder, "random", "new__a", cycles_start=np.arange(3))
+    _collected(folder, "evolve", "new__a")
+    _collected(folder, "evolve", "level__a", config_runtime=np.arange(configs, dtype=np.int64) // 6 + 1)
+    _collected(folder, "random", "gru__a")
+    taken, left_out = adopt(folder, sample, 8)
+    assert sorted(taken) == ["default new__a", "random new__a"]
+    assert left_out == {"default level__a": "7 distinct labels", "random gru__a": "its family judges"}
+    files = sorted(str(path.relative_to(sample)) for path in sample.rglob("*.npz"))
+    assert files == [f"npz/layout/tpu-estimate/{search}/train/new__a.npz" for search in ("default", "random")]
+    with np.load(sample / files[1]) as arrays, np.load(_FILE) as given:
+        assert set(arrays) == set(given), "cycles of operations stay out"
+    assert adopt(folder, sample, 8)[0] == [], "what is there stays"
