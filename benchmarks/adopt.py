@@ -4,8 +4,8 @@
 
 ``FOLDER`` is what ``collect --out`` got. A graph is taken into the split it was collected for and the search that
 the sample calls it by (``evolve`` is ``default``), without what only a teacher of single operations reads, which is
-most of the file. Left out, and named: graphs with fewer than ``--least`` distinct labels, which order little, and all
-of families that judge. What the sample has already stays as it is.
+most of the file. Left out, and named: graphs with fewer than ``--least`` distinct labels, which order little, and
+all of families that judge. What the sample has already stays as it is.
 """
 
 from __future__ import annotations
