@@ -117,7 +117,9 @@ def collect(
         if not good or good[0] != 0:
             raise CompilerError(
                 f"the compiler's own choice did not compile ({outcomes[0].message or outcomes[0].status})",
-                do="give it more seconds with --limit, or a smaller program",
+                do="give it more seconds with --limit, or a smaller program"
+                if outcomes[0].status is Status.TIMEOUT
+                else "try another --target, or leave out what this one refuses",
             )
         # What a genetic search finds late is good: the order must not tell.
         order = [0, *rng.permutation(good[1:]).tolist()]
@@ -155,7 +157,10 @@ class _Run:
         try:
             if self.settings.search == "random":
                 codes = random_configurations(self.candidates, count, rng)
-                return codes, self.outcomes(codes)
+                outcomes = self.outcomes(codes[:1])  # where that fails the others are worth nothing
+                if outcomes[0].status is Status.OK:
+                    outcomes += self.outcomes(codes[1:])
+                return codes, outcomes
             return self._evolved(count, rng)
         finally:
             self.progress.end()
