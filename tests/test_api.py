@@ -19,6 +19,7 @@ from xlarank.data.errors import GraphFileError, ModelError, XlarankError
 from xlarank.data.graph import LayoutGraph, TileGraph
 from xlarank.data.root import SAMPLE
 from xlarank.features.assemble import assemble
+from xlarank.features.targets import TARGETS
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.ranking_data import RankingData
@@ -35,7 +36,7 @@ def kernels() -> list[LayoutGraph | TileGraph]:
 
 @pytest.fixture(scope="module")
 def fitted(kernels: list[LayoutGraph | TileGraph]) -> xlarank.GraphRanker:
-    return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast").fit(kernels[:3])
+    return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast", target="cpu").fit(kernels[:3])
 
 
 # Names ----------------------------------------------------------------------------------------------------
@@ -99,7 +100,7 @@ def test_tables_of_tiles_know_the_normalizer_and_what_was_not_measured(tmp_path:
 
 def test_it_is_the_ranker_by_that_name(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
     rows = [xlarank.features(graph, tier="fast") for graph in kernels]
-    data = RankingData.from_graphs(rows[:3])
+    data = RankingData.from_graphs(rows[:3], TARGETS["cpu"])
     ranker = RankNet(kind="tile").fit(data, FitSettings(20, threads=1))
     last = rows[3]
     expected = ranker.predict(last.matrix(), last.columns)[last.group]
@@ -117,10 +118,20 @@ def test_the_same_seed_gives_the_same_scores(kernels: list[TileGraph], fitted: x
     assert other.predict(kernels[3]).tolist() != fitted.predict(kernels[3]).tolist()
 
 
+def test_tiles_of_a_tpu_are_not_ranked_by_what_a_cpu_takes(
+    kernels: list[TileGraph], fitted: xlarank.GraphRanker
+) -> None:
+    tpu = xlarank.GraphRanker(**{**fitted.get_params(), "target": "tpu"}).fit(kernels[:3])
+    assert tpu.predict(kernels[3]).tolist() != fitted.predict(kernels[3]).tolist()
+    assert not [name for name in tpu.ranker_.importance() if name.startswith(("estimate__", "inner__"))]
+    assert [name for name in fitted.ranker_.importance() if name.startswith(("estimate__", "inner__"))]
+
+
 def test_parameters_are_given_back_and_can_be_changed() -> None:
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
     own = {
         "ranker": "ranknet", "n_estimators": 7, "random_state": 0, "n_jobs": -1, "tier": "full", "candidates": True,
+        "target": "tpu",
     }  # fmt: skip
     assert ranker.get_params() == {**own, "num_leaves": 5}
     assert ranker.set_params(n_estimators=9, num_leaves=6, tier="fast") is ranker
@@ -141,6 +152,7 @@ def test_parameters_are_given_back_and_can_be_changed() -> None:
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": 1.5}, "n_jobs is 1.5"),
         ({"tier": "most"}, "tier is 'most'; expected fast or full"),
+        ({"target": "gpu"}, "target is 'gpu'; expected cpu or tpu"),
     ],
     ids=str,
 )

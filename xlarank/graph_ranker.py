@@ -16,6 +16,7 @@ from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
+from xlarank.features.targets import TARGETS, TPU
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
@@ -40,6 +41,8 @@ class GraphRanker:
         n_jobs: threads; -1 takes all cores, None is 1.
         tier: which columns, "fast" or "full".
         candidates: with columns that look at all candidates of a graph.
+        target: "tpu" or "cpu", the hardware that the runtimes of tiles are of. Columns that speak of the other, and
+            trees that begin at a CPU's estimated time, are for their own hardware alone; layouts have neither.
         params: the ranker's own parameters; those not given have the defaults of the graphs' kind.
 
     Raises `xlarank.data.errors.ModelError` for a parameter that the ranker does not have, with the close names, and
@@ -55,7 +58,7 @@ class GraphRanker:
     >>> import xlarank
     >>> from xlarank.data.root import SAMPLE
     >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
-    >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1).fit(kernels[:3])
+    >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, target="cpu").fit(kernels[:3])
     >>> ranker.graphs_, ranker.n_features_in_
     (['bmm__a', 'bmm__b', 'bmm__c'], 596)
     >>> scores = ranker.predict(kernels[3])  # lower is faster
@@ -75,6 +78,7 @@ class GraphRanker:
         n_jobs: int | None = -1,
         tier: str = "full",
         candidates: bool = True,
+        target: str = TPU.name,
         **params: Any,
     ) -> None:
         self.ranker = ranker
@@ -83,6 +87,7 @@ class GraphRanker:
         self.n_jobs = n_jobs
         self.tier = tier
         self.candidates = candidates
+        self.target = target
         self.params = params
         self._check()
 
@@ -116,7 +121,7 @@ class GraphRanker:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
         (kind,) = kinds
         rows = [self._rows(graph) for graph in given]
-        data = RankingData.from_graphs(rows)
+        data = RankingData.from_graphs(rows, TARGETS[self.target])
         fitted = ranker_class(self.ranker)(self.params, kind=kind)
         self.ranker_: Ranker[Any] = fitted.fit(
             data, FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
@@ -180,6 +185,8 @@ class GraphRanker:
         FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
         if self.tier not in (known := [tier.value for tier in Tier]):
             raise ModelError(f"tier is {self.tier!r}", expected=" or ".join(known))
+        if self.target not in TARGETS:
+            raise ModelError(f"target is {self.target!r}", expected=" or ".join(TARGETS))
 
     def _fitting(self, graph: GraphLike) -> Graph:
         if not self.__sklearn_is_fitted__():
