@@ -123,10 +123,26 @@ class SiblingRanker(Ranker[SiblingParams]):
         super().__init__(params, kind=kind)
         self._general = Ensemble(self.params.general, kind=kind)
         self._known: list[Sibling] = []
+        self._waiting: tuple[RankingData, FitSettings] | None = None  # what `_known` will be made of
+        self._structures: set[int] = set()
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        self._general.fit(data, settings)
+        self._known, self._waiting = [], (data, settings)
+        found = (data.instances_of(group) for group in range(data.groups))
+        self._structures = {int(lazy.value.structure[0]) for lazy in found if lazy is not None}
+
+    def _learn_siblings(self) -> None:
+        """Fit the folds that priors come from: when a sibling is asked for, or all are to be kept.
+
+        Where whole families are held out, as for choosing rounds, no sibling is ever asked for, and these folds are
+        most of the work.
+        """
+        if self._waiting is None:
+            return
+        data, settings = self._waiting
+        self._waiting = None
         rng = np.random.default_rng(settings.seed)
-        self._known = []
         if any(data.instances_of(group) is not None for group in range(data.groups)):
             scores = out_of_fold_scores(self._general, data, self.params.folds, settings)
             for group in range(data.groups):
@@ -134,7 +150,6 @@ class SiblingRanker(Ranker[SiblingParams]):
                 if lazy is not None:
                     part = slice(data.indptr[group], data.indptr[group + 1])
                     self._known.append(self._sibling(lazy.value, data.cost[part], scores[part], rng))
-        self._general.fit(data, settings)
 
     def _sibling(self, instances: Instances, cost: Floats, score: Floats, rng: np.random.Generator) -> Sibling:
         kept = sample_configs(cost, self.params.configs, rng, "uniform")
@@ -150,6 +165,9 @@ class SiblingRanker(Ranker[SiblingParams]):
     def siblings_of(self, instances: Instances) -> list[Sibling]:
         """The graphs learned from that have the same structure, and configurable nodes in common."""
         structure = int(instances.structure[0])
+        if structure not in self._structures:
+            return []
+        self._learn_siblings()
         return [
             known
             for known in self._known
@@ -164,7 +182,7 @@ class SiblingRanker(Ranker[SiblingParams]):
             yield self._corrected(score, instances)
 
     def _corrected(self, score: Floats, lazy: LazyInstances | None) -> Floats:
-        if lazy is None or not self._known:
+        if lazy is None:
             return score
         instances = lazy.value
         known = self.siblings_of(instances)
@@ -195,6 +213,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return self._general.importance()
 
     def _learned(self) -> Learned:
+        self._learn_siblings()
         plain = json.dumps([known.plain() for known in self._known])
         return Learned(files={_SIBLINGS: plain}, parts={_GENERAL: self._general})
 
@@ -205,6 +224,7 @@ class SiblingRanker(Ranker[SiblingParams]):
             raise ValueError("its general ranker learned from other columns")
         self._general = general
         self._known = [Sibling.of_plain(plain) for plain in json.loads(learned.files[_SIBLINGS])]
+        self._structures = {known.structure for known in self._known}
 
 
 def alike(one: NDArray[np.int8], other: NDArray[np.int8]) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,15 +15,18 @@ from tests.models.rows import easy_data, easy_graph, graph_rows
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
+from xlarank.models.base import Ranker
 from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.rankers import sibling
 from xlarank.models.rankers.sibling import Sibling, SiblingRanker, alike, nearness
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.validation.metrics import kendall_tau
+from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 NODES, ROWS = 5, 4
 #: Row 0 sets nothing.
 LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))
-QUICK = {"general": {"weight_sum_pooled": 0.0}, "folds": 2, "sibling_weight": 1.0}
+QUICK = {"general": {"weight_sum_pooled": 0.0, "weight_pair_vote": 0.0}, "folds": 2, "sibling_weight": 1.0}
 
 
 def graph_of(name: str, structure: int, seed: int, *, configs: int = 60, batch: int = 8) -> GraphRows:
@@ -67,7 +71,7 @@ def ranker() -> SiblingRanker:
     return found
 
 
-def tau(ranker: SiblingRanker, graph: GraphRows) -> float:
+def tau(ranker: Ranker[Any], graph: GraphRows) -> float:
     return kendall_tau(ranker.predict(graph.matrix(), graph.columns, graph.instances), graph.row_cost)
 
 
@@ -80,6 +84,35 @@ def test_without_siblings_it_is_the_general_ranker(ranker: SiblingRanker) -> Non
     graph = graph_of("new__a", 77, 99)
     general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
     assert np.array_equal(ranker.predict(graph.matrix(), graph.columns, graph.instances), general)
+
+
+def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def counted(*given: Any) -> Any:
+        asked.append(1)
+        return out_of_fold_scores(*given)
+
+    monkeypatch.setattr(sibling, "out_of_fold_scores", counted)
+    data = RankingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(3)])
+    early, late = (fitted("sibling", data, rounds=5, **QUICK) for _ in range(2))
+    tau(early, graph_of("new__a", 77, 99))
+    assert not asked, "no family held out has siblings among the others"
+    tau(early, graph_of("f2__b", 2, 99))
+    tau(early, graph_of("f1__b", 1, 99))
+    assert len(asked) == 1
+    for number, one in enumerate((early, late)):
+        (tmp_path / str(number)).mkdir()
+        one.save(tmp_path / str(number))
+    assert len(asked) == 2
+    first, second = ((tmp_path / name / "siblings.json").read_bytes() for name in "01")
+    assert first == second, "whenever they are learned, they are the same"
+
+
+def test_pairs_vote_on_layouts() -> None:
+    for kind, weight in (("layout", 1.0), ("tile", 0.0)):
+        general = SiblingRanker({}, kind=kind).params.general
+        assert (general.weight_pair_vote, general.weight_ranknet) == (weight, 1.0)
 
 
 def test_rows_without_instances_are_ranked_too() -> None:
