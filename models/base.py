@@ -107,6 +107,10 @@ class Ranker(ABC, Generic[P]):
         self.columns = data.columns
         return self
 
+    def finish(self) -> Self:
+        """Do now what `fit` puts off until it is needed, where there is such work; `save` does it, too."""
+        return self
+
     def predict(
         self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
     ) -> NDArray[np.float64]:

@@ -275,7 +275,7 @@ class _Training:
                     self.settings, rounds=rounds, seed=(self.settings.seed + number) % (MAX_SEED + 1)
                 )
                 unfitted = chosen.seeds[number % len(chosen.seeds)] if chosen.seeds else chosen.ranker
-                rankers.append(unfitted.clone().fit(self.learned, settings))
+                rankers.append(unfitted.clone().fit(self.learned, settings).finish())
                 progress.step(f"seed {settings.seed}, {rounds} rounds")
         finally:
             progress.end()

@@ -132,16 +132,15 @@ class SiblingRanker(Ranker[SiblingParams]):
         found = (data.instances_of(group) for group in range(data.groups))
         self._structures = {int(lazy.value.structure[0]) for lazy in found if lazy is not None}
 
-    def _learn_siblings(self) -> None:
-        """Fit the folds that priors come from: when a sibling is asked for, or all are to be kept.
+    def finish(self) -> Self:
+        """Fit the folds that priors come from.
 
-        Where whole families are held out, as for choosing rounds, no sibling is ever asked for, and these folds are
-        most of the work.
+        `fit` leaves them until a sibling is asked for: where whole families are held out, as for choosing rounds,
+        none ever is, and these folds are most of the work.
         """
         if self._waiting is None:
-            return
+            return self
         data, settings = self._waiting
-        self._waiting = None
         rng = np.random.default_rng(settings.seed)
         if any(data.instances_of(group) is not None for group in range(data.groups)):
             scores = out_of_fold_scores(self._general, data, self.params.folds, settings)
@@ -150,6 +149,8 @@ class SiblingRanker(Ranker[SiblingParams]):
                 if lazy is not None:
                     part = slice(data.indptr[group], data.indptr[group + 1])
                     self._known.append(self._sibling(lazy.value, data.cost[part], scores[part], rng))
+        self._waiting = None
+        return self
 
     def _sibling(self, instances: Instances, cost: Floats, score: Floats, rng: np.random.Generator) -> Sibling:
         kept = sample_configs(cost, self.params.configs, rng, "uniform")
@@ -167,7 +168,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         structure = int(instances.structure[0])
         if structure not in self._structures:
             return []
-        self._learn_siblings()
+        self.finish()
         return [
             known
             for known in self._known
@@ -213,7 +214,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return self._general.importance()
 
     def _learned(self) -> Learned:
-        self._learn_siblings()
+        self.finish()
         plain = json.dumps([known.plain() for known in self._known])
         return Learned(files={_SIBLINGS: plain}, parts={_GENERAL: self._general})
 

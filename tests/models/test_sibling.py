@@ -101,6 +101,8 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch: pytest.Monk
     tau(early, graph_of("f2__b", 2, 99))
     tau(early, graph_of("f1__b", 1, 99))
     assert len(asked) == 1
+    late.finish()
+    assert len(asked) == 2
     for number, one in enumerate((early, late)):
         (tmp_path / str(number)).mkdir()
         one.save(tmp_path / str(number))
