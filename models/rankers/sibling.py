@@ -141,6 +141,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         if self._waiting is None:
             return self
         data, settings = self._waiting
+        self._known = []
         rng = np.random.default_rng(settings.seed)
         if any(data.instances_of(group) is not None for group in range(data.groups)):
             scores = out_of_fold_scores(self._general, data, self.params.folds, settings)
