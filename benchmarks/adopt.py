@@ -50,6 +50,9 @@ def adopt(folder: Path, sample: Path, least: int) -> tuple[list[str], dict[str, 
     taken: list[str] = []
     left_out: dict[str, str] = {}
     for file in graph_files(find_data_root(folder).npz, [], where=str(folder)):
+        if file.collection.parts[:2] != ("layout", "tpu-estimate"):
+            left_out[f"{file.collection} {file.name}"] = "not estimated by the TPU's compiler"
+            continue
         search = _SEARCHES[file.collection.parts[-1]]
         title = f"{search} {file.name}"
         graph = read_graph(file.path)

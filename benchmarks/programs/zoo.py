@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -71,7 +72,7 @@ def _flax(model: str, config: str, sizes: dict[str, Any], inputs: dict[str, tupl
     return (_step(forward) if form == "z" else forward), [weights, *shapes]
 
 
-def _keras(build: str, side: int, form: str, options: dict[str, Any]) -> Program:
+def _keras(build: str, side: int, options: dict[str, Any], form: str) -> Program:
     """One of Keras' applications with random weights, on square pictures."""
     import keras
 
@@ -223,22 +224,16 @@ _KERAS: dict[str, tuple[str, int, dict[str, Any]]] = {
 }
 
 
-def _named(name: str, make: Callable[[], Program]) -> Callable[[], Program]:
-    make.__name__ = make.__qualname__ = name
-    return make
-
-
 def _all() -> dict[str, Callable[[], Program]]:
     found: dict[str, Callable[[], Program]] = {}
     for form in "xzyh":
-        for family, (model, config, sizes, inputs) in _HUGGING.items():
-            name = f"{family}_train__z" if form == "z" else f"{family}__{form}"
-            found[name] = _named(
-                name, lambda m=model, c=config, s=sizes, i=inputs, f=form: _flax(m, c, dict(s), i, f)
-            )
-        for family, (build, side, options) in _KERAS.items():
-            name = f"{family}_train__z" if form == "z" else f"{family}__{form}"
-            found[name] = _named(name, lambda b=build, s=side, o=options, f=form: _keras(b, s, f, o))
+        makers: dict[str, Callable[[], Program]] = {}
+        for family, of_flax in _HUGGING.items():
+            makers[family] = partial(_flax, *of_flax, form)
+        for family, of_keras in _KERAS.items():
+            makers[family] = partial(_keras, *of_keras, form)
+        for family, make in makers.items():
+            found[f"{family}_train__z" if form == "z" else f"{family}__{form}"] = make
     return found
 
 

@@ -12,8 +12,8 @@ from xlarank.data.root import SAMPLE
 _FILE = SAMPLE / "npz" / "layout" / "tpu-estimate" / "random" / "train" / "mixer__a.npz"
 
 
-def _collected(folder: Path, search: str, name: str, **more: np.ndarray) -> None:
-    place = folder / "npz" / "layout" / "tpu-estimate" / search / "train" / f"{name}.npz"
+def _collected(folder: Path, search: str, name: str, source: str = "tpu-estimate", **more: np.ndarray) -> None:
+    place = folder / "npz" / "layout" / source / search / "train" / f"{name}.npz"
     place.parent.mkdir(parents=True, exist_ok=True)
     with np.load(_FILE) as arrays:
         np.savez(place, **{**arrays, **more})
@@ -26,9 +26,14 @@ def test_what_is_taken(tmp_path: Path) -> None:
     _collected(folder, "evolve", "new__a")
     _collected(folder, "evolve", "level__a", config_runtime=np.arange(configs, dtype=np.int64) // 6 + 1)
     _collected(folder, "random", "gru__a")
+    _collected(folder, "random", "measured__a", "cpu")
     taken, left_out = adopt(folder, sample, 8)
     assert sorted(taken) == ["default new__a", "random new__a"]
-    assert left_out == {"default level__a": "7 distinct labels", "random gru__a": "its family judges"}
+    assert left_out == {
+        "default level__a": "7 distinct labels",
+        "random gru__a": "its family judges",
+        "layout:cpu:random measured__a": "not estimated by the TPU's compiler",
+    }
     files = sorted(str(path.relative_to(sample)) for path in sample.rglob("*.npz"))
     assert files == [f"npz/layout/tpu-estimate/{search}/train/new__a.npz" for search in ("default", "random")]
     with np.load(sample / files[1]) as arrays, np.load(_FILE) as given:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.adopt import JUDGES
 from xlarank.data.family import program_family
 
 jax = pytest.importorskip("jax")
 programs = pytest.importorskip("benchmarks.programs")
-
-#: Families that judge: withheld, or the valid split of the estimated collections.
-_JUDGES = {"resnet", "resnet_bn", "axial", "gnet", "gru", "crossattn", "unet", "mlp"}
 
 
 def test_many_families_with_siblings() -> None:
     families = {program_family(name) for name in programs.PROGRAMS}
     assert len(programs.PROGRAMS) >= 150
     assert len(families) >= 25
-    assert not families & _JUDGES
+    assert not families & JUDGES
     for family in families:
         assert {f"{family}__a", f"{family}__b"} <= set(programs.PROGRAMS)
+
+
+def test_published_models_have_names_of_their_own() -> None:
+    from benchmarks.programs import zoo
+
+    assert not {program_family(name) for name in zoo.PROGRAMS} & JUDGES
+    assert not zoo.PROGRAMS.keys() & programs.PROGRAMS.keys()
 
 
 def test_a_program_is_named_in_its_module() -> None:
