@@ -11,7 +11,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 
-TARGET: Final = Path(__file__).parent.parent / "FEATURES.md"
+TARGET: Final = Path(__file__).resolve().parents[1] / "FEATURES.md"
 _INTRODUCTION: Final = """# Feature columns
 
 Generated from the blocks by `python -m xlarank.features.reference`; do not edit.

@@ -13,6 +13,7 @@ from xlarank.data.graph import Graph, TileGraph
 from xlarank.features.instances.instances import LazyInstances
 
 if TYPE_CHECKING:  # imported where a table is asked for
+    import pandas as pd
     import polars as pl
 
 
@@ -139,23 +140,26 @@ class GraphRows:
         wide[:, len(graph) :] = config
         return wide
 
-    def to_polars(self) -> pl.DataFrame:
-        """A row for each configuration, in the order of the file.
+    def to_polars(self, *, labels: bool = False) -> pl.DataFrame:
+        """Return the features as float32 columns, a row for each configuration in the order of the file.
 
-        Columns: ``configuration`` (its id), ``row`` (equal for identical ones), ``runtime_ns`` and, for tiles,
-        ``normalizer_ns``, null where not measured; then all features, float32.
+        With ``labels`` further columns stand before them: ``configuration`` (its id), ``row`` (equal for identical
+        ones), ``runtime_ns`` and, for tiles, ``normalizer_ns``, null where not measured. Nobody learns from these.
         """
         import polars as pl
 
-        measured = self.runtime > 0
-        about = {"configuration": self.ids, "row": self.group, "runtime_ns": self.runtime}
+        features = pl.DataFrame(self.matrix(), schema=dict.fromkeys(self.columns, pl.Float32))[self.group]
+        if not labels:
+            return features
+        columns = {"configuration": self.ids, "row": self.group, "runtime_ns": self.runtime}
         if (self.normalizer != 1).any():
-            about["normalizer_ns"] = self.normalizer
-        values = pl.DataFrame(self.matrix(), schema=dict.fromkeys(self.columns, pl.Float32))
-        labels = pl.DataFrame(about).with_columns(
-            pl.when(pl.Series(measured)).then(pl.col("runtime_ns")).alias("runtime_ns")
-        )
-        return pl.concat([labels, values[self.group]], how="horizontal")
+            columns["normalizer_ns"] = self.normalizer
+        measured = pl.when(pl.Series(self.runtime > 0)).then(pl.col("runtime_ns")).alias("runtime_ns")
+        return pl.concat([pl.DataFrame(columns).with_columns(measured), features], how="horizontal")
+
+    def to_pandas(self, *, labels: bool = False) -> pd.DataFrame:
+        """Return `to_polars` as a pandas frame."""
+        return self.to_polars(labels=labels).to_pandas()
 
     def take(self, keep: NDArray[np.integer]) -> GraphRows:
         """Some of the rows, in the order of ``keep``, with all configurations that are identical to them."""

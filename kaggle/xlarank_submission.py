@@ -60,7 +60,7 @@ def attached(*marks: str) -> list[Path]:
     return found
 
 
-code = attached("run.py", "pipelines/run_all.py")
+code = attached("run.py", "xlarank/pipelines/run_all.py")
 if not code:
     raise SystemExit(f"no dataset below {INPUT} holds xlarank: attach the output of 'run.py package-kaggle'")
 sys.path.insert(0, str(code[0]))

@@ -25,12 +25,13 @@ from xlarank.models.trained import CARD, load_model
 from xlarank.pipelines.budgeting.reports import first_scores
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
-ROOT: Final = Path(__file__).parent.parent
+ROOT: Final = Path(__file__).resolve().parents[1]
+SUBPACKAGES: Final = ("data", "features", "models", "pipelines")
 METADATA: Final = "dataset-metadata.json"
 #: Where brought models lie in the package: a workspace of its own, beside the code's ``models``.
 BROUGHT: Final = "workspace"
 #: What git tracks but a run does not need.
-_LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci|\.typing)/|\.gitignore$|[A-Z]+\.md$")
+_LEFT_OUT: Final = re.compile(r"(tests|benchmarks|docs|\.ci)/|\.gitignore$|[A-Z]+\.md$")
 _KEPT: Final = ("README.md",)
 #: Versions in Kaggle's image for Python; ``None``: there, in a version nobody pinned.
 IMAGE_PYTHON: Final = "3.12"
@@ -83,7 +84,7 @@ def package_kaggle(
     """
     if not re.fullmatch(r"[\w-]+", owner):
         raise XlarankError(f"--owner is {owner!r}", expected="the name of a Kaggle account, as in its URL")
-    content = {name: ROOT / name for name in _tracked()}
+    content = {_place(name): ROOT / name for name in _tracked()}
     brought = _models(models, content) if models is not None else ()
     with tempfile.TemporaryDirectory(prefix="xlarank-package-") as scratch:
         made = Path(scratch)
@@ -146,6 +147,15 @@ def _tracked() -> list[str]:
     if "run.py" not in names:
         raise XlarankError(f"git tracks no run.py in {ROOT}", expected="a clone", do="run it from a clone")
     return names
+
+
+def _place(name: str) -> str:
+    """Where a file of the clone lies in the package, where links would not survive: sub-packages are real folders.
+
+    >>> _place("features/store.py"), _place("run.py")
+    ('xlarank/features/store.py', 'run.py')
+    """
+    return f"xlarank/{name}" if name.split("/")[0] in SUBPACKAGES else name
 
 
 def _models(root: Path, content: dict[str, Path]) -> tuple[str, ...]:

@@ -3,17 +3,15 @@
 >>> import xlarank
 >>> from xlarank.data.root import SAMPLE
 >>> graph = xlarank.read_graph(SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz")
->>> xlarank.features(graph).to_polars().height  # a row for each configuration
+>>> xlarank.compute_features(graph).to_polars().height  # a row for each configuration
 64
 
-`rank` orders a graph's configurations with a trained model, `GraphRanker` learns and ranks with scikit-learn's
-words, `read_hlo` makes a graph of an HLO program. The rooms ``data``, ``features``, ``models`` and ``pipelines``
-are sub-packages. In a clone their folders stand beside this one, at the top level; in an installed xlarank they
-stand below it.
+`rank` orders a graph's configurations with a trained model, `GraphRanker` follows the scikit-learn estimator API,
+`read_hlo` makes a graph of an HLO program. In a clone the sub-packages ``data``, ``features``, ``models`` and
+``pipelines`` are links to the folders at the top level.
 """
 
 from importlib import import_module as _import_module
-from pathlib import Path as _Path
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.2.0"
@@ -21,7 +19,7 @@ __all__ = [
     "GraphRanker",
     "Ranking",
     "__version__",
-    "features",
+    "compute_features",
     "rank",
     "read_graph",
     "read_hlo",
@@ -31,18 +29,15 @@ if _TYPE_CHECKING:
     from xlarank.api import rank as rank
     from xlarank.api import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
-    from xlarank.features.columns import features as features
+    from xlarank.features.columns import compute_features as compute_features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
     from xlarank.pipelines.ranking.result import Ranking as Ranking
-
-_here = _Path(__file__).resolve().parent
-if not (_here / "data").is_dir():  # a clone
-    __path__.append(str(_here.parent))
 
 #: Where each name comes from: imported when it is first asked for, so that the command line starts quickly.
 _HOMES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.ranking.result",
+    "compute_features": "xlarank.features.columns",
     "rank": "xlarank.api",
     "read_graph": "xlarank.api",
     "read_hlo": "xlarank.data.hlo.reading",
@@ -50,8 +45,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "features":  # the room itself, which can be called
-        return _import_module("xlarank.features")
     if name not in _HOMES:
         raise AttributeError(f"module 'xlarank' has no attribute {name!r}")
     return getattr(_import_module(_HOMES[name]), name)

@@ -24,8 +24,14 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
     made = package_kaggle(tmp_path / "new" / "package", owner="ada")
     names = names_of(made.out)
     assert made.files == len(names) and (made.models, made.wheels) == ((), ())
-    assert {"run.py", "pyproject.toml", "LICENSE", "pipelines/run_all.py", "features/store.py"} <= names
-    assert "data/sample/npz/tile/cpu/test/swish__a.npz" in names
+    assert {
+        "run.py",
+        "pyproject.toml",
+        "LICENSE",
+        "xlarank/pipelines/run_all.py",
+        "xlarank/features/store.py",
+    } <= names
+    assert "xlarank/data/sample/npz/tile/cpu/test/swish__a.npz" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "docs/", ".", "work/"))]
     metadata = json.loads((made.out / METADATA).read_text())
     assert metadata["id"] == "ada/xlarank" and 6 <= len(metadata["title"]) <= 50
@@ -41,7 +47,7 @@ def test_the_code_of_a_package_runs_by_itself(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code, str(made.out)], cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert done.stdout.strip() == str(made.out / "pipelines" / "run_all.py")
+    assert done.stdout.strip() == str(made.out / "xlarank" / "pipelines" / "run_all.py")
 
 
 def test_a_zip_is_the_same_each_time_and_as_the_folder(tmp_path: Path) -> None:

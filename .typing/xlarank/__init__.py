@@ -1,1 +1,0 @@
-../../xlarank/__init__.py

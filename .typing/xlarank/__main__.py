@@ -1,1 +1,0 @@
-../../xlarank/__main__.py

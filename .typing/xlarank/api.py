@@ -1,1 +1,0 @@
-../../xlarank/api.py

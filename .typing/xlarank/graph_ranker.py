@@ -1,1 +1,0 @@
-../../xlarank/graph_ranker.py
