@@ -3,8 +3,8 @@
     python -m benchmarks.rank_speed [--data-root D] [--workspace W] [--match TEXT] [--repeats N] [--json FILE]
 
 Prints one JSON entry a file: ``load_s`` (the floor), ``features_s`` (reading, checking and all columns), ``rank_s``
-(the same and the scores of the workspace's model, or of the ranker that ships), the ratios of both to the floor, and
-``peak_rss_mb`` of features alone. Each file has a process of its own; after one uncounted turn all are timed in
+(the same and the scores of the workspace's model, or of the ranker that ships), the ratios of both to the floor,
+and ``peak_rss_mb`` of features alone. Each file has a process of its own; after one uncounted turn all are timed in
 alternation, and medians are given.
 """
 
