@@ -25,8 +25,7 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.workspace import Workspace
 from xlarank.models.pretrained import pretrained_model
-from xlarank.pipelines.advise import BATCH, layout_model, ranker_score
-from xlarank.pipelines.programs.adviser import Adviser
+from xlarank.pipelines.advise import BATCH, first_proposals, layout_model, next_batch, ranker_score
 from xlarank.pipelines.programs.sources import Program, compiled, configuration_key, load_program
 
 Costs = NDArray[np.float64]
@@ -73,17 +72,16 @@ def genetic_search(candidates: Candidates, budget: int, rng: np.random.Generator
 
 
 def advised_search(
-    program: Program, candidates: Candidates, score: Score | None, budget: int, rng: np.random.Generator, cost: Cost
+    candidates: Candidates, score: Score | None, budget: int, rng: np.random.Generator, cost: Cost
 ) -> Costs:
-    adviser = Adviser(program.graph, candidates, score, rng)
-    costs = np.ones(1)
-    while len(costs) < budget:
-        codes = adviser.propose(min(BATCH, budget - len(costs)))
-        if not len(codes):
+    proposals = first_proposals(candidates, score, budget, rng)
+    codes: Codes = np.zeros((1, candidates.nodes), np.int32)
+    costs = cost(codes)
+    while len(codes) < budget:
+        fresh = next_batch(candidates, proposals, codes, costs, min(BATCH, budget - len(codes)), rng)
+        if not len(fresh):
             break
-        found = cost(codes)
-        adviser.learn(codes, found)
-        costs = np.concatenate([costs, found])
+        codes, costs = np.concatenate([codes, fresh]), np.concatenate([costs, cost(fresh)])
     return costs
 
 
@@ -106,12 +104,12 @@ def compare(
     cost = Compiled(compiler, program, candidates, patience)
     for seed in range(seeds):
         searches: dict[str, Callable[[np.random.Generator], Costs]] = {
-            "advise": lambda rng: advised_search(program, candidates, None, budget, rng, cost),
+            "advise": lambda rng: advised_search(candidates, None, budget, rng, cost),
             "random": lambda rng: random_search(candidates, budget, rng, cost),
             "genetic": lambda rng: genetic_search(candidates, budget, rng, cost),
         }
         if score is not None:
-            searches["advise, ranker"] = lambda rng: advised_search(program, candidates, score, budget, rng, cost)
+            searches["advise, ranker"] = lambda rng: advised_search(candidates, score, budget, rng, cost)
         for name, search in searches.items():
             begun = monotonic()
             costs = search(np.random.default_rng(seed))

@@ -7,11 +7,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.collection import choose
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.candidates import Candidates, Codes, Score, candidate_rows
+from xlarank.data.hlo.candidates import (
+    Candidates,
+    Codes,
+    Score,
+    breed,
+    candidate_rows,
+    evolve,
+    random_configurations,
+)
 from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
@@ -19,7 +28,6 @@ from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.workspace import Workspace
 from xlarank.models.pretrained import pretrained_model
 from xlarank.models.trained import TrainedModel, model_of
-from xlarank.pipelines.programs.adviser import Adviser
 from xlarank.pipelines.programs.jax_lines import jax_lines, major_to_minor, shape_text
 from xlarank.pipelines.programs.sources import Program, compiled, load_program
 from xlarank.pipelines.ranking.one_graph import rows_for_model
@@ -28,6 +36,8 @@ from xlarank.pipelines.support.workspace_collections import trained_collections
 
 #: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
 BATCH: Final = 4
+#: The fastest configurations so far, from which the genetic search breeds.
+_PARENTS: Final = 8
 #: How many times as long as the compiler's own choice a configuration may compile, and at least so many seconds.
 _PATIENCE: Final = 4.0
 _LEAST: Final = 10.0
@@ -105,43 +115,58 @@ class Advice:
         return value
 
 
+@dataclass(frozen=True)
+class AdviceSettings:
+    """How to search.
+
+    Attributes:
+        target: a TPU, as ``tpu-v4``.
+        budget: compilations, the compiler's own choice included.
+        per_node: candidate layouts of a node, the default among them.
+        jobs: configurations compiled at a time.
+        limit: seconds that one configuration may compile.
+    """
+
+    target: str = "tpu-v4"
+    budget: int = 60
+    seed: int = 0
+    per_node: int = 8
+    jobs: int = 1
+    limit: float = 120.0
+
+
 def advise(
     program: str,
-    target: str = "tpu-v4",
+    settings: AdviceSettings,
     *,
-    budget: int = 60,
     out: Path | None = None,
     workspace: Workspace | None = None,
     collection: str | None = None,
-    model: TrainedModel | None = None,
     shipped: bool = False,
-    seed: int = 0,
-    per_node: int = 8,
-    jobs: int = 1,
-    limit: float = 120.0,
     progress: Progress | None = None,
 ) -> Advice:
-    """Search layouts for a file of HLO or ``module:function`` within ``budget`` compilations.
+    """Search layouts for a file of HLO or ``module:function`` within a budget of compilations.
 
-    Candidates are ordered by ``model``, else by what `layout_model` finds in ``workspace`` (``collection`` names
-    another), else with ``shipped`` by the ranker that comes with xlarank, else by a rule of thumb, which found more
-    where the two were compared (docs/own-programs.md); then by what those compiled so far cost. The
-    compiler's own choice is compiled first and stands unless something beats it. With ``out``, the advice, the
-    configuration and the edited module are written there.
+    The compiler's own choice is compiled first and stands unless something beats it. Half of the others are bred
+    from the fastest so far; the other half are random, or, where there is a model, the best of a genetic search by
+    its scores. The model is the one that `layout_model` finds in ``workspace`` (``collection`` names another), else
+    with ``shipped`` the one that comes with xlarank. With ``out``, the advice, the configuration and the edited
+    module are written there.
     Raises `CompilerError` where the compiler is missing or its own choice does not compile.
     """
+    target, budget = settings.target, settings.budget
     chip = target_of(target)
     if not chip.estimated:
         raise CompilerError(f"{target} has no estimates", expected="a TPU", do="use collect to measure on the CPU")
     if budget < 1:
         raise CompilerError(f"a budget of {budget} compilations", expected="at least 1")
-    model = model or layout_model(workspace, collection) or (pretrained_model() if shipped else None)
-    with Compiler(chip, jobs=jobs, limit=limit) as compiler:
+    model = layout_model(workspace, collection) or (pretrained_model() if shipped else None)
+    with Compiler(chip, jobs=settings.jobs, limit=settings.limit) as compiler:
         loaded = load_program(program, compiler)
-        rng = np.random.default_rng(seed)
-        candidates = candidate_rows(loaded.graph, rng, per_node=per_node)
-        search = AdvisedSearch(compiler, loaded, candidates, ranker_score(loaded, candidates, model), rng)
-        search.run(budget, progress or Silent())
+        rng = np.random.default_rng(settings.seed)
+        candidates = candidate_rows(loaded.graph, rng, per_node=settings.per_node)
+        search = LayoutSearch(compiler, loaded, candidates, rng)
+        search.run(budget, ranker_score(loaded, candidates, model), progress or Silent())
         versions = compiler.versions
     best = search.best
     layouts = layouts_of(loaded.module, loaded.graph.configurable, candidates.expand(search.codes[best][None])[0])
@@ -184,34 +209,30 @@ def advise(
     return advice
 
 
-class AdvisedSearch:
-    """Compiles what an `Adviser` proposes until a budget is spent.
+class LayoutSearch:
+    """Compiles proposed configurations until a budget is spent.
 
     Attributes:
         codes, outcomes: everything compiled, the compiler's own choice first.
     """
 
     def __init__(
-        self,
-        compiler: Compiler,
-        program: Program,
-        candidates: Candidates,
-        score: Score | None,
-        rng: np.random.Generator,
+        self, compiler: Compiler, program: Program, candidates: Candidates, rng: np.random.Generator
     ) -> None:
-        self.compiler, self.program, self.candidates = compiler, program, candidates
+        self.compiler, self.program, self.candidates, self.rng = compiler, program, candidates, rng
         self.codes: Codes = np.zeros((0, candidates.nodes), np.int32)
         self.outcomes: list[Outcome] = []
-        self._score, self._rng = score, rng
 
     @property
     def best(self) -> int:
         """The fastest by the estimate; of equals the one that sets fewest layouts, then the first."""
-        cost = [one.estimate.cycles if one.status is Status.OK else np.inf for one in self.outcomes]
-        return int(np.lexsort([(self.codes > 0).sum(axis=1), cost])[0])
+        return int(np.lexsort([(self.codes > 0).sum(axis=1), self._costs()])[0])
 
-    def run(self, budget: int, progress: Progress) -> None:
-        """Raises `CompilerError` when not even the compiler's own choice compiles or has an estimate."""
+    def run(self, budget: int, score: Score | None, progress: Progress) -> None:
+        """Compile up to ``budget`` configurations; ``score`` is a ranker's, lower is faster.
+
+        Raises `CompilerError` when not even the compiler's own choice compiles or has an estimate.
+        """
         progress.begin(f"compiling {self.program.name} for {self.compiler.target.name}", budget)
         try:
             self._compile(np.zeros((1, self.candidates.nodes), np.int32), progress)
@@ -222,35 +243,57 @@ class AdvisedSearch:
                     expected="a program that compiles within the limit",
                     do="check the program, or give it more seconds",
                 )
-            adviser = Adviser(self.program.graph, self.candidates, self._score, self._rng)
+            proposals = first_proposals(self.candidates, score, budget, self.rng)
             while len(self.codes) < budget:
-                codes = adviser.propose(min(BATCH, budget - len(self.codes)))
+                count = min(BATCH, budget - len(self.codes))
+                codes = next_batch(self.candidates, proposals, self.codes, self._costs(), count, self.rng)
                 if not len(codes):
                     break
-                done = self._compile(codes, progress)
-                adviser.learn(codes, np.array([self._cost(one) for one in done]))
+                self._compile(codes, progress)
         finally:
             progress.end()
 
-    def _compile(self, codes: Codes, progress: Progress) -> list[Outcome]:
+    def _compile(self, codes: Codes, progress: Progress) -> None:
         found: dict[int, Outcome] = {}
         for at, outcome in compiled(self.compiler, self.program, self.candidates, codes, limit=self._patience()):
             found[at] = outcome
             progress.step(outcome.message[:60])
-        done = [found[at] for at in range(len(codes))]
         self.codes = np.concatenate([self.codes, codes])
-        self.outcomes += done
-        return done
+        self.outcomes += [found[at] for at in range(len(codes))]
 
     def _patience(self) -> float | None:
         """Seconds for one compilation: a much slower one makes much more code, and a slower program with it."""
         return max(_LEAST, _PATIENCE * self.outcomes[0].seconds) if self.outcomes else None
 
-    def _cost(self, outcome: Outcome) -> float:
-        """Time over that of the compiler's own choice."""
-        if outcome.status is not Status.OK:
-            return float("inf")
-        return outcome.estimate.cycles / self.outcomes[0].estimate.cycles
+    def _costs(self) -> NDArray[np.float64]:
+        """``(configs,)`` estimated cycles, infinite for what failed."""
+        return np.array([one.estimate.cycles if one.status is Status.OK else np.inf for one in self.outcomes])
+
+
+def first_proposals(candidates: Candidates, score: Score | None, count: int, rng: np.random.Generator) -> Codes:
+    """``(configs, nodes)`` the compiler's choice, then the best by ``score``, or random ones without a score."""
+    if score is None:
+        return random_configurations(candidates, count, rng)
+    return evolve(candidates, score, count, rng)
+
+
+def next_batch(
+    candidates: Candidates,
+    proposals: Codes,
+    tried: Codes,
+    cost: NDArray[np.float64],
+    count: int,
+    rng: np.random.Generator,
+) -> Codes:
+    """``(configs, nodes)`` up to ``count`` new ones: half of them the next proposals, half bred from the fastest.
+
+    ``cost`` is that of ``tried``, lower is faster. There are fewer where the candidates allow no more.
+    """
+    known = {code.tobytes() for code in tried}
+    fresh = proposals[[code.tobytes() not in known for code in proposals]][: (count + 1) // 2]
+    parents = tried[np.argsort(cost, kind="stable")[:_PARENTS]]
+    bred = breed(candidates, parents, count - len(fresh), rng, known=np.concatenate([tried, fresh]))
+    return np.concatenate([fresh, bred])
 
 
 def layout_model(workspace: Workspace | None, collection: str | None) -> TrainedModel | None:

@@ -19,6 +19,7 @@ from tests.cli.conftest import Job
 from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment
 from tests.graphs import save_npz
 from tests.pipelines.trees import graph_path, layout_graph
+from xlarank.cli import compiling, interruption
 
 pytestmark = pytest.mark.slow
 
@@ -164,3 +165,18 @@ def test_ctrl_c_ends_the_program_whatever_a_library_makes_of_it(tmp_path: Path, 
     assert process.returncode == 130
     assert "Traceback" not in err
     assert "error: interrupted" in err
+
+
+def test_an_interrupted_advise_does_not_say_that_it_kept_anything(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*words: object, **options: object) -> None:
+        interruption._leave(signal.SIGINT)
+
+    monkeypatch.setattr(interruption, "_word", interruption._word)
+    monkeypatch.setattr("xlarank.pipelines.advise.advise", interrupted)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as ended:
+        compiling.advise("program.pb")
+    assert ended.value.code == 130
+    assert capfd.readouterr().err == "error: interrupted; nothing was kept, the same command starts anew\n"

@@ -7,13 +7,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.data.hlo.programs import matmul_module
 from xlarank.data.errors import CollectionError, CompilerError
-from xlarank.data.hlo.candidates import candidate_rows, random_configurations
+from xlarank.data.hlo.candidates import Candidates, Codes, candidate_rows, random_configurations
 from xlarank.data.workspace import Workspace
 from xlarank.models.pretrained import pretrained_model
-from xlarank.pipelines.advise import Advice, Change, Verified, advise, layout_model, ranker_score
+from xlarank.pipelines.advise import (
+    Advice,
+    AdviceSettings,
+    Change,
+    Verified,
+    advise,
+    first_proposals,
+    layout_model,
+    next_batch,
+    ranker_score,
+)
 from xlarank.pipelines.programs.sources import Program, configuration_key, graph_of
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
@@ -58,11 +69,33 @@ def test_a_model_of_estimates_is_taken(trained: Path) -> None:
 
 def test_what_cannot_be_advised_is_refused_at_once() -> None:
     with pytest.raises(CompilerError, match="cpu has no estimates"):
-        advise("program.pb", "cpu")
+        advise("program.pb", AdviceSettings("cpu"))
     with pytest.raises(CompilerError, match="'tpu-v9' is not a target"):
-        advise("program.pb", "tpu-v9")
+        advise("program.pb", AdviceSettings("tpu-v9"))
     with pytest.raises(CompilerError, match="a budget of 0"):
-        advise("program.pb", "tpu-v3", budget=0)
+        advise("program.pb", AdviceSettings("tpu-v3", budget=0))
+
+
+@pytest.mark.parametrize("ranker", [False, True])
+def test_batches_never_repeat_and_follow_the_costs(ranker: bool) -> None:
+    """Costs fall with every node that takes its second row; half of a batch is bred from the fastest so far."""
+    rng = np.random.default_rng(0)
+    candidates = Candidates(tuple(np.arange(-1, 3, dtype=np.int8)[:, None].repeat(18, 1) for _ in range(12)))
+
+    def cost(codes: Codes) -> NDArray[np.float64]:
+        return 20.0 - (codes == 1).sum(axis=1) + 0.5 * (codes > 1).sum(axis=1)
+
+    proposals = first_proposals(candidates, cost if ranker else None, 40, rng)
+    tried = np.zeros((1, candidates.nodes), np.int32)
+    for _ in range(10):
+        codes = next_batch(candidates, proposals, tried, cost(tried), 4, rng)
+        assert len(codes) == 4
+        tried = np.concatenate([tried, codes])
+    assert len(np.unique(tried, axis=0)) == len(tried)  # nothing twice, never the default again
+    assert cost(tried)[1:].mean() < cost(random_configurations(candidates, 41, rng))[1:].mean()
+    small = Candidates(candidates.rows[:1])
+    first = np.zeros((1, 1), np.int32)
+    assert sorted(next_batch(small, first, first, np.full(1, np.inf), 4, rng).ravel().tolist()) == [1, 2, 3]
 
 
 def test_advice_as_json_has_both_orders() -> None:

@@ -22,7 +22,7 @@ from xlarank.data.hlo.compiler.cycle_table import read_cycles
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.advise import advise
+from xlarank.pipelines.advise import AdviceSettings, advise
 from xlarank.pipelines.collect import CollectSettings, collect
 
 pytestmark = pytest.mark.slow
@@ -95,7 +95,7 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
 
 @needs_compiler
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
-    advice = advise(PRODUCTS, "tpu-v3", budget=6, out=tmp_path, jobs=2)
+    advice = advise(PRODUCTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
     assert advice.verified[0].layouts == 0
     assert len(advice.verified) <= 6
     assert advice.best_ns <= advice.default_ns

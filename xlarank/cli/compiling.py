@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from xlarank.cli import interruption
 from xlarank.cli.console import list_lines, new_table, progress_bars, say, show, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, Seed, Work
@@ -90,16 +91,22 @@ def advise(
 ) -> None:
     """Find better layouts for a program, verified by the TPU's compiler without a TPU."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # as above
+    from xlarank.pipelines.advise import AdviceSettings
     from xlarank.pipelines.advise import advise as run
 
+    interruption.nothing_is_kept()
+    settings = AdviceSettings(target, budget, seed=seed, per_node=per_node, jobs=jobs, limit=limit)
     with progress_bars() as progress:
         advice = run(
-            program, target, budget=budget, out=out, workspace=workspace_at(workspace), collection=collection,
-            shipped=shipped, seed=seed, per_node=per_node, jobs=jobs, limit=limit, progress=progress,
+            program, settings, out=out, workspace=workspace_at(workspace), collection=collection, shipped=shipped,
+            progress=progress,
         )  # fmt: skip
-    ranked = f"the model of {advice.ranked_by}" if advice.ranked_by else "a rule of thumb"
+    by = f"by the model of {advice.ranked_by}" if advice.ranked_by else "at random"
     failed = sum(one.status != "ok" for one in advice.verified)
-    say(f"{advice.program}: {len(advice.verified)} compiled for {target} ({failed} failed), ranked by {ranked}")
+    say(
+        f"{advice.program}: {len(advice.verified)} compiled for {target} ({failed} failed), proposed {by} and by a "
+        f"genetic search"
+    )
     table = new_table("estimated by the compiler", ">ms", ">times as fast")
     table.add_row("the compiler's own choice", f"{advice.default_ns / 1e6:.4f}", "1.000")
     table.add_row("best found", f"{advice.best_ns / 1e6:.4f}", f"{advice.speedup:.3f}")

@@ -17,12 +17,19 @@ class _Interrupted(BaseException):
 _heard: list[int] = []
 #: Seconds for files in the making; a second signal ends the program at once.
 _GRACE = 10.0
+_word = b"error: interrupted; what was finished is kept, run the same command again to go on\n"
 
 
 def listen() -> None:
     """Take over both signals; Typer would turn a KeyboardInterrupt into exit code 1 without a word."""
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
+
+
+def nothing_is_kept() -> None:
+    """Have an interruption say that the running command starts anew."""
+    global _word
+    _word = b"error: interrupted; nothing was kept, the same command starts anew\n"
 
 
 def leave_if_heard() -> None:
@@ -45,6 +52,5 @@ def _interrupt(number: int, frame: Any) -> None:
 def _leave(number: int) -> NoReturn:
     """End now: every file is whole or absent, so no thread needs to finish."""
     show_cursor = b"\x1b[?25h" if sys.stderr.isatty() else b""
-    word = b"error: interrupted; what was finished is kept, run the same command again to go on\n"
-    os.write(2, show_cursor + word)  # not through the console: the signal may have stopped it half way
+    os.write(2, show_cursor + _word)  # not through the console: the signal may have stopped it half way
     os._exit(128 + number)

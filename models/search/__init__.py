@@ -1,1 +1,0 @@
-"""Choosing which configurations to try next from what those tried so far cost."""
