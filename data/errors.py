@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class XlarankError(Exception):
     """A problem with the input or the surroundings, never a bug in xlarank.
@@ -19,6 +22,16 @@ class XlarankError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword arguments do not survive default pickling
         return _rebuild, (type(self), self.got, self.expected, self.do)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Advice that names those that are close; empty where none is.
+
+    >>> did_you_mean("n_estimator", ["ranker", "n_estimators"]), did_you_mean("max_depth", ["max_group"])
+    ('did you mean n_estimators?', '')
+    """
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.7)
+    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def _rebuild(kind: type[XlarankError], got: str, expected: str, do: str) -> XlarankError:
@@ -47,6 +60,14 @@ class FeatureStoreError(XlarankError):
 
 class ModelError(XlarankError):
     """A model is missing, broken, or was trained on other columns."""
+
+
+class ParameterError(ModelError, ValueError):
+    """A parameter has an unknown name or a value out of its range."""
+
+
+class ArgumentError(ModelError, TypeError):
+    """An argument is of another type than the one expected."""
 
 
 class SubmissionError(XlarankError):

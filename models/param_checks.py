@@ -1,20 +1,23 @@
-"""What a parameter may be: a check takes its name and a value and gives the value back, or raises `ModelError`."""
+"""Checks of parameters: each takes a name and a value and returns the value or raises `ParameterError`."""
 
 from __future__ import annotations
 
 import math
 import numbers
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
-from xlarank.data.errors import ModelError
+from xlarank.data.errors import ParameterError
+
+#: The boosters hold whole numbers in 32 bits.
+MOST_WHOLE: Final = 2**31 - 1
 
 
 class Check(Protocol):
     """``check(name, value)``."""
 
     def __call__(self, name: str, value: Any) -> Any:
-        """The value, as a plain Python number or text; raises `ModelError`."""
+        """The value, as a plain Python number or text; raises `ParameterError`."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Number:
                 and not (self.above and number == self.low)
             ):
                 return number
-        raise ModelError(f"{name} is {value!r}", expected=self._expected())
+        raise ParameterError(f"{name} is {value!r}", expected=self._expected())
 
     def _expected(self) -> str:
         beyond = "above" if self.above else "from"
@@ -54,16 +57,16 @@ class Whole:
     """
 
     low: int
-    high: int | None = None
+    high: int = MOST_WHOLE
     why: str = ""
 
     def __call__(self, name: str, value: Any) -> int:
         if isinstance(value, numbers.Integral) and not isinstance(value, bool):
             number = int(value)
-            if number >= self.low and (self.high is None or number <= self.high):
+            if self.low <= number <= self.high:
                 return number
-        span = f"{self.low} or more" if self.high is None else f"{self.low} to {self.high}"
-        raise ModelError(
+        span = f"{self.low} or more" if self.high == MOST_WHOLE else f"{self.low} to {self.high}"
+        raise ParameterError(
             f"{name} is {value!r}", expected=f"a whole number, {span}" + (f", {self.why}" if self.why else "")
         )
 
@@ -75,7 +78,7 @@ class Flag:
     def __call__(self, name: str, value: Any) -> bool:
         if isinstance(value, bool):
             return value
-        raise ModelError(f"{name} is {value!r}", expected="True or False")
+        raise ParameterError(f"{name} is {value!r}", expected="True or False")
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class OneOf:
 
     >>> OneOf(("rank", "log"))("labels", "nope")
     Traceback (most recent call last):
-    xlarank.data.errors.ModelError: labels is 'nope'; expected rank, log
+    xlarank.data.errors.ParameterError: labels is 'nope'; expected rank, log
     """
 
     choices: tuple[str, ...]
@@ -92,4 +95,4 @@ class OneOf:
     def __call__(self, name: str, value: Any) -> str:
         if isinstance(value, str) and value in self.choices:
             return value
-        raise ModelError(f"{name} is {value!r}", expected=", ".join(self.choices))
+        raise ParameterError(f"{name} is {value!r}", expected=", ".join(self.choices))

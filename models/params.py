@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from xlarank.data.errors import ModelError
+from xlarank.data.errors import ArgumentError, ParameterError, did_you_mean
 from xlarank.data.graph import Kind
 from xlarank.models.param_checks import Check
 from xlarank.models.search_space import Search
@@ -87,14 +86,14 @@ class RankerParams:
     def of(cls, kind: Kind, values: Mapping[str, Any] | None = None) -> Self:
         """The defaults of a kind of graphs, changed by ``values``.
 
-        Raises `ModelError` for a name that is no parameter and for a value out of its range.
+        Raises `ParameterError` for a name that is no parameter and for a value out of its range.
 
         >>> from xlarank.models.rankers.ranknet import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
         (7, 5)
         >>> RankNetParams.of("tile", {"num_leafs": 5})  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        xlarank.data.errors.ModelError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
+        xlarank.data.errors.ParameterError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
         """
         given = dict(values or {})
         cls.require_names(given)
@@ -107,21 +106,20 @@ class RankerParams:
             elif isinstance(given[name], Mapping | RankerParams):
                 found[name] = about.complete(kind, given[name])
             else:
-                raise ModelError(f"{name} is {given[name]!r}", expected="parameters by name")
+                raise ArgumentError(f"{name} is {given[name]!r}", expected="parameters by name")
         return cls(**found)
 
     @classmethod
     def require_names(cls, names: Iterable[str]) -> None:
-        """Raise `ModelError` for the first name that is no parameter, with those that are close to it."""
+        """Raise `ParameterError` for the first name that is no parameter, with those that are close to it."""
         known = [*cls.declared()]
         for name in names:
             if name in known:
                 continue
-            close = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
-            raise ModelError(
+            raise ParameterError(
                 f"{name!r} is not a parameter of {cls.ranker}",
                 expected=", ".join(known),
-                do=f"did you mean {' or '.join(close)}?" if close else "",
+                do=did_you_mean(str(name), known),
             )
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from xlarank.data.errors import ModelError
+from xlarank.data.errors import ParameterError, did_you_mean
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
 from xlarank.models.rankers.lambdarank import LambdaRank
@@ -20,7 +20,9 @@ DEFAULT: Final = LambdaRank.name
 
 
 def ranker_class(name: str) -> type[Ranker[Any]]:
-    """The class of a ranker; raises `ModelError` for an unknown name."""
+    """The class of a ranker; raises `ParameterError` for an unknown name."""
     if name not in RANKERS:
-        raise ModelError(f"{name!r} is not a model", expected=", ".join(RANKERS))
+        raise ParameterError(
+            f"{name!r} is not a model", expected=", ".join(RANKERS), do=did_you_mean(str(name), RANKERS)
+        )
     return RANKERS[name]

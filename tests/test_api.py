@@ -146,23 +146,28 @@ def test_parameters_are_given_back_and_can_be_changed() -> None:
     [
         ({"num_leafs": 5}, "'num_leafs' is not a parameter of ranknet; .*did you mean num_leaves"),
         ({"num_leaves": 0}, "num_leaves is 0"),
-        ({"ranker": "rnaknet"}, "'rnaknet' is not a model"),
-        ({"n_estimators": 0}, "rounds is 0"),
-        ({"random_state": -1}, "seed is -1"),
-        ({"random_state": None}, "seed is None"),
+        ({"ranker": "rnaknet"}, "'rnaknet' is not a model; .*did you mean ranknet"),
+        ({"n_estimators": -3}, "n_estimators is -3"),
+        ({"n_estimator": 3}, "did you mean n_estimators"),
+        ({"max_depth": 3}, "'max_depth' is not a parameter of ranknet(?!.*did you mean)"),
+        ({"num_leaves": 10**9}, "num_leaves is 1000000000; expected a whole number, 2 to 131072"),
+        ({"n_jobs": 10**6}, "n_jobs is 1000000; expected 1 to"),
+        ({"random_state": -1}, "random_state is -1"),
+        ({"random_state": None}, "random_state is None"),
         ({"n_jobs": 0}, "n_jobs is 0"),
         ({"n_jobs": 1.5}, "n_jobs is 1.5"),
-        ({"tier": "most"}, "tier is 'most'; expected fast or full"),
-        ({"target": "gpu"}, "target is 'gpu'; expected cpu or tpu"),
+        ({"tier": "most"}, "tier is 'most'; expected fast, full"),
+        ({"target": "gpu"}, "target is 'gpu'; expected cpu, tpu"),
     ],
     ids=str,
 )
 def test_what_it_does_not_know_is_refused(params: dict[str, object], said: str) -> None:
-    with pytest.raises(XlarankError, match=said):
+    with pytest.raises(ValueError, match=said) as error:
         xlarank.GraphRanker(**{"ranker": "ranknet", **params})
     ranker = xlarank.GraphRanker("ranknet", n_estimators=7)
-    with pytest.raises(XlarankError, match=said):
+    with pytest.raises(ValueError, match=said):
         ranker.set_params(**params)
+    assert isinstance(error.value, XlarankError)
     assert ranker.get_params() == xlarank.GraphRanker("ranknet", n_estimators=7).get_params()
 
 
@@ -194,8 +199,10 @@ def test_bad_graphs(kernels: list[TileGraph], fitted: xlarank.GraphRanker, tmp_p
         fresh.fit([])
     with pytest.raises(ModelError, match="there are no graphs to score"):
         fitted.score([])
-    with pytest.raises(ModelError, match="is one graph; expected a list of graphs"):
-        fresh.fit(kernels[0])  # type: ignore[arg-type]
+    for given, said in ((kernels[0], "TileGraph bmm__a is one graph"), (None, "are None"), (3, "are 3")):
+        with pytest.raises(TypeError, match=f"{said}; expected a list of graphs") as error:
+            fresh.fit(given)  # type: ignore[arg-type]
+        assert isinstance(error.value, XlarankError)
     with pytest.raises(ModelError, match="the graphs are layout and tile graphs"):
         fresh.fit([kernels[0], LAYOUT])
     with pytest.raises(ModelError, match="mlp__a is a layout graph; expected a tile graph"):

@@ -1,17 +1,18 @@
-"""A ranker with the manners of scikit-learn, for notebooks and experiments."""
+"""A ranker that follows the scikit-learn estimator API, for notebooks and experiments."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import ModelError
+from xlarank.data.errors import ArgumentError, ModelError, ParameterError, did_you_mean
 from xlarank.data.graph import Graph, Kind, graph_kind, read_graph
+from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
@@ -19,11 +20,13 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TARGETS, TPU
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.param_checks import OneOf, Whole
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import judge
 
 GraphLike = Graph | str | Path
+_GRAPHS: Final = "a list of graphs: LayoutGraph, TileGraph, or paths of npz files"
 
 
 class GraphRanker:
@@ -45,8 +48,8 @@ class GraphRanker:
             trees that begin at a CPU's estimated time, are for their own hardware alone; layouts have neither.
         params: the ranker's own parameters; those not given have the defaults of the graphs' kind.
 
-    Raises `xlarank.data.errors.ModelError` for a parameter that the ranker does not have, with the close names, and
-    for a value that it cannot take.
+    Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for a parameter that the ranker does not have, with
+    the close names, and for a value that it cannot take.
 
     Attributes:
         ranker_: the fitted ranker.
@@ -66,7 +69,7 @@ class GraphRanker:
     ((64,), True)
     >>> xlarank.GraphRanker("ranknet", num_leafs=5)
     Traceback (most recent call last):
-    xlarank.data.errors.ModelError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
+    xlarank.data.errors.ParameterError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
     """
 
     def __init__(
@@ -96,7 +99,7 @@ class GraphRanker:
         return {**{name: getattr(self, name) for name in _own_names()}, **self.params}
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters; what was learned stays until the next `fit`. Raises `ModelError`, changing nothing."""
+        """Change parameters; what was learned stays until the next `fit`. A `ParameterError` changes nothing."""
         before = self.get_params(deep=False)
         self._take({**before, **params})
         try:
@@ -110,12 +113,13 @@ class GraphRanker:
         """Learn from measured graphs; ``y`` is there for scikit-learn alone, runtimes come with the graphs.
 
         A graph without runtimes, or whose configurations all cost the same, is left out and named in ``left_out_``.
-        Raises `ModelError` for graphs of both kinds, and where nothing can be learned from.
+        Raises `ArgumentError`, a `TypeError`, for anything but graphs and paths of graphs, and `ModelError` for
+        graphs of both kinds and where nothing can be learned.
         """
         self._check()
         given = [_graph(each) for each in _several(graphs)]
         if not given:
-            raise ModelError("there are no graphs to fit", expected="graphs, or paths of npz files")
+            raise ModelError("there are no graphs to fit", expected=_GRAPHS)
         kinds = {graph_kind(graph) for graph in given}
         if len(kinds) > 1:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
@@ -157,7 +161,7 @@ class GraphRanker:
                 raise ModelError(f"{graph.name} cannot be judged", expected="runtimes that differ")
             found.append(judge(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
         if not found:
-            raise ModelError("there are no graphs to score", expected="graphs, or paths of npz files")
+            raise ModelError("there are no graphs to score", expected=_GRAPHS)
         return float(np.mean(found))
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -181,12 +185,22 @@ class GraphRanker:
 
     def _check(self) -> None:
         """Names and values do not depend on the kind of graphs, only defaults do."""
-        ranker_class(self.ranker).params_class.of("layout", self.params)
-        FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
-        if self.tier not in (known := [tier.value for tier in Tier]):
-            raise ModelError(f"tier is {self.tier!r}", expected=" or ".join(known))
-        if self.target not in TARGETS:
-            raise ModelError(f"target is {self.target!r}", expected=" or ".join(TARGETS))
+        params = ranker_class(self.ranker).params_class
+        declared = [*params.declared()]
+        for name in self.params:
+            if name not in declared:
+                known = [*declared, *_own_names()]
+                raise ParameterError(
+                    f"{name!r} is not a parameter of {self.ranker}",
+                    expected=", ".join(known),
+                    do=did_you_mean(name, known),
+                )
+        params.of("layout", self.params)
+        Whole(1, MAX_ROUNDS)("n_estimators", self.n_estimators)
+        Whole(0, MAX_SEED)("random_state", self.random_state)
+        _threads(self.n_jobs)
+        OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
+        OneOf(tuple(TARGETS))("target", self.target)
 
     def _fitting(self, graph: GraphLike) -> Graph:
         if not self.__sklearn_is_fitted__():
@@ -212,22 +226,32 @@ def _own_names() -> list[str]:
 
 def _several(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     if isinstance(graphs, Graph | str | Path):
-        raise ModelError(f"{graphs!r:.60} is one graph", expected="a list of graphs", do="put it into a list")
-    return list(graphs)
+        raise ArgumentError(f"{_brief(graphs)} is one graph", expected=_GRAPHS, do="put it into a list")
+    try:
+        return list(graphs)
+    except TypeError as error:
+        raise ArgumentError(f"the graphs are {_brief(graphs)}", expected=_GRAPHS) from error
 
 
 def _graph(graph: GraphLike) -> Graph:
     if isinstance(graph, str | Path):
         return read_graph(Path(graph))
     if not isinstance(graph, Graph):
-        raise ModelError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
+        raise ArgumentError(f"{_brief(graph)} is no graph", expected="a LayoutGraph, a TileGraph or a path")
     return graph
+
+
+def _brief(value: object) -> str:
+    return f"{type(value).__name__} {value.name}" if isinstance(value, Graph) else f"{value!r:.60}"
 
 
 def _threads(n_jobs: int | None) -> int:
     """As the boosters count them: 0 is all cores."""
     if n_jobs is None:
         return 1
-    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0 or n_jobs < -1:
-        raise ModelError(f"n_jobs is {n_jobs!r}", expected="a number of threads, -1 for all cores or None for one")
-    return max(0, int(n_jobs))
+    try:
+        return max(0, Whole(-1, MAX_THREADS)("n_jobs", n_jobs or "0"))
+    except ParameterError as error:
+        raise ParameterError(
+            f"n_jobs is {n_jobs!r}", expected=f"1 to {MAX_THREADS} threads, -1 for all cores or None for one"
+        ) from error

@@ -15,6 +15,15 @@ _TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
 #: Weights of the initial score worth trying, in units of a ranker's default.
 _INIT_SCORE_FACTORS: Final = (0.0, 0.5, 1.0, 2.0)
 
+#: LightGBM's limit.
+_MOST_LEAVES: Final = 131_072
+
+
+def leaves_param(layout: int, *, tile: int | None = None) -> Any:
+    """``num_leaves``: most leaves of a tree."""
+    check, search = Whole(2, _MOST_LEAVES), Between(4, 48, log=True)
+    return param(layout, check, search, tile=layout if tile is None else tile)
+
 
 def columns_param() -> Any:
     """``columns``: which are looked at, one of `xlarank.models.rankers.columns.CHOICES`.

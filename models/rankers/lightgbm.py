@@ -20,7 +20,7 @@ from xlarank.models.joint_types import MOST_KNOWN, JointTypes
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
-from xlarank.models.rankers.common_params import tier_param
+from xlarank.models.rankers.common_params import leaves_param, tier_param
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm_data import Learnable, binned, hush
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
@@ -60,7 +60,7 @@ class TreeParams(RankerParams):
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
-    num_leaves: int = param(15, Whole(2), Between(4, 48, log=True))
+    num_leaves: int = leaves_param(15)
     min_data_in_leaf: int = param(20, Whole(0), Between(5, 100, log=True))
     feature_fraction: float = param(0.5, Number(0, 1, above=True), Between(0.1, 1.0), tile=0.3)
     bagging_fraction: float = param(0.8, Number(0, 1, above=True), Between(0.5, 1.0), tile=0.6)

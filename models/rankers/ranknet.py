@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import row_weights
 from xlarank.models.objectives.ranknet_loss import RankNetLoss
-from xlarank.models.param_checks import Number, Whole
+from xlarank.models.param_checks import Number
 from xlarank.models.params import param
 from xlarank.models.rankers.common_params import (
     columns_param,
     graph_weight_param,
     init_score_param,
+    leaves_param,
     pairs_param,
     tie_tolerance_param,
 )
@@ -36,7 +37,7 @@ class RankNetParams(TreeParams):
     ranker: ClassVar[str] = "ranknet"
 
     learning_rate: float = param(0.03, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
-    num_leaves: int = param(15, Whole(2), Between(4, 48, log=True), tile=7)
+    num_leaves: int = leaves_param(15, tile=7)
     init_score_weight: float = init_score_param(2.0)
     pairs: int = pairs_param(Between(2, 32, log=True))
     tie_tolerance: float = tie_tolerance_param(0.0)

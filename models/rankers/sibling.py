@@ -135,7 +135,7 @@ class SiblingRanker(Ranker[SiblingParams]):
     def finish(self) -> Self:
         """Fit the folds that priors come from.
 
-        `fit` leaves them until a sibling is asked for: where whole families are held out, as for choosing rounds,
+        `fit` leaves them until a sibling is ranked: where whole families are held out, as for choosing rounds,
         none ever is, and these folds are most of the work.
         """
         if self._waiting is None:
@@ -152,6 +152,10 @@ class SiblingRanker(Ranker[SiblingParams]):
                     self._known.append(self._sibling(lazy.value, data.cost[part], scores[part], rng))
         self._waiting = None
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: what was learned, without the data that deferred fitting needs."""
+        return vars(self.finish())
 
     def _sibling(self, instances: Instances, cost: Floats, score: Floats, rng: np.random.Generator) -> Sibling:
         kept = sample_configs(cost, self.params.configs, rng, "uniform")

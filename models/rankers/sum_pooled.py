@@ -21,6 +21,7 @@ from xlarank.models.params import param
 from xlarank.models.rankers.common_params import (
     columns_param,
     graph_weight_param,
+    leaves_param,
     tie_tolerance_param,
     tier_param,
 )
@@ -48,7 +49,7 @@ class SumPooledParams(TreeParams):
     ranker: ClassVar[str] = "sum-pooled"
 
     learning_rate: float = param(0.1, Number(0, above=True), Between(0.02, 0.3, log=True))
-    num_leaves: int = param(7, Whole(2), Between(4, 48, log=True), tile=15)
+    num_leaves: int = leaves_param(7, tile=15)
     min_data_in_leaf: int = param(10, Whole(0), Between(5, 100, log=True))
     lambda_l2: float = param(0.001, Number(0))
     tier: str = tier_param(searched=False)

@@ -18,13 +18,14 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import row_weights
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.objectives.ties import merge_ties
-from xlarank.models.param_checks import Number, Whole
+from xlarank.models.param_checks import Number
 from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import (
     columns_param,
     graph_weight_param,
     init_score_param,
+    leaves_param,
     pairs_param,
     tie_tolerance_param,
     tier_param,
@@ -50,7 +51,7 @@ class XGBPairwiseParams(RankerParams):
     ranker: ClassVar[str] = "xgb-pairwise"
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True))
-    max_leaves: int = param(15, Whole(2), Between(4, 48, log=True))
+    max_leaves: int = leaves_param(15)
     min_child_weight: float = param(5.0, Number(0), Between(0.1, 30.0, log=True))
     colsample_bytree: float = param(0.5, Number(0, 1, above=True), Between(0.1, 1.0), tile=0.3)
     subsample: float = param(0.8, Number(0, 1, above=True), Between(0.5, 1.0), tile=0.6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +92,11 @@ class RankerContract:
         other = fitted(ranker.name, data, seed=1, **SHORT.get(ranker.name, {}))
         assert not np.array_equal(ranker.predict(data.rows, COLUMNS), other.predict(data.rows, COLUMNS))
 
-    def test_save_and_load_gives_equal_scores(self, ranker: Ranker[Any], data: RankingData, tmp_path: Path) -> None:
+    def test_pickled_and_saved_it_gives_equal_scores(
+        self, ranker: Ranker[Any], data: RankingData, tmp_path: Path
+    ) -> None:
+        pickled = pickle.loads(pickle.dumps(ranker))
+        assert np.array_equal(pickled.predict(data.rows, COLUMNS), ranker.predict(data.rows, COLUMNS))
         files = saved(ranker, tmp_path / "model")
         loaded = type(ranker).load(tmp_path / "model")
         assert type(loaded) is type(ranker)

@@ -68,7 +68,7 @@ def test_parameters_are_frozen() -> None:
         ("columns", "some", "columns is 'some'; expected all, no_graph, no_candidates, alone"),
         ("learning_rate", 0, "learning_rate is 0; expected a number above 0"),
         ("feature_fraction", 1.5, "feature_fraction is 1.5; expected a number above 0 to 1"),
-        ("num_leaves", 1, "num_leaves is 1; expected a whole number, 2 or more"),
+        ("num_leaves", 1, "num_leaves is 1; expected a whole number, 2 to 131072"),
         ("num_leaves", 15.5, r"num_leaves is 15.5; expected a whole number"),
         ("num_leaves", True, "num_leaves is True; expected a whole number"),
         ("lambda_l2", "1", "lambda_l2 is '1'; expected a number from 0"),
