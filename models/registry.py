@@ -10,11 +10,10 @@ from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.op_cost import OpCost
 from xlarank.models.rankers.sibling import SiblingRanker
-from xlarank.models.rankers.stacked import Stacked
 
 RANKERS: Final[dict[str, type[Ranker[Any]]]] = {
     **MEMBERS,
-    **{ranker.name: ranker for ranker in (Ensemble, Stacked, SiblingRanker, OpCost)},
+    **{ranker.name: ranker for ranker in (Ensemble, SiblingRanker, OpCost)},
 }
 DEFAULT: Final = LambdaRank.name
 

@@ -27,8 +27,6 @@ from xlarank.models.rankers.lightgbm import LightGBMRanker
 from xlarank.models.rankers.op_cost import OpCost
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.sibling import SiblingRanker, nearness
-from xlarank.models.rankers.stacked import COLUMN as POOLED
-from xlarank.models.rankers.stacked import Stacked
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.trained import TrainedModel
 
@@ -162,8 +160,6 @@ def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Pa
     """The same for one ranker; raises `ModelError` for a kind of ranker that cannot be taken apart."""
     if isinstance(ranker, Ensemble):
         return _ensemble(ranker, rows, now, then)
-    if isinstance(ranker, Stacked):
-        return _stacked(ranker, rows, now, then)
     if isinstance(ranker, SiblingRanker):
         return _sibling(ranker, rows, now, then)
     scores = ranker.predict(rows.matrix, rows.columns, rows.instances)[[now, then]]
@@ -199,29 +195,6 @@ def _ensemble(ranker: Ensemble, rows: Rows, now: int, then: int) -> Parts:
         part = difference_parts(member, rows, now, then)
         found.append(part.scaled(step / part.difference if step else 0.0))
     return Parts.total(found)
-
-
-def _stacked(ranker: Stacked, rows: Rows, now: int, then: int) -> Parts:
-    """The wide row's parts; that of the added column is handed on to the instances that it comes from."""
-    widened = ranker._widened(rows.matrix, rows.instances)
-    walk = rows.walk
-    if walk is not None:
-        # what is between is no candidate, so it has no rank: half of the change is seen on the whole way
-        rank = np.full((len(walk.matrix), 1), widened[[now, then], -1].mean(), np.float32)
-        walk = Walk(walk.nodes, np.concatenate([walk.matrix, rank], axis=1))
-    wide = difference_parts(ranker._wide, Rows(widened, ranker._wide.columns, rows.instances, walk), now, then)
-    columns = dict(wide.columns)
-    added = columns.pop(POOLED, 0.0)
-    own = wide.difference - added
-    brought = sum(wide.nodes.values())
-    nodes = {node: value * own / brought for node, value in wide.nodes.items()} if abs(brought) > _SAME else {}
-    parts = replace(wide, columns=columns, difference=own, nodes=nodes)
-    pooled = difference_parts(ranker._pooled, rows, now, then)
-    if added and abs(pooled.difference) > _SAME:
-        parts = Parts.total([parts, pooled.scaled(added / pooled.difference)])
-    elif added:
-        parts = replace(wide, nodes=nodes)
-    return replace(parts, members={ranker.name: wide.difference})
 
 
 def _sibling(ranker: SiblingRanker, rows: Rows, now: int, then: int) -> Parts:

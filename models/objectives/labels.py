@@ -6,7 +6,6 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from xlarank.models.param_checks import OneOf
 
@@ -50,18 +49,3 @@ def mean_rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
     ranks: NDArray[np.float64] = (rankdata(values) - 1) / max(1, len(values) - 1)
     return ranks
-
-
-def normal_score(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Ranks of one group, ``(rows,)``, as quantiles of the standard normal distribution.
-
-    The quantile at (rank - 3/8) / (rows + 1/4), ranks from 1, ties sharing their mean (Blom 1958,
-    *Statistical Estimates and Transformed Beta-Variables*). It spreads the two ends, where few rows decide.
-
-    >>> normal_score(np.array([30.0, 10.0, 20.0])).round(2).tolist()
-    [0.87, -0.87, 0.0]
-    """
-    from scipy.stats import rankdata
-
-    scores: NDArray[np.float64] = ndtri((rankdata(values) - 0.375) / (len(values) + 0.25))
-    return scores

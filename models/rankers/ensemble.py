@@ -21,7 +21,6 @@ from xlarank.models.rankers.ensemble_weights import blend, ensemble_weights
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.ranknet import RankNet
-from xlarank.models.rankers.rankreg import RankRegression
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.ranking_data import RankingData
@@ -30,7 +29,7 @@ from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 #: What an ensemble can be made of.
 MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {
-    ranker.name: ranker for ranker in (LambdaRank, RankNet, RankRegression, XGBPairwise, SumPooled, PairVote)
+    ranker.name: ranker for ranker in (LambdaRank, RankNet, XGBPairwise, SumPooled, PairVote)
 }
 #: ``given``: the weights of the parameters; ``out_of_fold``: `ensemble_weights.ensemble_weights` of
 #: folds within the data learned from, for several times the work.
@@ -59,7 +58,7 @@ class EnsembleParams(RankerParams):
     Attributes:
         members: parameters of each of `MEMBERS`.
         weights: one of `WEIGHTS`.
-        weight_lambdarank, weight_ranknet, weight_rankreg, weight_xgb_pairwise, weight_sum_pooled, weight_pair_vote:
+        weight_lambdarank, weight_ranknet, weight_xgb_pairwise, weight_sum_pooled, weight_pair_vote:
             how much each member counts, not all 0; with weights "out_of_fold" only which ones do.
     """
 
@@ -72,7 +71,6 @@ class EnsembleParams(RankerParams):
     # 0.469). Tiles have one kind of rows only.
     weight_lambdarank: float = _weight(0.0, tile=1.0)
     weight_ranknet: float = _weight(1.0, tile=1.0)
-    weight_rankreg: float = _weight(0.0, tile=1.0)
     weight_xgb_pairwise: float = _weight(0.0, tile=1.0)
     weight_sum_pooled: float = _weight(1.0, tile=0.0)
     # Not searched: better than ranknet beside sum-pooled where labels are estimates, level with it on a CPU, and a

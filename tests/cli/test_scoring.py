@@ -35,15 +35,15 @@ def test_another_ranker_by_kinds_of_kernels(trained: Path, command: Callable[...
 
 
 def test_rankers_side_by_side(trained: Path, command: Callable[..., Outcome]) -> None:
-    words = ["--model", "ranknet", "--model", "rankreg", "--rounds", "5", "--threads", "1", "-c", LAYOUT]
+    words = ["--model", "ranknet", "--model", "lambdarank", "--rounds", "5", "--threads", "1", "-c", LAYOUT]
     done = command("cross-validate", "--workspace", trained, *words, "--json", "-")
     assert done.code == 0
     report = json.loads(done.out)[LAYOUT]
-    assert list(report) == ["ranknet", "rankreg"]
-    between = report["rankreg"]["slowdown@5"]["difference"]
+    assert list(report) == ["ranknet", "lambdarank"]
+    between = report["lambdarank"]["slowdown@5"]["difference"]
     assert set(between) == {"mean", "low", "high", "graphs"}
     shown = command("cross-validate", "--workspace", trained, *words).out
-    assert "rankreg less ranknet" in shown and "slowdown@5" in shown
+    assert "lambdarank less ranknet" in shown and "slowdown@5" in shown
     assert f"{between['low']:+.3f} to {between['high']:+.3f}" in shown
 
 

@@ -24,8 +24,6 @@ from xlarank.models.validation.metrics import kendall_tau
 
 ROUNDS = 20
 KINDS: tuple[Kind, ...] = ("layout", "tile")
-#: Parameters that make fits short where their defaults make them long.
-SHORT: dict[str, dict[str, Any]] = {"stacked": {"pooled_rounds": 10}}
 
 
 def fitted(
@@ -57,7 +55,7 @@ class RankerContract:
     @pytest.fixture(scope="class")
     @classmethod
     def ranker(cls, model: str, data: RankingData) -> Ranker[Any]:
-        return fitted(model, data, **SHORT.get(model, {}))
+        return fitted(model, data)
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -76,11 +74,11 @@ class RankerContract:
         assert min(taus) > 0.8, f"on graphs that it never saw: {taus}"
 
     def test_same_seed_same_bytes(self, ranker: Ranker[Any], data: RankingData, tmp_path: Path) -> None:
-        again = fitted(ranker.name, data, **SHORT.get(ranker.name, {}))
+        again = fitted(ranker.name, data)
         assert saved(ranker, tmp_path / "first") == saved(again, tmp_path / "again")
 
     def test_growing_on_is_the_same_as_more_rounds_at_once(self, ranker: Ranker[Any], data: RankingData) -> None:
-        few = ranker_class(ranker.name)(SHORT.get(ranker.name, {}), kind="layout")
+        few = ranker_class(ranker.name)(kind="layout")
         few.fit(data, FitSettings(3, 0, 1, grows=True))
         few.grow(data, FitSettings(7, 0, 1, grows=True))
         assert len([*few.staged(data.rows, 1)]) == 7
@@ -89,7 +87,7 @@ class RankerContract:
         assert few.importance() == ranker.importance()
 
     def test_another_seed_is_another_model(self, ranker: Ranker[Any], data: RankingData) -> None:
-        other = fitted(ranker.name, data, seed=1, **SHORT.get(ranker.name, {}))
+        other = fitted(ranker.name, data, seed=1)
         assert not np.array_equal(ranker.predict(data.rows, COLUMNS), other.predict(data.rows, COLUMNS))
 
     def test_pickled_and_saved_it_gives_equal_scores(
@@ -153,7 +151,7 @@ class RankerContract:
     def test_stages_are_shorter_models(self, ranker: Ranker[Any], data: RankingData) -> None:
         """The number of rounds is chosen on a stage, then a model of that many rounds is fitted."""
         stage = next(iter(ranker.staged(data.rows, 8)))
-        short = fitted(ranker.name, data, rounds=8, **SHORT.get(ranker.name, {})).predict(data.rows, COLUMNS)
+        short = fitted(ranker.name, data, rounds=8).predict(data.rows, COLUMNS)
         assert np.allclose(stage, short, rtol=1e-6, atol=1e-9)
 
     def test_one_stage_where_there_are_fewer_rounds(self, ranker: Ranker[Any], data: RankingData) -> None:
@@ -260,8 +258,7 @@ class RankerContract:
         for _ in range(4):
             params = ranker_class(model).params_class.suggest(study.ask(), "layout").values()
             assert json.loads(json.dumps(params)) == params
-            short = {**params, **SHORT.get(model, {})}
-            assert np.isfinite(fitted(model, data, rounds=2, **short).predict(data.rows, COLUMNS)).all()
+            assert np.isfinite(fitted(model, data, rounds=2, **params).predict(data.rows, COLUMNS)).all()
             tried.append(params)
         assert len({json.dumps(params) for params in tried}) == 4
 

@@ -19,12 +19,11 @@ from xlarank.models.ranking_data import RankingData
     [
         ("lambdarank", {}),
         ("lambdarank", {"max_group": 25}),
-        ("rankreg", {}),
         ("ranknet", {}),
         ("xgb-pairwise", {"graph_weight": "rows"}),
         ("pair-vote", {}),
     ],
-    ids=["lambdarank", "lambdarank, dealt anew", "rankreg", "ranknet", "xgb-pairwise", "pair-vote"],
+    ids=["lambdarank", "lambdarank, dealt anew", "ranknet", "xgb-pairwise", "pair-vote"],
 )
 def test_batches_teach_what_one_matrix_teaches(
     model: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -51,10 +51,10 @@ def test_tuned_parameters_complete_the_defaults(tmp_path: Path, kind: Kind) -> N
 
 def test_each_ranker_has_its_own(tmp_path: Path) -> None:
     BEST.save(tmp_path)
-    replace(BEST, model="rankreg", params={"num_leaves": 7}).save(tmp_path)
+    replace(BEST, model="pair-vote", params={"num_leaves": 7}).save(tmp_path)
     assert load_best(tmp_path, "lambdarank") == BEST
-    params, tuned = params_for(tmp_path, "rankreg", "tile")
-    assert (params, tuned) == (RANKERS["rankreg"].params_class.of("tile", {"num_leaves": 7}), True)
+    params, tuned = params_for(tmp_path, "pair-vote", "tile")
+    assert (params, tuned) == (RANKERS["pair-vote"].params_class.of("tile", {"num_leaves": 7}), True)
     assert params_for(tmp_path, "ranknet", "tile") == (RANKERS["ranknet"].params_class.of("tile"), False)
 
 
@@ -100,6 +100,6 @@ def test_parameters_that_are_not_a_mapping_are_refused(tmp_path: Path) -> None:
 
 def test_a_file_about_another_ranker_is_refused(tmp_path: Path) -> None:
     BEST.save(tmp_path)
-    (tmp_path / "best-lambdarank.json").rename(tmp_path / "best-rankreg.json")
+    (tmp_path / "best-lambdarank.json").rename(tmp_path / "best-ranknet.json")
     with pytest.raises(ModelError, match="it is about 'lambdarank'"):
-        load_best(tmp_path, "rankreg")
+        load_best(tmp_path, "ranknet")

@@ -26,7 +26,6 @@ ALL = np.arange(len(COLUMNS))
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "lambdarank": ("lambdarank", {}),
     "lambdarank, dealt": ("lambdarank", {"max_group": 25}),
-    "rankreg": ("rankreg", {}),
     "ranknet": ("ranknet", {}),
     "ensemble": ("ensemble", {"weight_lambdarank": 1.0, "weight_sum_pooled": 0.0}),
 }
@@ -150,8 +149,8 @@ def test_rows_are_binned_once(data: RankingData, tmp_path: Path, monkeypatch: py
     bins.prepare(ALL)
     for out in range(3):
         fit("ranknet", data.take([g for g in range(data.groups) if g != out]), bins)
-    fit("rankreg", data, bins)
-    fit("rankreg", data, bins)
+    fit("lambdarank", data, bins)
+    fit("lambdarank", data, bins)
     assert len(calls) == 1
     fit("lambdarank, dealt", data, bins)
     assert len(calls) == 2, "another order of the rows"

@@ -23,8 +23,8 @@ _NONE = {weight_name(name): 0.0 for name in MEMBERS}
 def test_scores_are_the_blend_of_its_members() -> None:
     data = easy_data()
     graph = easy_graph("unseen__a", 40, seed=9).matrix()
-    members = {"lambdarank": {"num_leaves": 5}, "rankreg": {"learning_rate": 0.2}}
-    given = {**_NONE, "weight_lambdarank": 0.5, "weight_rankreg": 0.25, "members": members}
+    members = {"lambdarank": {"num_leaves": 5}, "ranknet": {"learning_rate": 0.2}}
+    given = {**_NONE, "weight_lambdarank": 0.5, "weight_ranknet": 0.25, "members": members}
     scores = fitted("ensemble", data, seed=3, **given).predict(graph, COLUMNS)
     each = [fitted(name, data, seed=3, **params).predict(graph, COLUMNS) for name, params in members.items()]
     assert scores == pytest.approx(blend(each, [2, 1]))
@@ -51,8 +51,8 @@ def test_pairs_can_vote_in_an_ensemble(tmp_path: Path) -> None:
 
 
 def test_parameters_of_what_is_no_member_are_refused() -> None:
-    with pytest.raises(ModelError, match=r"'stacked' is not a member of an ensemble; expected lambdarank"):
-        EnsembleParams.of("layout", {"members": {"stacked": {}}})
+    with pytest.raises(ModelError, match=r"'sibling' is not a member of an ensemble; expected lambdarank"):
+        EnsembleParams.of("layout", {"members": {"sibling": {}}})
     with pytest.raises(ModelError, match="num_leaves is 1; expected"):
         EnsembleParams.of("layout", {"members": {"ranknet": {"num_leaves": 1}}})
 
@@ -71,14 +71,14 @@ def test_weights_can_come_from_folds_within(monkeypatch: pytest.MonkeyPatch, tmp
         return np.array([0.0, 0.75, 0.25])
 
     monkeypatch.setattr(ensemble, "ensemble_weights", weights)
-    three = {f"weight_{name}": 1.0 for name in ("lambdarank", "ranknet", "rankreg")}
+    three = {weight_name(name): 1.0 for name in ("lambdarank", "ranknet", "pair-vote")}
     ranker = fitted("ensemble", data, rounds=3, weights="out_of_fold", **{**_NONE, **three})
     ((scores, of),) = asked
     assert of is data
     assert [one.shape for one in scores] == [(180,)] * 3
     assert all(np.unique(one).size > 1 for one in scores)
     ranker.save(tmp_path)
-    assert json.loads((tmp_path / "ranker.json").read_text())["weights"] == {"ranknet": 0.75, "rankreg": 0.25}
+    assert json.loads((tmp_path / "ranker.json").read_text())["weights"] == {"ranknet": 0.75, "pair-vote": 0.25}
 
 
 def test_out_of_fold_weights_of_one_family_are_equal() -> None:
@@ -89,14 +89,14 @@ def test_out_of_fold_weights_of_one_family_are_equal() -> None:
 
 def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     data = easy_data(graphs=2)
-    ranker = fitted("ensemble", data, rounds=6, **{**_NONE, "weight_rankreg": 1.0, "weight_ranknet": 1.0})
+    ranker = fitted("ensemble", data, rounds=6, **{**_NONE, "weight_lambdarank": 1.0, "weight_ranknet": 1.0})
     first = np.arange(120.0)
     monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([first]))
-    rankreg = list(fitted("rankreg", data, rounds=6).staged(data.rows, 2))
+    other = list(fitted("lambdarank", data, rounds=6).staged(data.rows, 2))
     stages = list(ranker.staged(data.rows, 2))
     assert len(stages) == 3
-    for stage, other in zip(stages, rankreg, strict=True):
-        assert stage == pytest.approx(blend([first, other], [1, 1]))
+    for stage, whole in zip(stages, other, strict=True):
+        assert stage == pytest.approx(blend([whole, first], [1, 1]))
 
 
 @pytest.mark.parametrize(

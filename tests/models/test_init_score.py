@@ -20,7 +20,7 @@ from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import kendall_tau
 
 COLUMNS = ["size", ESTIMATE, "wrong"]
-MODELS = ("lambdarank", "ranknet", "rankreg", "xgb-pairwise", "pair-vote")
+MODELS = ("lambdarank", "ranknet", "xgb-pairwise", "pair-vote")
 
 
 def kernel(name: str, seed: int, shift: float = 0.0):

@@ -37,7 +37,7 @@ from xlarank.models.validation.metrics import kendall_tau
 
 NAMES = ["node__rank__dims", "output__minor_role__row", "input__minor_role__row", "kernel__minor_role__row"]
 DOT, RESHAPE = OPCODE["dot"], OPCODE["reshape"]
-MODELS = ("lambdarank", "ranknet", "rankreg", "pair-vote", "sum-pooled")
+MODELS = ("lambdarank", "ranknet", "pair-vote", "sum-pooled")
 
 
 def table(codes: np.ndarray, opcodes: list[int], minor: list[list[int]]) -> Instances:

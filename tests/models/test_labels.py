@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import norm
 
 from xlarank.data.errors import ModelError
-from xlarank.models.objectives.labels import MAX_GROUP, mean_rank, normal_score, relevance
+from xlarank.models.objectives.labels import MAX_GROUP, mean_rank, relevance
 
 _COSTS = st.lists(
     st.one_of(st.floats(0.1, 1e12), st.sampled_from((1.0, 2.0, 2.0**31, 2.0**31 + 1))), min_size=1, max_size=30
@@ -84,10 +83,3 @@ def test_the_mean_rank_is_the_share_of_slower_costs_ties_by_half(cost: np.ndarra
 def test_mean_ranks_by_hand() -> None:
     assert mean_rank(np.array([30.0, 10, 20, 10, 40])).tolist() == [0.75, 0.125, 0.5, 0.125, 1.0]
     assert mean_rank(np.array([7.0])).tolist() == [0.0]
-
-
-def test_normal_scores_by_hand() -> None:
-    """Blom: the quantiles at (rank - 3/8) / (n + 1/4), here 0.625, 1.625 and 2.625 over 3.25."""
-    expected = norm.ppf([2.625 / 3.25, 0.5, 0.625 / 3.25])
-    assert normal_score(np.array([30.0, 20, 10])) == pytest.approx(expected)
-    assert normal_score(np.array([5.0, 5, 5])) == pytest.approx([0, 0, 0])

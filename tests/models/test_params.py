@@ -15,7 +15,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.param_checks import Check, Flag, Number, OneOf, Whole
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.rankers.ranknet import RankNetParams
-from xlarank.models.rankers.stacked import StackedParams
+from xlarank.models.rankers.sibling import SiblingParams
 from xlarank.models.registry import RANKERS
 
 #: What a study draws, in the order in which it draws it. A study goes on only in the space that it began in:
@@ -88,10 +88,10 @@ def test_what_is_not_understood_is_refused(name: str, value: object, said: str) 
 
 @pytest.mark.parametrize("value", [3, None, [], "nope"], ids=repr)
 def test_parameters_within_parameters_are_checked_too(value: object) -> None:
-    with pytest.raises(ModelError, match=r"pooled is .*; expected parameters by name"):
-        StackedParams.of("layout", {"pooled": value})
+    with pytest.raises(ModelError, match=r"general is .*; expected parameters by name"):
+        SiblingParams.of("layout", {"general": value})
     with pytest.raises(ModelError, match=r"'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"):
-        StackedParams.of("layout", {"pooled": {"leaf_l3": 1.0}})
+        SiblingParams.of("layout", {"general": {"members": {"sum-pooled": {"leaf_l3": 1.0}}}})
 
 
 @pytest.mark.parametrize(

@@ -183,17 +183,17 @@ def test_a_ranker_by_name_needs_no_model(built: Path, learned_from: list[list[st
 
 def test_rankers_are_compared_on_the_same_graphs(built: Path) -> None:
     options: dict[str, Any] = {"rounds": 25, "collections": [LAYOUT], "threads": 1}
-    found = cross_validate_rankers(Workspace(built), ["ranknet", "rankreg", "ranknet"], **options)
-    alone = {name: run(built, model=name, **options) for name in ("ranknet", "rankreg")}
+    found = cross_validate_rankers(Workspace(built), ["ranknet", "lambdarank", "ranknet"], **options)
+    alone = {name: run(built, model=name, **options) for name in ("ranknet", "lambdarank")}
     assert list(found.report[LAYOUT]) == list(alone)
     for name, one in alone.items():
         for metric, about in one.report[LAYOUT].items():
             told = found.report[LAYOUT][name][metric]
             assert {key: told[key] for key in about} == about
-    gap = found.report[LAYOUT]["rankreg"]["slowdown@1"]["difference"]
+    gap = found.report[LAYOUT]["lambdarank"]["slowdown@1"]["difference"]
     means = [one.report[LAYOUT]["slowdown@1"]["mean"] for one in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
-    assert found.notes == [*alone["ranknet"].notes, *alone["rankreg"].notes]
+    assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
 
 # What makes no sense ----------------------------------------------------------------------------------------

@@ -41,7 +41,6 @@ def boosters(workspace: Path, collection: str) -> list[bytes]:
     [
         ("lambdarank", LAYOUT),
         pytest.param("ranknet", TILE, marks=pytest.mark.slow),
-        pytest.param("rankreg", TILE, marks=pytest.mark.slow),
         pytest.param("xgb-pairwise", LAYOUT, marks=pytest.mark.slow),
         pytest.param("ensemble", LAYOUT, marks=pytest.mark.slow),
     ],

@@ -260,19 +260,19 @@ def scored(scores: dict[str, float]) -> Callable[..., Curves]:
 def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scores = {**dict.fromkeys(RANKERS, 0.1), "rankreg": 0.4, "ranknet": 0.3}
+    scores = {**dict.fromkeys(RANKERS, 0.1), "pair-vote": 0.4, "ranknet": 0.3}
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", scored(scores))
     save_best(built, model="ranknet", params={"pairs": 3})
     listener = Listener()
     (result,) = run(built, model="auto", progress=listener)
-    assert (result.model, result.tuned) == ("rankreg", False)
-    assert result.why.startswith("rankreg 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
+    assert (result.model, result.tuned) == ("pair-vote", False)
+    assert result.why.startswith("pair-vote 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
     apart = "+0.100 (+0.100 to +0.100)"  # the stand-in gives every metric the same number
     assert result.why.endswith(
-        " out of fold; rankreg leads by 0.100 ± 0.000, less that of ranknet: "
+        " out of fold; pair-vote leads by 0.100 ± 0.000, less that of ranknet: "
         f"slowdown@1 {apart} and slowdown@5 {apart}"
     )
-    assert model_of(built).card.model == "rankreg"
+    assert model_of(built).card.model == "pair-vote"
     assert listener.jobs == [(f"training {TILE}", 3 * len(RANKERS) + 1)]
     assert len(listener.notes) == 3 * len(RANKERS) + 1
     assert listener.notes[0].startswith("lambdarank, held out ")
@@ -289,11 +289,11 @@ def test_auto_uses_tuned_parameters(built: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_auto_chooses_for_each_collection(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def by_kind(training: TrainingSet, *rest: Any) -> Curves:
-        best = "rankreg" if training.kind == "tile" else "ranknet"
+        best = "pair-vote" if training.kind == "tile" else "ranknet"
         return scored({**dict.fromkeys(RANKERS, 0.1), best: 0.2})(training, *rest)
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", by_kind)
-    assert [result.model for result in run(built, collections=[], model="auto")] == ["ranknet", "rankreg"]
+    assert [result.model for result in run(built, collections=[], model="auto")] == ["ranknet", "pair-vote"]
 
 
 def test_of_equals_auto_takes_the_default(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -302,7 +302,7 @@ def test_of_equals_auto_takes_the_default(built: Path, monkeypatch: pytest.Monke
 
 
 def test_auto_passes_over_what_cannot_run(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scores = scored({**dict.fromkeys(RANKERS, 0.1), "rankreg": 0.4})
+    scores = scored({**dict.fromkeys(RANKERS, 0.1), "pair-vote": 0.4})
 
     def without_xgboost(training: TrainingSet, held: list[int], ranker: Ranker[Any], *rest: Any) -> Curves:
         if ranker.name in ("xgb-pairwise", "ensemble"):
@@ -311,7 +311,7 @@ def test_auto_passes_over_what_cannot_run(built: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", without_xgboost)
     (result,) = run(built, model="auto")
-    assert result.model == "rankreg"
+    assert result.model == "pair-vote"
     assert "xgb-pairwise is passed over: it needs xgboost; ensemble is passed over" in result.why
     with pytest.raises(ModelError, match="it needs xgboost"):
         run(built, model="xgb-pairwise")

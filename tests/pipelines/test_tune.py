@@ -572,10 +572,10 @@ def test_each_ranker_keeps_its_own_best(built: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(FOLD, made_up(lambda params: params["learning_rate"]))
     run(built)
     before = (study_folder(built) / "best-lambdarank.json").read_bytes()
-    run(built, model="rankreg")
+    run(built, model="ranknet")
     assert (study_folder(built) / "best-lambdarank.json").read_bytes() == before
     names = {path.name for path in study_folder(built).iterdir()}
-    assert names >= {"best-rankreg.json", "trials-lambdarank.csv", "trials-rankreg.csv"}
+    assert names >= {"best-ranknet.json", "trials-lambdarank.csv", "trials-ranknet.csv"}
 
 
 def test_an_ensemble_is_tuned_with_its_members_own_parameters(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -583,22 +583,22 @@ def test_an_ensemble_is_tuned_with_its_members_own_parameters(built: Path, monke
     seen: list[float] = []
 
     def members(params: dict[str, Any]) -> float:
-        seen.append(params["members"]["rankreg"]["learning_rate"])
+        seen.append(params["members"]["ranknet"]["learning_rate"])
         return 0.5
 
     monkeypatch.setattr(FOLD, made_up(members))
     run(built, trials=1, model="ensemble")
     with monkeypatch.context() as patch:
         patch.setattr(FOLD, made_up(lambda params: 0.25))
-        run(built, trials=1, model="rankreg")
-    path = study_folder(built) / "best-rankreg.json"
+        run(built, trials=1, model="ranknet")
+    path = study_folder(built) / "best-ranknet.json"
     path.write_text(path.read_text().replace('"learning_rate": 0.07', '"learning_rate": 0.125'))
     (again,) = run(built, trials=1, model="ensemble")
     assert (again.trials, again.fresh) == (1, 1)
     assert set(seen[:3]) == {0.07}, "three folds"
     assert set(seen[3:]) == {0.125}
     assert again.params is not None
-    assert again.params["members"]["rankreg"]["learning_rate"] == 0.125
+    assert again.params["members"]["ranknet"]["learning_rate"] == 0.125
 
 
 def test_bad_requests(built: Path, tmp_path: Path) -> None:
