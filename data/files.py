@@ -1,4 +1,4 @@
-"""Writing files so that they are either whole or absent, and never in the place of something else."""
+"""Writing files so that they are either whole or absent, and opening regular files only."""
 
 from __future__ import annotations
 
@@ -25,6 +25,32 @@ _KINDS: Final = (
     (stat.S_ISFIFO, "a pipe"),
     (stat.S_ISSOCK, "a socket"),
 )
+
+
+def regular_only(path: str, flags: int) -> int:
+    """Opener for `open` that raises `OSError` for what is no regular file; opening a pipe would wait for ever."""
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return handle
+
+
+def regular_no_link(path: str, flags: int) -> int:
+    """The same for a file to write to: symbolic links are not followed."""
+    return regular_only(path, flags | getattr(os, "O_NOFOLLOW", 0))
+
+
+def read_bytes(path: Path) -> bytes:
+    """Content of a regular file; raises `OSError`."""
+    with open(path, "rb", opener=regular_only) as stream:
+        return stream.read()
+
+
+def read_text(path: Path) -> str:
+    """Content of a regular file of UTF-8; raises `OSError` and `UnicodeDecodeError`."""
+    with open(path, encoding="utf-8", opener=regular_only) as stream:
+        return stream.read()
 
 
 def output_target(path: Path) -> Path:

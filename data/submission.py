@@ -10,7 +10,7 @@ from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import SubmissionError
-from xlarank.data.files import atomic_write
+from xlarank.data.files import atomic_write, regular_only
 
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.
@@ -125,7 +125,7 @@ def _lines(path: Path) -> list[list[str]]:
     """Lines below the header."""
     try:
         csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 700 kB
-        with path.open(encoding="utf-8", newline="") as stream:
+        with open(path, encoding="utf-8", newline="", opener=regular_only) as stream:
             lines = list(csv.reader(stream))
     except (OSError, ValueError, csv.Error) as error:
         raise SubmissionError(f"{path} cannot be read ({error})", expected="a CSV file") from error

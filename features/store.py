@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError
-from xlarank.data.files import atomic_write, write_json
+from xlarank.data.files import atomic_write, read_bytes, read_text, write_json
 from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
 from xlarank.features.instances.instances import Instances, LazyInstances
@@ -104,7 +104,7 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
 def read_rows(path: Path) -> GraphRows:
     """Read one graph's parquet file; raises `FeatureStoreError`."""
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
         require_seal(content)
         # half the time of pq.read_table, which counts with thousands of files
         with pq.ParquetFile(pa.BufferReader(content)) as file:
@@ -144,7 +144,7 @@ def current_summary(path: Path, recipe: Recipe, source: Source) -> dict[str, Any
     if not path.exists():
         return None
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
         require_seal(content)
         metadata = json.loads((pq.read_metadata(pa.BufferReader(content)).metadata or {})[_METADATA])
         same = metadata["recipe"] == asdict(recipe) and metadata["source"] == asdict(source)
@@ -163,7 +163,7 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
     if not path.exists():
         return None
     try:
-        manifest = from_json(Manifest, json.loads(path.read_text(encoding="utf-8")))
+        manifest = from_json(Manifest, json.loads(read_text(path)))
         for name, about in manifest.graphs.items():
             from_json(_About, about, name)
         return manifest

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
+from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.models.fit_settings import FitSettings
@@ -163,7 +164,7 @@ class Ranker(ABC, Generic[P]):
     def load(cls, folder: Path) -> Self:
         """Read back what `save` wrote; raises `ModelError`."""
         try:
-            state = json.loads(folder.joinpath(_STATE).read_text(encoding="utf-8"))
+            state = json.loads(read_text(folder.joinpath(_STATE)))
             if state["ranker"] != cls.name:
                 raise ValueError(f"it is of the ranker {state['ranker']!r}")
             if state["kind"] not in ("layout", "tile"):
@@ -172,7 +173,7 @@ class Ranker(ABC, Generic[P]):
             if unknown:
                 raise ValueError(f"it has the parts {sorted(unknown)}")
             ranker = cls._made(state["params"], state["kind"])
-            files = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in cls.file_names}
+            files = {name: read_text(folder.joinpath(name)) for name in cls.file_names}
             parts = {name: cls.part_classes[name].load(folder / name) for name in state["parts"]}
             ranker.columns = [str(name) for name in state["columns"]]
             ranker._restore(Learned(state, files, parts))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
-from xlarank.data.files import write_json
+from xlarank.data.files import read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
@@ -236,7 +236,7 @@ def read_card(folder: Path) -> ModelCard:
     if not path.exists():
         raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
     try:
-        card = from_json(ModelCard, json.loads(path.read_text(encoding="utf-8")))
+        card = from_json(ModelCard, json.loads(read_text(path)))
         Collection.parse(card.collection)
         card.recipe.settings()
     except (OSError, ValueError, TypeError, RecursionError, CollectionError) as error:
@@ -292,7 +292,7 @@ def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
 def _checksum(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if not path.is_dir()):
-        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + path.read_bytes())
+        digest.update(path.relative_to(folder).as_posix().encode() + b"\0" + read_bytes(path))
     return digest.hexdigest()
 
 

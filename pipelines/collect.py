@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import atomic_write, write_json
+from xlarank.data.files import atomic_write, read_text, write_json
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
 from xlarank.data.hlo.compiler.cycle_table import cycle_arrays
@@ -221,7 +221,12 @@ def _done(place: Path, about: dict[str, Any]) -> dict[str, Any] | None:
     manifest = place.with_suffix(".json")
     if not (place.exists() and manifest.exists()):
         return None
-    found: dict[str, Any] = json.loads(manifest.read_text(encoding="utf-8"))
+    try:
+        found: dict[str, Any] = json.loads(read_text(manifest))
+    except (OSError, ValueError) as error:
+        raise CompilerError(
+            f"{manifest} cannot be read ({error})", do="remove it, or pass another --out"
+        ) from error
     other = [key for key in about if found.get(key) != about[key]]
     if other:
         raise CompilerError(

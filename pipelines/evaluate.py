@@ -13,6 +13,7 @@ import numpy as np
 from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.family import program_family
+from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
@@ -224,7 +225,7 @@ def _official_file(folder: Path, collection: Collection) -> Path:
 def _official(folder: Path, collection: Collection) -> dict[str, list[int]]:
     path = _official_file(folder, collection)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(read_text(path))
         return {str(name): [int(i) for i in indices] for name, indices in value.items()}
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise CollectionError(

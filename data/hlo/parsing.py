@@ -13,6 +13,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 
 from xlarank.data.errors import HloError
+from xlarank.data.files import read_bytes
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Message, ModuleTuningData, TuningData
 
 #: Protobuf itself reads no message of 2 GiB.
@@ -39,7 +40,7 @@ def read_program(path: Path) -> Message:
             raise HloError(
                 f"{path.name} has {about.st_size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does"
             )
-        data = path.read_bytes()
+        data = read_bytes(path)
     except OSError as error:
         raise HloError(
             f"{path} cannot be read ({error.strerror or error})", expected="a file", do="check the path"

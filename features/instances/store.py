@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.errors import FeatureStoreError
-from xlarank.data.files import atomic_write
+from xlarank.data.files import atomic_write, read_bytes
 from xlarank.features.instances.instances import ARRAYS, Instances
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.seal import require_seal, seal_zip
@@ -42,7 +42,7 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
 
 def _whole(path: Path) -> io.BytesIO:
     """The content of a file that is as it was written; raises `ValueError` for another."""
-    content = path.read_bytes()
+    content = read_bytes(path)
     require_seal(content)
     return io.BytesIO(content)
 

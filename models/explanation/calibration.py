@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
-from xlarank.data.files import write_json
+from xlarank.data.files import read_text, write_json
 
 Floats = NDArray[np.float64]
 
@@ -161,7 +161,7 @@ class Calibration:
     def load(cls, folder: Path, model: str) -> Calibration | None:
         """What `save` wrote for this very model; None where there is none, or only another model's."""
         try:
-            value = json.loads(folder.joinpath(CALIBRATION).read_text(encoding="utf-8"))
+            value = json.loads(read_text(folder.joinpath(CALIBRATION)))
             if value.pop("model") != model:
                 return None
             bins = tuple(Bin(**one) for one in value.pop("bins"))

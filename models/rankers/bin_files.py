@@ -21,7 +21,7 @@ from typing import Any, Final
 import lightgbm as lgb
 
 from xlarank.data.errors import XlarankError
-from xlarank.data.files import atomic_write
+from xlarank.data.files import atomic_write, regular_no_link
 from xlarank.models.rankers.lightgbm_data import hush
 
 #: Files of one folder: choices of columns, orders.
@@ -43,7 +43,7 @@ class BinFiles:
         with suppress(OSError):
             self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            stream = (self.folder / ".turn").open("w")
+            stream = open(self.folder / ".turn", "a", opener=regular_no_link)
         except OSError:  # nothing can be kept here, so nobody has to wait
             yield
             return

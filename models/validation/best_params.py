@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xlarank.data.errors import ModelError
-from xlarank.data.files import write_json
+from xlarank.data.files import read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.data.typed_json import from_json
 from xlarank.models.params import RankerParams
@@ -57,7 +57,7 @@ def load_best(folder: Path, model: str) -> BestParams | None:
     if not path.exists():
         return None
     try:
-        best = from_json(BestParams, json.loads(path.read_text(encoding="utf-8")))
+        best = from_json(BestParams, json.loads(read_text(path)))
         if best.model != model:
             raise ValueError(f"it is about {best.model!r}")
         return replace(best, params=dict(best.params))

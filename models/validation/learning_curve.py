@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CollectionError
-from xlarank.data.files import write_json
+from xlarank.data.files import read_text, write_json
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.training_set import TrainingSet
@@ -95,7 +95,7 @@ class LearningCurve:
     def load(cls, path: Path, model: str) -> LearningCurve | None:
         """What `save` wrote for this very model; None where there is none, or only another model's."""
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            value = json.loads(read_text(path))
             if value.pop("model") != model:
                 return None
             points = tuple(Point(**{k: float(v) for k, v in one.items()}) for one in value.pop("points"))

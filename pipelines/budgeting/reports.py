@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xlarank.data.collection import Collection
+from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 
 
@@ -23,7 +24,7 @@ def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str,
     there is neither.
     """
     try:
-        found = dict(json.loads(first_scores(workspace, collection).read_text(encoding="utf-8")))
+        found = dict(json.loads(read_text(first_scores(workspace, collection))))
         if found.get("report"):
             float(found["report"]["score"]["mean"]) + float(found["report"]["score"]["std"])
         return found

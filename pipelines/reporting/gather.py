@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.duplicates import group_minimum
 from xlarank.data.errors import FeatureStoreError, GraphFileError, ModelError, XlarankError
+from xlarank.data.files import read_text
 from xlarank.data.graph import Kind, read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.causes import cause_of
@@ -249,7 +250,7 @@ def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
     found = []
     for path in sorted(workspace.reports().glob(f"{stem}*.svg")):
         try:
-            found.append(path.read_text(encoding="utf-8"))
+            found.append(read_text(path))
         except (OSError, ValueError):
             continue
     return found
@@ -258,7 +259,7 @@ def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
 def read_runs(workspace: Workspace) -> list[dict[str, Any]]:
     """The commands that worked in the workspace, oldest first; lines that cannot be read are passed over."""
     try:
-        lines = (workspace.reports() / "runs.jsonl").read_text(encoding="utf-8").splitlines()
+        lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
     except (OSError, ValueError):
         return []
     found: list[dict[str, Any]] = []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xlarank.data.errors import WorkspaceError, XlarankError
+from xlarank.data.files import read_bytes
 from xlarank.data.passwords import passwords_of, without, without_passwords
 from xlarank.models.validation.fold_plan import FAMILY, FoldPlan
 from xlarank.models.validation.rungs import Rung
@@ -187,6 +188,6 @@ def _mend(journal: Path) -> None:
     lock = JournalFileSymlinkLock(str(journal))  # another process may be writing to the same study
     lock.acquire()
     try:
-        os.truncate(journal, journal.read_bytes().rfind(b"\n") + 1)
+        os.truncate(journal, read_bytes(journal).rfind(b"\n") + 1)
     finally:
         lock.release()

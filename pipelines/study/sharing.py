@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from xlarank.data.files import regular_no_link
+
 
 @contextmanager
 def one_at_a_time(folder: Path) -> Iterator[None]:
@@ -16,7 +18,7 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
     Where the system has no such locks (Windows) nobody waits; raises `OSError` for a folder that cannot be
     written to.
     """
-    with (folder / ".turn").open("w") as turn:
+    with open(folder / ".turn", "a", opener=regular_no_link) as turn:
         with suppress(ImportError, OSError):  # OSError: some network file systems
             import fcntl
 

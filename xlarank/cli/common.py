@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import XlarankError
+from xlarank.data.files import read_text
 
 _FLAGS: Final = ("--quiet", "--verbose")
 _VALUED: Final = ("--log-file", "--config-file")
@@ -45,7 +46,7 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
     top of the file, and one that the command does not have below its name.
     """
     try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
+        found = tomllib.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config-file") from error
     known = _names(commands[name])

@@ -60,9 +60,11 @@ def end(code: object) -> None:
         of = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
         peak = max(resource.getrusage(who).ru_maxrss for who in of)  # the largest single process
         entry["peak_mb"] = round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10))
+    from xlarank.data.files import regular_no_link
+
     reports = _run.workspace / "reports"
     with suppress(OSError):
         reports.mkdir(exist_ok=True)
-        with (reports / RUNS).open("a", encoding="utf-8") as stream:
+        with open(reports / RUNS, "a", encoding="utf-8", opener=regular_no_link) as stream:
             stream.write(json.dumps(entry, default=str) + "\n")
     begin()

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from xlarank.data.errors import WorkspaceError
+from xlarank.data.files import read_text, regular_no_link
 from xlarank.data.hlo.compiler.cycles import Estimate, Operation
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 
@@ -26,10 +27,12 @@ class Journal:
         self.estimates: dict[str, Estimate] = {}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            text = path.read_text(encoding="utf-8") if path.exists() else ""
+            text = read_text(path) if path.exists() else ""
             whole = text[: text.rfind("\n") + 1]
             self._read(whole, settings)
-            self._stream: IO[str] = path.open("r+" if path.exists() else "w", encoding="utf-8")
+            self._stream: IO[str] = open(
+                path, "r+" if path.exists() else "w", encoding="utf-8", opener=regular_no_link
+            )
             self._stream.truncate(len(whole.encode()))
             self._stream.seek(0, 2)
             if not whole:
