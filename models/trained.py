@@ -22,7 +22,6 @@ from xlarank.data.files import read_bytes, read_text, write_json
 from xlarank.data.graph import Kind
 from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
-from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
@@ -108,9 +107,28 @@ class ModelCard:
         return Collection.parse(self.collection).kind
 
 
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of the distinct configurations of one graph; lower is faster, comparable within the graph only.
+
+    Attributes:
+        per_seed: ``(seeds, rows)``.
+        fallback: what the scores fall back on because the kernel is of a kind never seen, in words; else empty.
+    """
+
+    per_seed: NDArray[np.float64]
+    fallback: str = ""
+
+    @property
+    def mean(self) -> NDArray[np.float64]:
+        """``(rows,)`` mean over the seeds."""
+        mean: NDArray[np.float64] = self.per_seed.mean(axis=0)
+        return mean
+
+
 @dataclass(frozen=True)
 class TrainedModel:
-    """A loaded model: scores are the mean over its seeds.
+    """A loaded model.
 
     Attributes:
         card: what it is.
@@ -124,53 +142,23 @@ class TrainedModel:
     calibration: Calibration | None = None
     shipped: bool = False
 
-    def scores(self, graph: GraphRows) -> NDArray[np.float64]:
-        """``(rows,)`` of a graph, lower is faster: `predict`, or what a kind never seen falls back on."""
-        scores: NDArray[np.float64] = np.mean(self.seed_scores(graph), axis=0)
-        return scores
+    def score(self, graph: GraphRows) -> Scores:
+        """Score the distinct configurations of a graph, with what kinds of kernels never seen fall back on.
 
-    def seed_scores(self, graph: GraphRows) -> NDArray[np.float64]:
-        """``(seeds, rows)`` the `scores` of each seed."""
-        found = self.predict_seeds(graph.matrix(), graph.columns, graph.instances)
-        fallback = self.fallback(graph)
-        return np.stack([fallback.blend(graph, each) for each in found]) if fallback else found
-
-    def fallback(self, graph: GraphRows) -> Fallback | None:
-        """What the graph's ranking falls back on; None where its kind was learned or the model alone does best."""
-        fallback = self.card.fallback
-        if fallback is None or not fallback.weight or fallback.places(graph) is None:
-            return None
-        return fallback if unseen_kinds(graph, self.card.kinds) else None
-
-    def fallback_note(self, graph: GraphRows) -> str:
-        """What a reader of the graph's ranking must know of `fallback`; empty where there is nothing."""
-        fallback, unseen = self.fallback(graph), unseen_kinds(graph, self.card.kinds)
-        if fallback is None or not unseen:
-            return ""
-        return f"kind of kernel never seen ({' or '.join(unseen)}): {fallback}, the rest on the model"
-
-    def predict(
-        self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
-    ) -> NDArray[np.float64]:
-        """``(rows,)`` scores of the rows of one graph, lower is faster; raises `ModelError` for other columns.
-
-        ``instances`` are what the rows are made of, where they have any; only some rankers ask for them.
+        Raises `ModelError` for rows of other columns and for scores that are no numbers.
         """
-        scores: NDArray[np.float64] = np.mean(self.predict_seeds(rows, columns, instances), axis=0)
-        return scores
-
-    def predict_seeds(
-        self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
-    ) -> NDArray[np.float64]:
-        """``(seeds, rows)`` the scores of each seed, as `predict`; raises `ModelError` for what is no number."""
-        rows, columns = self.with_source(rows, columns)
-        scores = np.stack([ranker.predict(rows, columns, instances) for ranker in self.rankers])
+        rows, columns = self.with_source(graph.matrix(), graph.columns)
+        scores = np.stack([ranker.predict(rows, columns, graph.instances) for ranker in self.rankers])
         if not np.isfinite(scores).all():
             raise ModelError(
                 f"the model of {self.card.collection} gives scores that are no numbers",
                 do="train again, or use a model from somebody you trust",
             )
-        return scores
+        fallback, unseen = self.card.fallback, unseen_kinds(graph, self.card.kinds)
+        if fallback is None or not fallback.weight or not unseen or fallback.places(graph) is None:
+            return Scores(scores)
+        note = f"kind of kernel never seen ({' or '.join(unseen)}): {fallback}, the rest on the model"
+        return Scores(np.stack([fallback.blend(graph, each) for each in scores]), note)
 
     def with_source(self, rows: NDArray[np.float32], columns: list[str]) -> tuple[NDArray[np.float32], list[str]]:
         """Rows as the rankers look at them: `ModelCard.source_columns` come first, where there are any."""

@@ -321,7 +321,7 @@ def ranker_score(program: Program, candidates: Candidates, model: TrainedModel |
 
     def score(codes: Codes) -> Any:
         rows = rows_for_model(candidates.graph(program.graph, codes), model)
-        return model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
+        return model.score(rows).mean[rows.group]
 
     return score
 

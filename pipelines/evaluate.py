@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection, choose
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
@@ -18,14 +18,12 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.trained import TrainedModel, model_of
-from xlarank.models.validation.baselines import baselines, each_once
-from xlarank.models.validation.metrics import judge, summarise
-from xlarank.models.validation.speedup import compiler_cost, speedups, summarise_speedups
+from xlarank.models.validation.judged import JudgedGraph, judge_graph
+from xlarank.models.validation.metrics import summarise
+from xlarank.models.validation.speedup import summarise_speedups
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import chosen_collections, trained_collections
-
-_SET: Final = "change__nodes_set__share"
 
 
 def evaluate(
@@ -112,7 +110,7 @@ def _evaluate_one(
     indices: Path | None,
     borrowed: TrainedModel | None,
     found: Evaluation,
-) -> dict[str, _Judged]:
+) -> dict[str, JudgedGraph]:
     model = borrowed or model_of(workspace, collection)
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
@@ -124,7 +122,7 @@ def _evaluate_one(
         model.require_rows_of(manifest)
     learned = {name for names in model.card.trained_on.values() for name in names}
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
-    scores: dict[str, _Judged] = {}
+    scores: dict[str, JudgedGraph] = {}
     for graph in each_graph(workspace, collection, split):
         where = f"{collection} {graph.name}"
         if not graph.labelled:
@@ -134,7 +132,8 @@ def _evaluate_one(
         elif official is not None and graph.name not in official:
             found.left_out[where] = "it has no official indices"
         else:
-            scores[graph.name] = _judge(model, graph, official[graph.name] if official else None)
+            picked = _picked(graph, official[graph.name]) if official else None
+            scores[graph.name] = judge_graph(collection, graph, model.score(graph).mean, picked)
     seen = sorted(learned & set(scores))
     if foreign:
         families = {program_family(name) for name in learned}
@@ -152,49 +151,23 @@ def _evaluate_one(
     return scores
 
 
-@dataclass(frozen=True)
-class _Judged:
-    """Metrics of one graph: of the model, of it where each distinct configuration counts once, of no model.
-
-    ``speedups`` over the compiler's own choice are empty where its runtime is not known.
-    """
-
-    metrics: dict[str, float]
-    once: dict[str, float]
-    baselines: dict[str, dict[str, float]]
-    speedups: dict[str, float]
-
-
-def _judge(model: TrainedModel, graph: GraphRows, configurations: list[int] | None) -> _Judged:
-    kind = model.card.kind
-    scores = model.scores(graph)[graph.group]
-    cost, group, compiler = graph.cost, graph.group, compiler_cost(kind, graph)
-    layouts_set = (
-        graph.matrix(used=np.array([graph.columns.index(_SET)]))[group, 0] if _SET in graph.columns else None
-    )
-    if configurations is not None:
-        if not configurations:
-            raise CollectionError(f"the official indices list no configuration of {graph.name}")
-        if not set(configurations) <= set(graph.ids.tolist()):
-            raise CollectionError(
-                f"the official indices of {graph.name} reach beyond its {len(graph.ids)} configurations",
-                expected="the file that the indices were drawn from",
-                do="leave --official-indices out",
-            )
-        picked = np.searchsorted(graph.ids, configurations)
-        scores, cost, group = scores[picked], cost[picked], group[picked]
-        layouts_set = None if layouts_set is None else layouts_set[picked]
-        if not np.isfinite(cost).any():
-            raise CollectionError(f"none of the official configurations of {graph.name} was measured")
-    return _Judged(
-        judge(kind, scores, cost, group),
-        judge(kind, *each_once(scores, cost, group)),
-        baselines(kind, cost, group, layouts_set),
-        {} if compiler is None else speedups(scores, cost, compiler, group),
-    )
+def _picked(graph: GraphRows, configurations: list[int]) -> NDArray[np.intp]:
+    """Indices of official configurations; raises `CollectionError` where they are not of this graph."""
+    if not configurations:
+        raise CollectionError(f"the official indices list no configuration of {graph.name}")
+    if not set(configurations) <= set(graph.ids.tolist()):
+        raise CollectionError(
+            f"the official indices of {graph.name} reach beyond its {len(graph.ids)} configurations",
+            expected="the file that the indices were drawn from",
+            do="leave --official-indices out",
+        )
+    picked = np.searchsorted(graph.ids, configurations)
+    if not np.isfinite(graph.cost[picked]).any():
+        raise CollectionError(f"none of the official configurations of {graph.name} was measured")
+    return picked
 
 
-def _summary(scores: dict[str, _Judged]) -> dict[str, dict[str, Any]]:
+def _summary(scores: dict[str, JudgedGraph]) -> dict[str, dict[str, Any]]:
     """`summarise`, and for each metric the means of the baselines and of counting repeats once."""
     report: dict[str, dict[str, Any]] = summarise({name: judged.metrics for name, judged in scores.items()})
     names = next(iter(scores.values())).baselines

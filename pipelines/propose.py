@@ -140,7 +140,7 @@ class _Scores:
 
     def __call__(self, codes: Codes) -> NDArray[np.float64]:
         rows = rows_for_model(self.candidates.graph(self.graph, codes), self.model)
-        return self.model.predict(rows.matrix(), rows.columns, rows.instances)[rows.group]
+        return self.model.score(rows).mean[rows.group]
 
 
 def _write(out: Path, graph: LayoutGraph, rows: NDArray[np.int8]) -> None:

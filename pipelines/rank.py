@@ -35,9 +35,8 @@ def rank(
     graph = read_graph(graph) if isinstance(graph, Path) else graph
     model = model or model_for_graph(workspace, graph, path, collection=collection)
     rows = rows_for_model(graph, model)
-    of_seeds = model.seed_scores(rows)
-    fallen_back = model.fallback_note(rows)
-    scores = of_seeds.mean(axis=0)[rows.group]
+    scored = model.score(rows)
+    scores = scored.mean[rows.group]
     judged = rows.labelled and rows.rankable
     compiler = compiler_cost(model.card.kind, rows) if rows.labelled else None
     return Ranking(
@@ -49,8 +48,10 @@ def rank(
         runtime=graph.runtime,
         metrics=judge(model.card.kind, scores, graph.cost, rows.group) if judged else None,
         # what was calibrated are scores of the model alone
-        trust=Trust.of(model.calibration, of_seeds, rows.group) if model.calibration and not fallen_back else None,
-        fallback=fallen_back,
+        trust=Trust.of(model.calibration, scored.per_seed, rows.group)
+        if model.calibration and not scored.fallback
+        else None,
+        fallback=scored.fallback,
         shipped=model.shipped,
         speedup=None if compiler is None else np.where(np.isfinite(rows.cost), compiler / rows.cost, np.nan),
         speedups=None if compiler is None else speedups(scores, rows.cost, compiler, rows.group),

@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 #: Of the first choice, and of the best of five: what is left when five are measured.
 SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
-_SET: Final = "change__nodes_set__share"
+LAYOUTS_SET: Final = "change__nodes_set__share"
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
@@ -27,9 +27,9 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
     """
     if kind == "tile":
         return 1.0 if (rows.normalizer > 1).all() else None
-    if _SET not in rows.columns:
+    if LAYOUTS_SET not in rows.columns:
         return None
-    nothing_set = np.flatnonzero(rows.matrix(used=np.array([rows.columns.index(_SET)]))[:, 0] == 0)
+    nothing_set = np.flatnonzero(rows.matrix(used=np.array([rows.columns.index(LAYOUTS_SET)]))[:, 0] == 0)
     cost = rows.row_cost[nothing_set]
     return float(cost[0]) if len(cost) and np.isfinite(cost[0]) else None
 

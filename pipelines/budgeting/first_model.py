@@ -47,7 +47,7 @@ def first_model(
 def _example(workspace: Workspace, collection: Collection, scores: dict[str, float]) -> dict[str, Any]:
     name = sorted(scores, key=lambda graph: (scores[graph], graph))[len(scores) // 2]
     graph = read_rows(workspace.graph_rows(collection, "valid", name)).measured()
-    predicted, measured = model_of(workspace, collection).scores(graph), graph.row_cost
+    predicted, measured = model_of(workspace, collection).score(graph).mean, graph.row_cost
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     shown = rng.permutation(len(measured))[:_SHOWN]
     return {

@@ -15,7 +15,6 @@ from xlarank.data.hlo.names import NodeName
 from xlarank.features.attribution import walk_between
 from xlarank.features.causes import cause_of
 from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
-from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.parts import Parts, Place, Rows, model_parts
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
@@ -145,8 +144,8 @@ def explain_graph(
     `XlarankError` for a configuration that it does not have.
     """
     rows = rows_for_model(graph, model)
-    score = model.scores(rows)[rows.group]
-    order = order_of(score)
+    scores = model.score(rows)
+    order = order_of(scores.mean[rows.group])
     now = _configuration(graph, int(order[0]) if config is None else config)
     then, described = _other(graph, now, order.tolist(), against)
     walk = None
@@ -185,7 +184,7 @@ def explain_graph(
         columns=_sorted(by_column),
         members=parts.members,
         segments=segments_of(graph, values),
-        notes=_notes(graph, model, rows, parts, rows.group[now] == rows.group[then]),
+        notes=_notes(graph, model, scores.fallback, parts, rows.group[now] == rows.group[then]),
         names=tuple(names),
     )
 
@@ -250,10 +249,10 @@ def node_parts(graph: LayoutGraph, parts: Parts, now: int, then: int) -> tuple[N
     return tuple(sorted(found, key=lambda part: (-abs(part.value), part.node)))
 
 
-def _notes(graph: Graph, model: TrainedModel, rows: GraphRows, parts: Parts, identical: bool) -> tuple[str, ...]:
+def _notes(graph: Graph, model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
     notes = []
-    if fallen_back := model.fallback_note(rows):
-        notes.append(f"{fallen_back}; ranks are of both, contributions of the model alone")
+    if fallback:
+        notes.append(f"{fallback}; ranks are of both, contributions of the model alone")
     if model.shipped:
         notes.append(
             "the model came with xlarank: it learned from estimates of the TPU's compiler, not from measurements"

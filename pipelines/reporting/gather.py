@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.duplicates import group_minimum
 from xlarank.data.errors import FeatureStoreError, GraphFileError, ModelError, XlarankError
 from xlarank.data.files import read_text
-from xlarank.data.graph import Kind, read_graph
+from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.causes import cause_of
 from xlarank.features.rows import GraphRows
@@ -23,20 +22,15 @@ from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.trained import CARD, TrainedModel, fingerprint, model_of
+from xlarank.models.validation.judged import judge_graph
 from xlarank.models.validation.learning_curve import LearningCurve
-from xlarank.models.validation.metrics import judge
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
 
 Floats = NDArray[np.float64]
 
 #: The split that reports judge: labelled, and not learned from.
 SPLIT: Final = "valid"
-MODEL, FILE_ORDER, RANDOM = "model", "file order", "random"
-LAYOUTS_SET, ESTIMATE = "number of layouts set", "estimated time"
-_SET_COLUMNS: Final = tuple(f"change__{slot}_set__share" for slot in ("output", "input", "kernel"))
-_ESTIMATE_COLUMN: Final = "estimate__sum__log"
-#: Random orders whose metrics are averaged.
-_DRAWS: Final = 20
+MODEL: Final = "model"
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,47 +171,25 @@ def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
         elif rows.name in learned:
             facts.left_out[rows.name] = "the model learned from it"
         else:
-            facts.graphs.append(_judged(facts.model, rows))
+            facts.graphs.append(_judged(facts, rows))
 
 
-def _judged(model: TrainedModel, rows: GraphRows) -> GraphScores:
-    each = model.predict_seeds(rows.matrix(), rows.columns, rows.instances)
-    score = each.mean(axis=0)
-    kind = model.card.kind
-    metrics = {MODEL: judge(kind, score[rows.group], rows.cost, rows.group)} | baseline_metrics(kind, rows)
+def _judged(facts: CollectionFacts, rows: GraphRows) -> GraphScores:
+    assert facts.model is not None
+    scores, calibration = facts.model.score(rows), facts.calibration
+    judged = judge_graph(facts.collection, rows, scores.mean)
     certain = None
-    if model.calibration is not None and len(rows) > 1:
+    if calibration is not None and not scores.fallback and len(rows) > 1:
         pairs = len(rows) * (len(rows) - 1) // 2
-        certain = float(model.calibration.certainly_slower(each).sum()) / pairs
-    return GraphScores(rows.name, len(rows), metrics, mean_rank(score[rows.group]), mean_rank(rows.cost), certain)
-
-
-def baseline_metrics(kind: Kind, rows: GraphRows) -> dict[str, dict[str, float]]:
-    """Metrics of one graph's rankings that need no model; of random orders the mean."""
-    metrics = {
-        name: judge(kind, values[rows.group], rows.cost, rows.group) for name, values in _baselines(rows).items()
-    }
-    rng = np.random.default_rng(0)
-    drawn = [
-        judge(kind, rng.permutation(len(rows)).astype(float)[rows.group], rows.cost, rows.group)
-        for _ in range(_DRAWS)
-    ]
-    metrics[RANDOM] = {name: float(np.mean([one[name] for one in drawn])) for name in drawn[0]}
-    return metrics
-
-
-def _baselines(rows: GraphRows) -> dict[str, Floats]:
-    """Rankings that need no model, ``(distinct,)`` each, lower is faster."""
-    first = group_minimum(rows.ids, rows.group, len(rows))
-    found = {FILE_ORDER: first.astype(np.float64)}
-    columns = {name: number for number, name in enumerate(rows.config_columns)}
-    if all(name in columns for name in _SET_COLUMNS):
-        found[LAYOUTS_SET] = rows.config_values[:, [columns[name] for name in _SET_COLUMNS]].sum(
-            axis=1, dtype=np.float64
-        )
-    if _ESTIMATE_COLUMN in columns:
-        found[ESTIMATE] = rows.config_values[:, columns[_ESTIMATE_COLUMN]].astype(np.float64)
-    return found
+        certain = float(calibration.certainly_slower(scores.per_seed).sum()) / pairs
+    return GraphScores(
+        rows.name,
+        len(rows),
+        {MODEL: judged.metrics, **judged.baselines},
+        mean_rank(scores.mean[rows.group]),
+        mean_rank(rows.cost),
+        certain,
+    )
 
 
 def _explained(manifest: Manifest, facts: CollectionFacts) -> Explained | None:

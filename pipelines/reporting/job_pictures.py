@@ -17,9 +17,10 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_rows
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.trained import model_of
+from xlarank.models.validation.judged import baselines
 from xlarank.pipelines.budgeting.reports import read_first_scores
 from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours, ranks_chart, scores_chart
-from xlarank.pipelines.reporting.gather import MODEL, baseline_metrics, study_pictures
+from xlarank.pipelines.reporting.gather import MODEL, study_pictures
 
 #: Graphs that are drawn and whose rows are read again for the baselines: evenly many of every score.
 _MOST_GRAPHS: Final = 40
@@ -89,7 +90,7 @@ def _baselines(workspace: Workspace, collection: Collection, graph: str) -> dict
         path = workspace.graph_rows(collection, split, graph)
         if path.exists():
             try:
-                found = baseline_metrics(collection.kind, read_rows(path))
+                found = baselines(collection, read_rows(path))
             except FeatureStoreError:
                 return {}
             return {ranking: one["score"] for ranking, one in found.items()}

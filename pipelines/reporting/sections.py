@@ -14,10 +14,11 @@ from xlarank.data.label_source import label_source
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
 from xlarank.models.validation.bootstrap import bootstrap_interval
+from xlarank.models.validation.judged import RANDOM
 from xlarank.models.validation.learning_curve import LEAST_FAMILIES
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.reporting import charts
-from xlarank.pipelines.reporting.gather import MODEL, RANDOM, CollectionFacts, GraphScores, paired
+from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, GraphScores, paired
 from xlarank.pipelines.reporting.html import Cell, Raw, card, folded, paragraph, table, text
 
 Floats = NDArray[np.float64]

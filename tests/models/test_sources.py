@@ -67,14 +67,14 @@ def test_rankers_that_see_the_source_learn_what_differs_between_sources() -> Non
         source_columns=source_values(OWN, 0),
     )  # fmt: skip
     model = TrainedModel(card, [seen])
-    told = kendall_tau(model.predict(unseen.matrix(), COLUMNS), unseen.row_cost)
+    told = kendall_tau(model.score(unseen).mean, unseen.row_cost)
     assert told > 0.75
     assert told > kendall_tau(blind.predict(unseen.matrix(), COLUMNS), unseen.row_cost) + 0.2
     # told that labels are estimates, the same ranker takes clash for a good thing
     there = TrainedModel(replace(card, source_columns=source_values(OTHER, 1)), [seen])
-    assert kendall_tau(there.predict(unseen.matrix(), COLUMNS), part_of("unseen__a", 99, -1.0).row_cost) > 0.75
+    assert kendall_tau(there.score(unseen).mean, part_of("unseen__a", 99, -1.0).row_cost) > 0.75
     parts = model_parts(model, Rows.of(unseen), 0, 1)
-    scores = model.predict(unseen.matrix(), COLUMNS)
+    scores = model.score(unseen).mean
     assert parts.difference == pytest.approx(scores[0] - scores[1])
     assert sum(parts.columns.values()) == pytest.approx(parts.difference, abs=1e-9)
     assert set(parts.columns) <= {*SOURCE_COLUMNS, *COLUMNS}

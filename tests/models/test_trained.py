@@ -49,7 +49,7 @@ def boosters(*seeds: int) -> list[Ranker]:
 
 
 def scores(folder: Path) -> np.ndarray:
-    return load_model(folder).predict(DATA.rows, COLUMNS)
+    return load_model(folder).score(DATA.parts[0]).mean
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_saved_model_is_the_mean_of_its_seeds(folder: Path) -> None:
-    expected = np.mean([ranker.predict(DATA.rows, COLUMNS) for ranker in boosters(0, 1)], axis=0)
+    expected = np.mean([ranker.predict(DATA.parts[0].matrix(), COLUMNS) for ranker in boosters(0, 1)], axis=0)
     assert np.array_equal(scores(folder), expected)
     assert len(load_model(folder).rankers) == 2
 
@@ -165,7 +165,7 @@ def test_a_file_in_the_way_is_a_clear_error(tmp_path: Path) -> None:
 def test_a_ranker_of_several_folders_is_saved_and_guarded_as_one(tmp_path: Path) -> None:
     ranker = fitted("ensemble", DATA, rounds=2)
     save_model(tmp_path / "model", card(model="ensemble"), [ranker])
-    assert np.array_equal(scores(tmp_path / "model"), ranker.predict(DATA.rows, COLUMNS))
+    assert np.array_equal(scores(tmp_path / "model"), ranker.predict(DATA.parts[0].matrix(), COLUMNS))
     member = sorted(tmp_path.rglob("ranknet/booster.txt"))[0]
     member.write_bytes(member.read_bytes().replace(b"leaf_value=", b"leaf_valuf=", 1))
     with pytest.raises(ModelError, match="has changed since it was written"):
@@ -353,22 +353,20 @@ def test_only_kinds_never_seen_fall_back(of_tiles: Path) -> None:
         kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], kinds=kinds)
         for kinds in (("dot",), ("copy",), ("dot", "dot left-transposed"))
     )
-    alone = model.predict(seen.matrix(), seen.columns)
-    assert np.argsort(alone).tolist() == [1, 3, 2, 0]
-    assert model.scores(seen).tolist() == alone.tolist()
-    assert (model.fallback(seen), model.fallback_note(seen)) == (None, "")
+    assert np.argsort(model.score(seen).mean).tolist() == [1, 3, 2, 0]
+    assert model.score(seen).fallback == ""
     for graph in (unseen, open_):
-        assert np.argsort(model.scores(graph), kind="stable").tolist() == [0, 1, 3, 2]
-        assert model.seed_scores(graph).shape == (2, 4)
-    assert model.fallback_note(unseen) == (
+        assert np.argsort(model.score(graph).mean, kind="stable").tolist() == [0, 1, 3, 2]
+        assert model.score(graph).per_seed.shape == (2, 4)
+    assert model.score(unseen).fallback == (
         "kind of kernel never seen (copy): weight 0.5 on the compiler's own choice, the rest on the model"
     )
-    assert "never seen (dot left-transposed)" in model.fallback_note(open_)
+    assert "never seen (dot left-transposed)" in model.score(open_).fallback
 
 
 def test_without_the_compilers_own_choice_nothing_is_told(of_tiles: Path) -> None:
     unseen = kernel("c__a", [8, 1, 5], [1, 1, 1], kinds=("copy",)).take(np.array([1, 2]))
-    assert load_model(of_tiles).fallback_note(unseen) == ""
+    assert load_model(of_tiles).score(unseen).fallback == ""
 
 
 @pytest.mark.parametrize("edit", [{"weight": 1.5}, {"weight": "heavy"}, {"order": "luck"}, {"more": 1}])

@@ -88,7 +88,7 @@ def test_one_or_two_measured_graphs_are_enough(two: Workspace, graphs: list[str]
     assert result.chosen_by.startswith("default (fewer than")
     assert len(model.card.folds) == folds
     for graph in stored(two.root, LAYOUT, "valid").values():
-        assert kendall_tau(model.predict(graph.matrix(), graph.columns), graph.row_cost) > 0.6
+        assert kendall_tau(model.score(graph).mean, graph.row_cost) > 0.6
 
 
 def keep_graphs(place: Workspace, names: list[str]) -> None:
@@ -130,7 +130,7 @@ def test_going_on_beside_another_collection(two: Workspace) -> None:
     _, model = tune(two, OTHER)
     assert model.card.source_columns["source__measured_on_cpu__flag"] == 1.0
     graph = next(iter(stored(two.root).values()))
-    assert np.isfinite(model.predict(graph.matrix(), graph.columns)).all()
+    assert np.isfinite(model.score(graph).mean).all()
 
 
 def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     assert fingerprint(shipped.card) == model.card.continues.fingerprint
     seen = columns_by_name(graph, shipped.card.columns)
     before = kendall_tau(shipped.predict(seen.matrix(), seen.columns, graph.instances), graph.row_cost)
-    tuned = kendall_tau(model.predict(graph.matrix(), graph.columns, graph.instances), graph.row_cost)
+    tuned = kendall_tau(model.score(graph).mean, graph.row_cost)
     assert tuned > before + 0.1
 
 

@@ -95,7 +95,7 @@ def test_every_command_scores_with_them(tree: Path, trained: Path, tmp_path: Pat
     assert report[LAYOUT]["tau"]["mean"] > 0.6
     model = load_model(workspace.model(Collection.parse(LAYOUT)))
     graph = stored(trained, split="valid")["delta__a"]
-    scores = model.predict(graph.matrix(), graph.columns, graph.instances)
+    scores = model.score(graph).mean
     assert report[LAYOUT]["tau"]["graphs"]["delta__a"] == pytest.approx(
         kendall_tau(scores[graph.group], graph.cost)
     )

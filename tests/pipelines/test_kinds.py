@@ -19,6 +19,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
+from xlarank.pipelines.reporting.gather import MODEL, gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import TrainResult, train
@@ -92,6 +93,17 @@ def test_submissions_and_scores_fall_back_alike(trained: tuple[Workspace, TrainR
     valid = graph_path(SAMPLE, TILE, "valid", "expsum__b")
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
     assert score == rank(workspace, valid).metrics["score"]  # type: ignore[index]
+
+
+def test_reports_show_what_evaluate_prints(trained: tuple[Workspace, TrainResult]) -> None:
+    """Scores with the fallback, and baselines to the last digit."""
+    workspace, _ = trained
+    metrics = evaluate(workspace, collections=[TILE]).report[TILE]
+    (graph,) = gather(workspace, COLLECTION, explained=False).graphs
+    for name, about in metrics.items():
+        assert about["graphs"] == {graph.name: graph.metrics[MODEL][name]}
+        baselines = {ranking: found[name] for ranking, found in graph.metrics.items() if ranking != MODEL}
+        assert about["baselines"] == baselines
 
 
 def test_folds_by_kind_use_the_fallback_of_the_model(trained: tuple[Workspace, TrainResult]) -> None:

@@ -46,7 +46,7 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(shared_tree: Path, s
     ranking = run(shared_trained, graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
     model = load_model(Workspace(shared_trained).model(Collection.parse(LAYOUT)))
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
-    score = model.predict(graph.matrix(), graph.columns)[graph.group]
+    score = model.score(graph).mean[graph.group]
     assert np.array_equal(ranking.scores, score)
     assert ranking.order.tolist() == sorted(range(24), key=lambda config: (score[config], config))
     assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)

@@ -15,11 +15,12 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
+from xlarank.models.validation.judged import RANDOM
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.learning_curve import learning_curve
 from xlarank.pipelines.report import report
-from xlarank.pipelines.reporting.gather import MODEL, RANDOM, gather
+from xlarank.pipelines.reporting.gather import MODEL, gather
 from xlarank.pipelines.reporting.html import Raw, table
 from xlarank.pipelines.reporting.sections import paired_test
 from xlarank.pipelines.train import train

@@ -80,7 +80,7 @@ def test_such_a_model_is_used_like_any_other(two: Workspace, shared_tree: Path, 
     matrix = graph.matrix()
     seen = np.concatenate([np.tile([0, 1, 0, 0], (len(graph), 1)), matrix], axis=1) if source else matrix
     each = [r.predict(seen.astype(np.float32), r.columns) for r in model.rankers]
-    assert np.array_equal(model.predict(matrix, graph.columns), np.mean(each, axis=0))
+    assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     ranking = rank(two, path, collection=LAYOUT)
     found = explain(two, path, collection=LAYOUT, config=3, against=9)

@@ -42,7 +42,7 @@ def scores(workspace: Path, collection: str, name: str) -> tuple[np.ndarray, np.
     """Score and group of each configuration."""
     model = load_model(Workspace(workspace).model(Collection.parse(collection)))
     graph = stored(workspace, collection, "test")[name]
-    return model.predict(graph.matrix(), graph.columns)[graph.group], graph.group
+    return model.score(graph).mean[graph.group], graph.group
 
 
 def test_every_test_graph_stands_there_with_every_configuration(shared_trained: Path, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_every_collection_gets_a_model_that_tells_what_it_is(built: Path) -> Non
         assert card.trained_on == {"train": list(TREE[result.collection]["train"])}
         graph = next(iter(stored(built, result.collection).values()))
         assert card.columns == graph.columns
-        assert np.isfinite(model.predict(graph.matrix(), graph.columns, graph.instances)).all()
+        assert np.isfinite(model.score(graph).mean).all()
 
 
 def test_several_seeds_are_fitted_and_averaged(built: Path, fits: list[dict[str, Any]]) -> None:
@@ -109,14 +109,14 @@ def test_several_seeds_are_fitted_and_averaged(built: Path, fits: list[dict[str,
     graph = stored(built)["alpha__a"]
     each = [ranker.predict(graph.matrix(), graph.columns, graph.instances) for ranker in model.rankers]
     assert not np.array_equal(each[0], each[1])
-    assert np.array_equal(model.predict(graph.matrix(), graph.columns, graph.instances), np.mean(each, axis=0))
+    assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
 
 
 def test_a_model_ranks_families_it_never_saw(trained: Path) -> None:
     """The made-up runtimes are easy: what is learned on alpha, beta and gamma holds for delta."""
     model = model_of(trained, LAYOUT)
     for graph in stored(trained, LAYOUT, "valid").values():
-        assert kendall_tau(model.predict(graph.matrix(), graph.columns, graph.instances), graph.row_cost) > 0.6
+        assert kendall_tau(model.score(graph).mean, graph.row_cost) > 0.6
 
 
 @pytest.mark.parametrize("model", sorted(set(RANKERS) - {DEFAULT}))
@@ -124,7 +124,7 @@ def test_every_ranker_is_trained_saved_and_ranks_families_it_never_saw(built: Pa
     for result in train(Workspace(built), model=model, seeds=1, rounds=30, threads=1):
         assert (result.model, result.skipped) == (model, "")
     for graph in stored(built, LAYOUT, "valid").values():
-        scores = model_of(built, LAYOUT).predict(graph.matrix(), graph.columns, graph.instances)
+        scores = model_of(built, LAYOUT).score(graph).mean
         assert kendall_tau(scores, graph.row_cost) > 0.6
 
 

@@ -117,7 +117,7 @@ def test_a_trained_model_is_an_ordinary_one(address: str, built: Path, tmp_path:
     }
     assert len(one.seeds) == 1 and one.folds.keys() == other.folds.keys()
     graph = stored(built, split="valid")["delta__a"]
-    (scores,) = model(built, LAYOUT).predict_seeds(graph.matrix(), graph.columns)
+    (scores,) = model(built, LAYOUT).score(graph).per_seed
     assert np.isfinite(scores).all() and len(scores) == len(graph)
     submitted = submit(Workspace(built), tmp_path / "submission.csv", collections=[LAYOUT])
     assert submitted.rows == {LAYOUT: 2}

@@ -1,0 +1,110 @@
+"""Metrics of one ranked graph, beside those of orders that need no model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.collection import Collection
+from xlarank.data.graph import Kind
+from xlarank.features.rows import GraphRows
+from xlarank.features.targets import target_of
+from xlarank.models.validation.metrics import METRICS, judge
+from xlarank.models.validation.speedup import LAYOUTS_SET, compiler_cost, speedups
+
+Floats = NDArray[np.float64]
+
+FILE_ORDER: Final = "file order"
+RANDOM: Final = "random"
+FEWEST_SET: Final = "fewest layouts set"
+ESTIMATED_TIME: Final = "estimated time"
+
+
+@dataclass(frozen=True)
+class JudgedGraph:
+    """Metrics of one graph.
+
+    Attributes:
+        metrics: of the ranking, every configuration counted.
+        once: of the ranking, each distinct configuration counted once.
+        baselines: of orders that need no model, ``{baseline: {metric: value}}``.
+        speedups: over the compiler's own choice; empty where its runtime is not known.
+    """
+
+    metrics: dict[str, float]
+    once: dict[str, float]
+    baselines: dict[str, dict[str, float]]
+    speedups: dict[str, float]
+
+
+def judge_graph(
+    collection: Collection, rows: GraphRows, scores: Floats, picked: NDArray[np.intp] | None = None
+) -> JudgedGraph:
+    """Judge ``(rows,)`` scores of a labelled graph on all its configurations, or on ``picked`` indices of them."""
+    kind, compiler = collection.kind, compiler_cost(collection.kind, rows)
+    score, cost, group = scores[rows.group], rows.cost, rows.group
+    if picked is not None:
+        score, cost, group = score[picked], cost[picked], group[picked]
+    return JudgedGraph(
+        judge(kind, score, cost, group),
+        judge(kind, *each_once(score, cost, group)),
+        baselines(collection, rows, picked),
+        {} if compiler is None else speedups(score, cost, compiler, group),
+    )
+
+
+def baselines(
+    collection: Collection, rows: GraphRows, picked: NDArray[np.intp] | None = None
+) -> dict[str, dict[str, float]]:
+    """Metrics of one graph by orders that need no model: ``{baseline: {metric: value}}``.
+
+    A random order has tau 0 and half of the pairs right; its slowdown is the expected one. The fewest layouts set
+    are ranked where they were counted, the estimated time for hardware that has an estimate.
+    """
+    kind, cost, group = collection.kind, rows.cost, rows.group
+    columns = {FEWEST_SET: LAYOUTS_SET, ESTIMATED_TIME: target_of(collection).estimate}
+    orders = {
+        name: rows.matrix(used=np.array([rows.columns.index(column)]))[rows.group, 0].astype(np.float64)
+        for name, column in columns.items()
+        if column in rows.columns
+    }
+    orders = {FILE_ORDER: np.arange(len(cost), dtype=np.float64), **orders}
+    if picked is not None:
+        cost, group = cost[picked], group[picked]
+        orders = {name: order[picked] for name, order in orders.items()}
+    found = {name: judge(kind, order, cost, group) for name, order in orders.items()}
+    return {FILE_ORDER: found.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **found}
+
+
+def _random(kind: Kind, cost: Floats, group: NDArray[np.int64]) -> dict[str, float]:
+    known = np.isfinite(cost)
+    least = np.sort(each_once(cost[known], cost[known], group[known])[1])
+    first, fifth = (_expected_least(least, k) / least[0] - 1 for k in (1, 5))
+    return dict(zip(METRICS, (0.0, 0.5, first, fifth, 0.0 if kind == "layout" else 1 - fifth), strict=True))
+
+
+def _expected_least(ascending: Floats, k: int) -> float:
+    """Expected minimum of ``k`` values drawn without replacement.
+
+    The i-th smallest of n is the minimum with probability C(n - i, k - 1) / C(n, k).
+
+    >>> _expected_least(np.array([1.0, 2.0, 4.0]), 1), _expected_least(np.array([1.0, 2.0, 4.0]), 2)
+    (2.3333333333333335, 1.3333333333333333)
+    """
+    n = len(ascending)
+    if k >= n:
+        return float(ascending[0])
+    after = n - np.arange(1, n - k + 1)  # n - i for all but the last place of the minimum
+    chance = np.cumprod(np.concatenate([[k / n], (after - k + 1) / after]))
+    return float(chance @ ascending[: len(chance)])
+
+
+def each_once(score: Floats, cost: Floats, group: NDArray[np.int64]) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    """Score, smallest cost and number of each distinct configuration, for a judgement that counts it once."""
+    numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    least = np.full(len(numbers), np.inf)
+    np.minimum.at(least, inverse, cost)
+    return score[first], least, numbers
