@@ -101,7 +101,7 @@ def ranking(workspace: Workspace, jobs: Connection) -> None:
     while True:
         folder = jobs.recv()
         try:
-            scores = load_model(folder).predict(graph.matrix(), graph.columns)
+            scores = load_model(folder).score(graph).mean
             jobs.send("ranked" if np.isfinite(scores).all() else "no numbers")
         except ModelError:
             jobs.send("refused")
