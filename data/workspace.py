@@ -17,8 +17,8 @@ _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
 class Workspace:
     """Paths below the workspace folder.
 
-    ``features/``, ``studies/``, ``models/`` and ``bins/`` repeat the tree of collections; ``reports/`` holds
-    what people read. Every name is checked, so that a hostile file name cannot leave the folder.
+    ``features/``, ``studies/`` and ``models/`` repeat the tree of collections; ``reports/`` holds what people
+    read. Every name is checked, so that a hostile file name cannot leave the folder.
     """
 
     root: Path
@@ -37,10 +37,6 @@ class Workspace:
 
     def model(self, collection: Collection) -> Path:
         return self._below("models", *collection.parts)
-
-    def bins(self, collection: Collection) -> Path:
-        """Binned rows, made again when they are deleted."""
-        return self._below("bins", *collection.parts)
 
     def reports(self) -> Path:
         return self._below("reports")

@@ -15,7 +15,6 @@ from xlarank.data.family import program_family
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import Target
-from xlarank.models.disk_values import DiskValues
 from xlarank.models.param_checks import Number
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
@@ -65,14 +64,9 @@ class RankingData:
     def groups(self) -> int:
         return len(self.names)
 
-    @property
-    def on_disk(self) -> bool:
-        """Whether rows are read when they are looked at (`xlarank.models.disk_values`)."""
-        return any(isinstance(part.config_values, DiskValues) for part in self.parts)
-
     def batched(self, columns: int) -> bool:
         """Whether a booster that looks at so many columns gets the rows in batches."""
-        return self.on_disk or len(self.cost) * columns >= BATCHED
+        return len(self.cost) * columns >= BATCHED
 
     @property
     def rows(self) -> NDArray[np.float32]:

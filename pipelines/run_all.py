@@ -323,7 +323,7 @@ class _Job:
     def final(self, part: CollectionPlan, allowed: float) -> None:
         (self.outcomes[part.collection].final,) = isolated(
             train, self.workspace, collections=[str(part.collection)], seeds=self.seeds, with_valid=True,
-            rounds=part.rounds, seed=self.seed, threads=self.plan.budget.cores, ram_gb=self.plan.budget.ram_gb,
+            rounds=part.rounds, seed=self.seed, threads=self.plan.budget.cores,
             limit=max(1.0, min(allowed + _GRACE, self.left())), progress=self.progress,
         )  # fmt: skip
         self.rank(part, FINAL)

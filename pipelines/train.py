@@ -38,13 +38,11 @@ from xlarank.pipelines.support.fine_tuning import (
     advice,
     told_start,
 )
-from xlarank.pipelines.support.memory import left_on_disk, memory_budget
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import (
     StoredTrainingSet,
     also_learn_from,
     read_training_set,
-    stored_bytes,
 )
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 
@@ -105,7 +103,6 @@ def train(
     select: str = "mean",
     seed: int = 0,
     threads: int = 0,
-    ram_gb: float = 0.0,
     engine: str = "local",
     scheduler: str | None = None,
     progress: Progress | None = None,
@@ -132,10 +129,6 @@ def train(
     and trains the best, collection by collection. A ranker that cannot run here (no xgboost) is passed over. The
     best of several out-of-fold scores is a little lucky: other graphs tell how good it is.
 
-    Rows that take more than half of ``ram_gb`` (in 1e9 bytes; 0: nine tenths of what the machine has) stay on disk:
-    they are read graph by graph, and LightGBM's bins of them, a byte a value or less, are all that is held. The
-    models are the same.
-
     ``engine`` "dask" grows the trees, those of the folds too, on the workers of a Dask cluster: ``scheduler`` is
     its address, or "local" for ``threads`` worker processes here. The model is an ordinary one. One worker
     makes the trees that this process would, several make others, and as many always the same.
@@ -155,7 +148,6 @@ def train(
             do="leave one of them out",
         )
     require_engine(engine, scheduler, tuning.model.card.model if tuning is not None else model)
-    budget = memory_budget(ram_gb)
     workspace.require_writable()
     progress = progress or Silent()
     weights = weighted_collections(also_from)
@@ -167,10 +159,8 @@ def train(
                 splits = ("train", "valid") if with_valid else ("train",)
                 besides = {other: weight for other, weight in others.items() if other != collection}
                 told = bool(tuning.model.card.source_columns) if tuning else source_columns and bool(besides)
-                size = sum(stored_bytes(workspace, one, splits) for one in [collection, *besides])
-                note = left_on_disk(size, budget)
-                training = read_training_set(workspace, collection, splits, on_disk=bool(note))
-                training = also_learn_from(training, workspace, besides, source_columns=told, on_disk=bool(note))
+                training = read_training_set(workspace, collection, splits)
+                training = also_learn_from(training, workspace, besides, source_columns=told)
                 if tuning is not None:
                     tuning.require_fit(training)
             except CollectionError as error:
@@ -180,11 +170,10 @@ def train(
                 continue
             learned = training.whole()
             if cluster is None:
-                bins = BinnedRows(learned, folder=workspace.bins(collection), threads=threads, frugal=bool(note))
-                settings = FitSettings(rounds, seed, threads, bins)
+                settings = FitSettings(rounds, seed, threads, BinnedRows(learned, threads=threads))
             else:  # each booster takes the whole cluster, so folds wait for each other
                 settings = FitSettings(rounds, seed, 1, cluster=cluster)
-            job = _Training(workspace, training, learned, model, seeds, select, settings, note, tuning)
+            job = _Training(workspace, training, learned, model, seeds, select, settings, tuning)
             results.append(job.run(progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
@@ -240,7 +229,6 @@ class _Training:
     seeds: int
     select: str
     settings: FitSettings
-    note: str
     tuning: FineTuning | None = None
 
     def run(self, progress: Progress) -> TrainResult:
@@ -248,10 +236,7 @@ class _Training:
         plan = self._plan()
         models = [self.model] if self.model != AUTO else [*RANKERS] if plan.folds else [DEFAULT]
         rates = self._rates(plan)
-        where = " from disk" if self.note else ""
-        progress.begin(
-            f"training {self.training.collection}{where}", len(rates or models) * len(plan.folds) + self.seeds
-        )
+        progress.begin(f"training {self.training.collection}", len(rates or models) * len(plan.folds) + self.seeds)
         try:
             chosen, why = self._continued(rates, plan, progress) if rates else self._best(models, plan, progress)
             curves, fallback = chosen.curves, None
@@ -303,13 +288,12 @@ class _Training:
         )
         save_model(self.workspace.model(self.training.collection), card, rankers)
         mended = self.settings.cluster.told() if self.settings.cluster is not None else []
-        notes = [note for note in (self.note, *mended) if note]
         return TrainResult(
             collection=card.collection,
             model=card.model,
             tuned=card.tuned,
             why=why,
-            note=f"{self.training.collection}: {'; '.join(notes)}" if notes else "",
+            note=f"{self.training.collection}: {'; '.join(mended)}" if mended else "",
             graphs=self.learned.groups,
             rows=len(self.learned.cost),
             families=len(set(self.learned.families)),

@@ -136,7 +136,7 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        bins = BinnedRows(training.whole(), folder=workspace.bins(collection), threads=threads)
+        bins = BinnedRows(training.whole(), threads=threads)
         rungs = rungs_of(rounds)[-1 if whole else 0 :]
         name = StudyPlan(training, plan, rungs, model, members, select, rounds, seed)
         study, others = open_study_of(name, at, workspace.study(collection))

@@ -180,11 +180,6 @@ class LightGBMRanker(Ranker[T]):
             self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
         if self._types is None:
             return data
-        if data.on_disk:
-            raise ModelError(
-                "the rows stay on disk, and the columns of joint types are made in memory",
-                do="set joint_types to 0, or build-features --max-configs with fewer",
-            )
         return self._types.widened(data)
 
     def seen(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float32]:

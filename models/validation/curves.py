@@ -140,8 +140,6 @@ def in_turn(
 ) -> Generator[Curves, None, None]:
     """What a function of a fold and its settings gives, in order; ``settings.threads`` (0: all cores) at a time.
 
-    Where memory is short (`BinnedRows.frugal`) it is one fold at a time with all threads.
-
     One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
     own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun; those
     that still run are waited for by the next call: LightGBM and XGBoost each bring an OpenMP of their own into the
@@ -149,9 +147,8 @@ def in_turn(
     """
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
-    frugal = settings.bins is not None and settings.bins.frugal
-    workers = 1 if frugal else min(settings.threads or os.cpu_count() or 1, max(1, folds))
-    each = settings if frugal else replace(settings, threads=1)
+    workers = min(settings.threads or os.cpu_count() or 1, max(1, folds))
+    each = replace(settings, threads=1)
     pool = ThreadPoolExecutor(workers)
     waiting = iter(range(folds))
     begun = deque(pool.submit(run, fold, each) for fold in islice(waiting, workers))

@@ -21,7 +21,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.sizes import CollectionSize
 from xlarank.pipelines.budgeting.costs import COSTS
-from xlarank.pipelines.support.memory import memory_budget
+from xlarank.pipelines.support.memory import machine_memory
 
 #: Planned seconds are this much longer than measured ones, and memory is planned to this share of the budget.
 SAFETY: Final = 1.5
@@ -94,7 +94,7 @@ def machine_budget(place: Path, *, hours: float = 12.0, ram_gb: float = 0.0, cor
     where ``place`` lies or will be made.
     """
     if ram_gb == 0:
-        ram_gb = 1e-9 * memory_budget()
+        ram_gb = 0.9e-9 * machine_memory()
     if cores == 0:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     there = next(folder for folder in (place.absolute(), *place.absolute().parents) if folder.exists())

@@ -5,27 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import Final, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Final
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError
+from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.label_source import source_values
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
-from xlarank.features.store import Manifest, each_graph, read_manifest, read_rows
+from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
-from xlarank.models.disk_values import DiskValues
 from xlarank.models.ranking_data import LazyCycles, RankingData
-from xlarank.models.row_digest import values_digest
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_set import TrainingSet
+from xlarank.pipelines.support.memory import machine_memory
 from xlarank.pipelines.support.node_cycles import stored_cycles
 
 #: Bytes of a stored value.
@@ -60,7 +54,6 @@ def also_learn_from(
     others: Mapping[Collection, float],
     *,
     source_columns: bool = False,
-    on_disk: bool = False,
 ) -> StoredTrainingSet:
     """A training set with the same splits of other collections of its kind beside it; itself is no other.
 
@@ -80,7 +73,7 @@ def also_learn_from(
                 expected=f"a {training.kind} collection",
                 do="choose the collections to train with --collection",
             )
-        found = read_training_set(workspace, other, [*training.splits], on_disk=on_disk)
+        found = read_training_set(workspace, other, [*training.splits])
         if found.manifest.recipe.code_hash != training.manifest.recipe.code_hash:
             raise CollectionError(
                 f"{other} and {training.collection} were built by different feature code or settings",
@@ -102,30 +95,18 @@ def also_learn_from(
     )
 
 
-def stored_bytes(workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)) -> int:
-    """What the values of `read_training_set` take in memory, at most; 0 where nothing was built."""
-    manifests = [read_manifest(workspace, collection, split) for split in splits]
-    first = manifests[0]
-    if first is None:
-        return 0
-    most = first.recipe.max_configs or sys.maxsize
-    rows = [min(int(about["rows"]), most) for one in manifests if one is not None for about in one.graphs.values()]
-    return _VALUE * sum(rows) * len(first.config_columns)
-
-
 def read_training_set(
     workspace: Workspace,
     collection: Collection,
     splits: Sequence[str] = ("train",),
-    *,
-    on_disk: bool = False,
 ) -> StoredTrainingSet:
-    """The labelled, rankable graphs of some splits; ``on_disk`` leaves their values where they are until looked at.
+    """The labelled, rankable graphs of some splits.
 
     Where the first split was built with at most so many configurations of each graph, the others, which are stored
     whole, give no more: a few validation graphs of 100,000 rows would outweigh, and outgrow, all the rest.
 
-    Raises `CollectionError` when the first split was not built or nothing in it can be learned from.
+    Raises `CollectionError` when the first split was not built, nothing in it can be learned from, or the rows do
+    not fit into memory.
     """
     manifests = [read_manifest(workspace, collection, split) for split in splits]
     manifest = manifests[0]
@@ -141,6 +122,7 @@ def read_training_set(
                 f"the splits of {collection} were built by different feature code or settings",
                 do="run build-features again for all splits",
             )
+    _require_memory(collection, manifest.recipe, [one for one in manifests if one is not None])
     found, names = 0, {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
     cycles: list[LazyCycles | None] = []
@@ -150,11 +132,7 @@ def read_training_set(
             if graph.labelled and graph.rankable:
                 if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
                     graph = replace(graph, columns=usable[0].columns)
-                if on_disk:
-                    path = workspace.graph_rows(collection, split, graph.name)
-                    usable.append(_left_on_disk(path, graph, manifest.recipe))
-                else:
-                    usable.append(_at_most(graph.measured(), manifest.recipe))
+                usable.append(_at_most(graph.measured(), manifest.recipe))
                 cycles.append(None if of_split is None else stored_cycles(of_split, collection, split, usable[-1]))
                 names[split].append(graph.name)
     if not usable:
@@ -190,28 +168,14 @@ def _at_most(graph: GraphRows, recipe: Recipe) -> GraphRows:
     return kept if kept.rankable else graph
 
 
-def _left_on_disk(path: Path, graph: GraphRows, recipe: Recipe) -> GraphRows:
-    """What is learned from of a graph, its values to be read from the file when they are looked at."""
-    numbers = np.arange(len(graph), dtype=np.float64)[:, None]  # in place of the values: which rows are kept
-    kept = _at_most(replace(graph, config_values=cast(NDArray[np.float32], numbers)).measured(), recipe)
-    keep = kept.config_values[:, 0].astype(np.intp)
-    whole = len(keep) == len(graph)
-    values = graph.config_values if whole else graph.config_values[keep]
-    left = DiskValues(
-        partial(_values, path, graph.config_values.shape),
-        values.shape,
-        values_digest(values),
-        None if whole else keep,
-    )
-    return replace(kept, config_values=left.as_values())
-
-
-def _values(path: Path, shape: tuple[int, int]) -> NDArray[np.float32]:
-    found = read_rows(path).config_values
-    if found.shape != shape:
-        raise FeatureStoreError(
-            f"{path} holds {found.shape[0]} rows of {found.shape[1]} columns and held {shape[0]} of {shape[1]}",
-            expected="stored features that nobody builds anew meanwhile",
-            do="run the command again",
+def _require_memory(collection: Collection, recipe: Recipe, manifests: Sequence[Manifest]) -> None:
+    """Raise `CollectionError` where the rows of some splits take more memory than there is."""
+    most = recipe.max_configs or sys.maxsize
+    rows = sum(min(int(about["rows"]), most) for one in manifests for about in one.graphs.values())
+    size, memory = _VALUE * rows * len(manifests[0].config_columns), machine_memory()
+    if size > memory:
+        raise CollectionError(
+            f"the {rows} rows of {collection} take {1e-9 * size:.3g} GB",
+            expected=f"no more than the {1e-9 * memory:.3g} GB of memory",
+            do="run build-features with --max-configs, or with fewer",
         )
-    return found

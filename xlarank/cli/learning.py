@@ -22,7 +22,6 @@ from xlarank.cli.options import (
     Collections,
     Json,
     Model,
-    Ram,
     Root,
     Rounds,
     Scheduler,
@@ -140,7 +139,6 @@ def train(
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
-    budget_ram_gb: Ram = 0.0,
     engine: Annotated[
         str,
         typer.Option(help="local; or dask: each booster is grown by all workers of --scheduler (lambdarank only)."),
@@ -156,7 +154,7 @@ def train(
         results = run(
             place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
             fine_tune=fine_tune, model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select,
-            seed=seed, threads=threads, ram_gb=budget_ram_gb, engine=engine, scheduler=scheduler,
+            seed=seed, threads=threads, engine=engine, scheduler=scheduler,
             progress=progress,
         )  # fmt: skip
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
