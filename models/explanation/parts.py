@@ -166,18 +166,14 @@ def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Pa
     difference = float(scores[0] - scores[1])
     members = {ranker.name: difference}
     if isinstance(ranker, InstanceTrees) and rows.instances is not None and ranker._instance_columns:
-        places, columns = _instances(ranker, ranker.told(rows.instances.value), now, then)
+        places, columns = _instances(ranker, rows.instances.value, now, then)
         return Parts(difference, {}, places, columns, members)
-    matrix, names = rows.matrix, rows.columns
-    if isinstance(ranker, LightGBMRanker):
-        matrix, names = ranker.seen(rows.matrix, rows.instances), ranker._tree_columns()
-    between = _between(rows, now, then)
     if isinstance(ranker, PairVote):
-        columns = vote_columns(ranker, matrix, now, then)
-        nodes = vote_steps(ranker, matrix, rows.walk, between) if rows.walk is not None else {}
+        columns = vote_columns(ranker, rows.matrix, now, then)
+        nodes = vote_steps(ranker, rows.matrix, rows.walk) if rows.walk is not None else {}
         return Parts(difference, columns, members=members, nodes=nodes)
-    columns = _columns(ranker, matrix[[now, then]], names)
-    return Parts(difference, columns, members=members, nodes=_nodes(ranker, rows, between))
+    columns = _columns(ranker, rows.matrix[[now, then]], rows.columns)
+    return Parts(difference, columns, members=members, nodes=_nodes(ranker, rows))
 
 
 def _ensemble(ranker: Ensemble, rows: Rows, now: int, then: int) -> Parts:
@@ -232,21 +228,11 @@ def _sibling(ranker: SiblingRanker, rows: Rows, now: int, then: int) -> Parts:
     return replace(Parts.total([general.scaled(scale), siblings]), members={ranker.name: difference})
 
 
-def _between(rows: Rows, now: int, then: int) -> LazyInstances | None:
-    """Instances of the configurations on both ways from one to the other, as on a walk."""
-    if rows.instances is None:
-        return None
-    table = rows.instances.value
-    nodes = np.flatnonzero(table.codes[now] != table.codes[then])
-    walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
-    return LazyInstances(lambda: walk)
-
-
-def _nodes(ranker: Ranker[Any], rows: Rows, between: LazyInstances | None) -> dict[int, float]:
+def _nodes(ranker: Ranker[Any], rows: Rows) -> dict[int, float]:
     """What each node brings on the walk, of a ranker that scores rows one by one."""
     if rows.walk is None:
         return {}
-    steps = walk_steps(ranker.predict(rows.walk.matrix, rows.columns, between))
+    steps = walk_steps(ranker.predict(rows.walk.matrix, rows.columns))
     return {int(node): float(step) for node, step in zip(rows.walk.nodes, steps, strict=True)}
 
 

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from xlarank.features.attribution import Walk, walk_steps
-from xlarank.features.instances.instances import LazyInstances
 from xlarank.models.rankers.pair_vote import PairVote
 
 Floats = NDArray[np.float64]
@@ -49,12 +48,7 @@ def _change(parts: Floats) -> Floats:
     return found
 
 
-def vote_steps(
-    ranker: PairVote, rows: NDArray[np.float32], walk: Walk, between: LazyInstances | None
-) -> dict[int, float]:
-    """What each node brings on the way from one configuration to another, before the voters of their graph.
-
-    ``between`` are the instances of the walk.
-    """
-    steps = walk_steps(ranker.shares(ranker.seen(walk.matrix, between), ranker.voters(rows))[0])
+def vote_steps(ranker: PairVote, rows: NDArray[np.float32], walk: Walk) -> dict[int, float]:
+    """What each node brings on the way from one configuration to another, before the voters of their graph."""
+    steps = walk_steps(ranker.shares(walk.matrix, ranker.voters(rows))[0])
     return {int(node): float(step) for node, step in zip(walk.nodes, steps, strict=True)}

@@ -14,7 +14,6 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.models.base import Learned
-from xlarank.models.joint_types import JointTypes
 from xlarank.models.rankers.columns import chosen_columns, leaves_out
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.ranking_data import RankingData
@@ -42,11 +41,8 @@ class InstanceTrees(LightGBMRanker[T]):
     def _choose(self, data: RankingData, columns: str, tier: str) -> None:
         """Which columns to look at: of instances where the first group has them, otherwise of rows.
 
-        Joint types are learned here, where they are asked for. Raises `ModelError` where the groups' instances are
-        different ones.
+        Raises `ModelError` where the groups' instances are different ones.
         """
-        if self._start is None:  # else those of the model that is continued
-            self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
         for g in range(data.groups):
             instances = data.instances_of(g)
             names = [] if instances is None else instances.value.columns
@@ -67,17 +63,21 @@ class InstanceTrees(LightGBMRanker[T]):
         """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
         if not self._instance_columns:
             return None
-        table = self._table_of(rows, instances)
+        if instances is None:
+            raise ModelError(
+                "the rows come without their instances",
+                expected=f"the instances that {self.name} was trained on",
+                do="pass the instances of the graph",
+            )
+        table = instances.value
+        if table.configs != len(rows):
+            raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
         if table.columns != self._instance_columns:
             raise ModelError("the instances have other columns", do="run build-features again, or train again")
-        return self.told(table)
-
-    def told(self, table: Instances) -> Instances:
-        """The instances with the columns that the trees choose from."""
-        return table if self._types is None else self._types.told(table)
+        return table
 
     def _tree_columns(self) -> list[str]:
-        return [*(self._instance_columns or self.columns), *(self._types.columns if self._types else [])]
+        return self._instance_columns or self.columns
 
     def _learned(self) -> Learned:
         learned = super()._learned()

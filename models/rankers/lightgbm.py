@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
-from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.instances.instances import LazyInstances
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.joint_types import MOST_KNOWN, JointTypes
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
@@ -53,10 +52,6 @@ class TreeParams(RankerParams):
 
     Chosen for lambdarank by leave-family-out folds of the embedded sample's train split; other objectives change
     what suits them better. The five best of a kernel vary from seed to seed, which stronger sampling averages out.
-
-    Attributes:
-        joint_types: size of the vocabulary of `xlarank.models.joint_types.JointTypes`, whose counts are columns,
-            too; 0 for none. On the sample they taught nothing (docs/pairs-and-types.md).
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
@@ -66,7 +61,6 @@ class TreeParams(RankerParams):
     bagging_fraction: float = param(0.8, Number(0, 1, above=True), Between(0.5, 1.0), tile=0.6)
     lambda_l2: float = param(1.0, Number(0), Between(0.1, 100.0, log=True))
     tier: str = tier_param()
-    joint_types: int = param(0, Whole(0, MOST_KNOWN))
 
 
 T = TypeVar("T", bound=TreeParams)
@@ -148,24 +142,21 @@ class LightGBMRanker(Ranker[T]):
         self._threads = 0
         self._init_score: InitScore | None = None
         self._growing: _Growing | None = None
-        self._types: JointTypes | None = None
         self._start: Start | None = None
 
     @property
     def row_by_row(self) -> bool:
-        return self._types is None
+        return True
 
     def clone(self) -> Self:
         twin = super().clone()
         twin._start = self._start
-        twin._types = self._types if self._start else None
         return twin
 
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
         names, booster = self._tree_columns(), self._trees()
         twin = self.clone()
-        twin._types = self._types
         twin._start = Start(
             booster.model_to_string(),
             booster.num_trees(),
@@ -173,35 +164,6 @@ class LightGBMRanker(Ranker[T]):
             Number(0, above=True)("rate", rate),
         )
         return twin
-
-    def _typed(self, data: RankingData) -> RankingData:
-        """The data with the columns of joint types, whose vocabulary is learned from them; or as they are."""
-        if self._start is None:  # else those of the model that is continued
-            self._types = JointTypes.learn(data, self.params.joint_types) if self.params.joint_types else None
-        if self._types is None:
-            return data
-        return self._types.widened(data)
-
-    def seen(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float32]:
-        """``(rows, columns)`` wide rows as the trees choose from: the columns of joint types come last.
-
-        Raises `ModelError` where these are asked for and the rows come without their instances.
-        """
-        if self._types is None:
-            return rows
-        return np.concatenate([rows, self._types.counts(self._table_of(rows, instances))], axis=1)
-
-    def _table_of(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances:
-        if instances is None:
-            raise ModelError(
-                "the rows come without their instances",
-                expected=f"the instances that {self.name} was trained on",
-                do="pass the instances of the graph",
-            )
-        table = instances.value
-        if table.configs != len(rows):
-            raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
-        return table
 
     def _train(
         self,
@@ -227,7 +189,7 @@ class LightGBMRanker(Ranker[T]):
                 (`row_order`; None: they stay as they are), and the rows of each query group.
         """
         own, self._threads, self._growing = self.params, settings.threads, None
-        data, going_on = self._typed(data), self._start
+        going_on = self._start
         self._used = (
             going_on.places(data.columns)
             if going_on
@@ -292,10 +254,10 @@ class LightGBMRanker(Ranker[T]):
 
     def _tree_columns(self) -> list[str]:
         """Names of what the trees choose their columns from."""
-        return [*self.columns, *(self._types.columns if self._types else [])]
+        return self.columns
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
-        grown = self._trees().predict(self.seen(rows, instances)[:, self._used], num_threads=self._threads)
+        grown = self._trees().predict(rows[:, self._used], num_threads=self._threads)
         return -(self._started(rows) + np.asarray(grown, np.float64))
 
     def _started(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -305,7 +267,7 @@ class LightGBMRanker(Ranker[T]):
     def _staged(
         self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
     ) -> Iterator[NDArray[np.float64]]:
-        yield from self._stages(self.seen(rows, instances)[:, self._used], -self._started(rows), every)
+        yield from self._stages(rows[:, self._used], -self._started(rows), every)
 
     def _stages(
         self, values: NDArray[np.float32], total: NDArray[np.float64], every: int
@@ -336,15 +298,11 @@ class LightGBMRanker(Ranker[T]):
             "used": self._used.tolist(),
             "init_score_weight": self._init_score.weight if self._init_score else 0.0,
         }
-        if self._types is not None:
-            state["joint_types"] = self._types.plain()
         if self._start:
             state |= {"start_trees": self._start.trees, "start_rate": self._start.rate}
         return Learned(state, {BOOSTER: whole(self._trees().model_to_string())})
 
     def _restore(self, learned: Learned) -> None:
-        told = learned.state.get("joint_types")
-        self._types = None if told is None else JointTypes.of_plain(told)
         self._used = checked_indices(learned.state["used"], len(self._tree_columns()))
         self._init_score = InitScore.find(self.columns, learned.state["init_score_weight"])
         try:

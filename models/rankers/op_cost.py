@@ -131,7 +131,7 @@ class OpCost(InstanceTrees[OpCostParams]):
             sums = _TYPICAL * cost[kept] / np.exp(np.log(cost[kept]).mean())
             rows = np.arange(len(kept))[:, None]
             return _Group(data.parts[g].matrix(kept, self._used), rows, sums[:, None], sums, weight)
-        table = self.told(instances.value)
+        table = instances.value
         several = np.flatnonzero(np.diff(table.first, append=len(table.rows)) > 1)
         held = table.row_instance[(table.first + table.codes[kept])[:, several]].astype(np.int64)
         by_node = None

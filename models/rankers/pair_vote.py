@@ -91,7 +91,6 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
-        data = self._typed(data)
         used = chosen_columns(data.columns, own.columns, own.tier, data.target)
         self._use(used, used[used >= len(data.parts[0].graph_values)])
         self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
@@ -178,12 +177,12 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         return found
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
-        (found,) = self._votes(self.seen(rows, instances), [max(1, self._trees().num_trees())])
+        (found,) = self._votes(rows, [max(1, self._trees().num_trees())])
         return np.asarray(found)
 
     def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         most = max(1, self._trees().num_trees())
-        yield from self._votes(self.seen(rows, instances), [*range(every, most, every), most])
+        yield from self._votes(rows, [*range(every, most, every), most])
 
     def _votes(self, rows: NDArray[np.float32], stages: Sequence[int]) -> Floats:
         """``(stages, rows)`` shares of votes against each."""

@@ -127,7 +127,7 @@ class SumPooled(InstanceTrees[SumPooledParams]):
                 counts = sparse.csr_array(sparse.eye_array(len(kept), format="csr"))
                 values.append(data.parts[g].matrix(kept, self._used))
             else:
-                table = self.told(instances.value)
+                table = instances.value
                 counts = table.counts(kept)
                 held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
                 counts = sparse.csr_array(counts[:, held])
