@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
@@ -15,7 +13,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import atomic_write, read_text, write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
 from xlarank.data.hlo.compiler.cycle_table import cycle_arrays
@@ -23,10 +21,17 @@ from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
-from xlarank.data.hlo.messages import HloComputationProto, Message
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.cpu_labels import measured_labels
-from xlarank.pipelines.programs.sources import Program, compiled, configuration_key, load_program
+from xlarank.pipelines.programs.sources import (
+    Program,
+    compiled,
+    configuration_key,
+    existing_manifest,
+    label_words,
+    load_program,
+    program_hash,
+)
 from xlarank.pipelines.support.progress import Progress, Silent
 
 Search = Literal["random", "evolve"]
@@ -105,7 +110,7 @@ def collect(
         folder = out / "npz" / "layout" / target.source / settings.search / split
         place = folder / f"{loaded.name}.npz"
         about = _about(loaded, compiler, settings)
-        done = _done(place, about)
+        done = existing_manifest(place.with_suffix(".json"), about) if place.exists() else None
         if done is not None:
             return Collected(place, done, fresh=False)
         rng = np.random.default_rng(settings.seed)
@@ -134,7 +139,9 @@ def collect(
                 outcomes[at] = replace(outcomes[at], status=Status.FAILED, message="wrong outputs")
             order = np.array(order)[labels > 0].tolist()
         _write(place, loaded, rows[labels > 0], labels[labels > 0], extra)
-        manifest = about | facts | {"source": _source(target), "configurations": _records(order, codes, outcomes)}
+        manifest = (
+            about | facts | {"source": label_words(target), "configurations": _records(order, codes, outcomes)}
+        )
         write_json(place.with_suffix(".json"), manifest)
         journal.path.unlink(missing_ok=True)
     return Collected(place, manifest, fresh=True)
@@ -199,48 +206,10 @@ class _Run:
 def _about(program: Program, compiler: Compiler, settings: CollectSettings) -> dict[str, Any]:
     return {
         "program": program.name,
-        "module": _hash(program.module),
+        "module": program_hash(program.module),
         **asdict(settings),
         "versions": compiler.versions,
     }
-
-
-def _hash(module: Message) -> str:
-    """Of a program, not of the source lines that it came from."""
-    digest = hashlib.sha256()
-    for computation in module.computations:
-        copy = HloComputationProto.FromString(computation.SerializeToString())
-        for instruction in copy.instructions:
-            instruction.ClearField("metadata")
-        digest.update(copy.SerializeToString(deterministic=True))
-    return digest.hexdigest()
-
-
-def _done(place: Path, about: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest of a file that was collected with the same settings; raises `CompilerError` for others."""
-    manifest = place.with_suffix(".json")
-    if not (place.exists() and manifest.exists()):
-        return None
-    try:
-        found: dict[str, Any] = json.loads(read_text(manifest))
-    except (OSError, ValueError) as error:
-        raise CompilerError(
-            f"{manifest} cannot be read ({error})", do="remove it, or pass another --out"
-        ) from error
-    other = [key for key in about if found.get(key) != about[key]]
-    if other:
-        raise CompilerError(
-            f"{place} was collected with another {' and '.join(other)}",
-            expected="the same settings and compiler, or no such file",
-            do="remove it, or pass another --out or --name",
-        )
-    return found
-
-
-def _source(target: Target) -> str:
-    if target.estimated:
-        return f"estimated by the TPU's compiler for {target.name}, not measured"
-    return "measured on this machine's CPU"
 
 
 def _estimated(

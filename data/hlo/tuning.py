@@ -6,6 +6,7 @@ google-research-datasets/tpu_graphs).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,23 +107,26 @@ def tile_arrays(kernel: Message) -> Tuned:
         raise HloError("the kernel has no measured default run", expected="a runtime to divide the others by")
     program = encode_module(kernel.module)
     arrays = program_arrays(program)
-    arrays["config_feat"] = np.array([_tile_row(run.op_config.tile_size_config) for run in runs], np.int64).astype(
-        np.float32
-    )
+    tiles = [run.op_config.tile_size_config for run in runs]
+    rows = [tile_row(**{slot: getattr(tile, f"{slot}_bounds") for slot in TILE_SLOTS}) for tile in tiles]
+    arrays["config_feat"] = np.array(rows, np.int64).astype(np.float32)
     arrays["config_runtime"] = np.array([run.profile.compute_time_ns for run in runs], np.int64)
     arrays["config_runtime_normalizers"] = np.full(len(runs), default.profile.compute_time_ns, np.int64)
     return Tuned(arrays, program.notes)
 
 
-def _tile_row(tile: Message) -> list[int]:
-    """The 24 columns; unlike in the node columns, the product over no bounds is 0."""
+def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> list[int]:
+    """The 24 columns of a tile's bounds; unlike in the node columns, the product over no bounds is 0.
+
+    >>> tile_row(output=(2, 8))[8:16]
+    [2, 8, 0, 0, 0, 0, 10, 16]
+    """
     row: list[int] = []
-    for slot in TILE_SLOTS:
-        bounds = list(getattr(tile, f"{slot}_bounds"))
+    for slot, bounds in zip(TILE_SLOTS, (kernel, output, input), strict=True):
         try:
             total, product = sum_and_product(f"{slot}_bounds", bounds)
         except OverflowError as error:
             raise HloError(f"a tile's {error}", expected="bounds that fit 64 signed bits") from error
-        row += bounds[:MAX_RANK] + [0] * (MAX_RANK - len(bounds)) + [total, product if bounds else 0]
+        row += [*bounds[:MAX_RANK], *[0] * (MAX_RANK - len(bounds)), total, product if bounds else 0]
     assert len(row) == len(TILE_COLUMNS)
     return row

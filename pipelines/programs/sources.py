@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.node_marks import marked
 from xlarank.data.hlo.compiler.outcome import Outcome
 from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.messages import Message, ModuleTuningData
+from xlarank.data.hlo.compiler.targets import Target
+from xlarank.data.hlo.messages import HloComputationProto, Message, ModuleTuningData
 from xlarank.data.hlo.parsing import module_of, read_program
 from xlarank.data.hlo.reading import graph_name, read_hlo
 
@@ -47,6 +52,19 @@ def load_program(program: str, compiler: Compiler, name: str | None = None) -> P
     Raises `xlarank.data.errors.HloError` for a file that is no program, `CompilerError` where the compiler refuses
     it or nothing in it can be configured.
     """
+    name, module, written = load_module(program, compiler, name)
+    found = Program(name, module, graph_of(module, name), written)
+    if not len(found.graph.configurable):
+        raise CompilerError(
+            f"nothing in {program} can be given a layout", expected="a convolution, dot or reshape outside fusions"
+        )
+    return found
+
+
+def load_module(
+    program: str, compiler: Compiler, name: str | None = None
+) -> tuple[str, Message, frozenset[tuple[int, ...]] | None]:
+    """Name, module and dimensions as in `Program`, of the program that `load_program` takes."""
     path = Path(program)
     written: frozenset[tuple[int, ...]] | None = None
     if ":" in program and not path.exists():
@@ -60,12 +78,7 @@ def load_program(program: str, compiler: Compiler, name: str | None = None) -> P
             module, written = compiler.lower(module=module)
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass --name")
-    found = Program(name, module, graph_of(module, name), written)
-    if not len(found.graph.configurable):
-        raise CompilerError(
-            f"nothing in {program} can be given a layout", expected="a convolution, dot or reshape outside fusions"
-        )
-    return found
+    return name, module, written
 
 
 def graph_of(module: Message, name: str) -> LayoutGraph:
@@ -110,3 +123,39 @@ def configuration_key(candidates: Candidates, code: Codes) -> str:
     rows = candidates.expand(np.asarray(code, np.int32)[None])[0]
     set_ = np.flatnonzero((rows >= 0).any(axis=1))
     return " ".join(f"{node}:{''.join('-' if entry < 0 else str(entry) for entry in rows[node])}" for node in set_)
+
+
+def program_hash(module: Message) -> str:
+    """Digest of a program, not of the source lines that it came from."""
+    digest = hashlib.sha256()
+    for computation in module.computations:
+        copy = HloComputationProto.FromString(computation.SerializeToString())
+        for instruction in copy.instructions:
+            instruction.ClearField("metadata")
+        digest.update(copy.SerializeToString(deterministic=True))
+    return digest.hexdigest()
+
+
+def existing_manifest(path: Path, about: dict[str, Any]) -> dict[str, Any] | None:
+    """The manifest of what was collected with the same settings; raises `CompilerError` for others."""
+    if not path.exists():
+        return None
+    try:
+        found: dict[str, Any] = json.loads(read_text(path))
+    except (OSError, ValueError) as error:
+        raise CompilerError(f"{path} cannot be read ({error})", do="remove it, or pass another --out") from error
+    other = [key for key in about if found.get(key) != about[key]]
+    if other:
+        raise CompilerError(
+            f"{path} was collected with another {' and '.join(other)}",
+            expected="the same settings and compiler, or no such file",
+            do="remove it, or pass another --out or --name",
+        )
+    return found
+
+
+def label_words(target: Target) -> str:
+    """What stands behind labels for a target."""
+    if target.estimated:
+        return f"estimated by the TPU's compiler for {target.name}, not measured"
+    return "measured on this machine's CPU"

@@ -20,6 +20,15 @@ def test_many_families_with_siblings() -> None:
         assert {f"{family}__a", f"{family}__b"} <= set(programs.PROGRAMS)
 
 
+def test_tiles_of_families_that_judge_are_never_collected() -> None:
+    from benchmarks.tiles import RESERVED, VALID, programs
+
+    assert RESERVED >= {"resnet_bn", "axial", "gnet", "gru", "alexnet"}
+    families = {program_family(name) for name, _ in programs()}
+    assert families >= VALID
+    assert not families & RESERVED
+
+
 def test_published_models_have_names_of_their_own() -> None:
     from benchmarks.programs import zoo
 

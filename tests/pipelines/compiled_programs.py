@@ -25,6 +25,14 @@ def loop():
     return function, (jax.ShapeDtypeStruct((256, 256), jnp.float32),) * 2
 
 
+def softmax():
+    """Two reductions and a division."""
+    import jax
+    import jax.numpy as jnp
+
+    return jax.nn.softmax, (jax.ShapeDtypeStruct((2048, 1024), jnp.float32),)
+
+
 def nothing():
     """Not a program."""
     return 3

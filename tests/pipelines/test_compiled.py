@@ -24,6 +24,7 @@ from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.pipelines.advise import AdviceSettings, advise
 from xlarank.pipelines.collect import CollectSettings, collect
+from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 
 pytestmark = pytest.mark.slow
 
@@ -82,6 +83,16 @@ def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
     place = Path("npz/layout/tpu-estimate/random/train/products.npz")
     assert (tmp_path / "whole" / place).read_bytes() == (tmp_path / "killed" / place).read_bytes()
     assert not journal.exists()
+
+
+@needs_compiler
+def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
+    found = collect_tiles("tests.pipelines.compiled_programs:softmax", tmp_path, TileSettings(limits=12))
+    assert len(found.files) >= 2
+    for name, tiles in found.files.items():
+        graph = read_graph(found.path.parent / f"{name}.npz", "tile")
+        assert graph.configs == tiles >= 5
+        assert graph.runtime[0] == graph.runtime.min()
 
 
 @needs_compiler

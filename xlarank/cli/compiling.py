@@ -30,6 +30,13 @@ def collect(
     target: _Target = "tpu-v3",
     search: Annotated[str, typer.Option(help="random, or evolve: a genetic search by the label.")] = "random",
     configs: Annotated[int, typer.Option(min=1, help="How many; the first is the compiler's own choice.")] = 64,
+    tiles: Annotated[
+        bool,
+        typer.Option(
+            "--tiles",
+            help="Tile sizes of each kernel instead of layouts, for a TPU; --name, --split and --limit apply.",
+        ),
+    ] = False,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
     name: Annotated[str | None, typer.Option(help="Name of the graph; default: that of the program.")] = None,
     jobs: _Jobs = 1,
@@ -48,6 +55,9 @@ def collect(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser warns of things that nothing here uses
     from typing import Any, cast
 
+    if tiles:
+        _collect_tiles(program, out, target, split, name, limit, json_file)
+        return
     from xlarank.pipelines.collect import CollectSettings
     from xlarank.pipelines.collect import collect as run
 
@@ -64,6 +74,19 @@ def collect(
         say(f"two halves of the rounds agree with Kendall tau {tau:.3f}: no ranker can be judged beyond that")
     if found.manifest.get("loops_counted_once"):
         say("a loop's number of runs is not known; its body was counted once")
+    write_json(json_file, found.manifest)
+
+
+def _collect_tiles(
+    program: str, out: Path, target: str, split: str, name: str | None, limit: float, json_file: Path | None
+) -> None:
+    from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
+
+    found = collect_tiles(program, out, TileSettings(target, limit=limit), split=split, name=name)
+    counts = ", ".join(f"{count} {status}" for status, count in found.statuses.items())
+    done = "wrote" if found.fresh else "there already:"
+    say(f"{done} {found.path} (kernels: {counts}); labels are {found.manifest['source']}")
+    list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in found.files.items()])
     write_json(json_file, found.manifest)
 
 

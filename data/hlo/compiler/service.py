@@ -20,13 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.hlo.compiler.cycles import Estimate, Operation, read_estimate
 from xlarank.data.hlo.compiler.fingerprint import fingerprint
 from xlarank.data.hlo.compiler.measuring import measure
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.sweep import sweep
 from xlarank.data.hlo.compiler.xla import (
     OPTIMISED,
     Xla,
@@ -69,9 +70,23 @@ class Measure:
     seed: int
 
 
+@dataclass(frozen=True)
+class Sweep:
+    """Ask for a module compiled under limits of vector memory (`xlarank.data.hlo.compiler.sweep`)."""
+
+    number: int
+    module: bytes
+    folder: Path
+    limits: list[int]
+    seconds: float
+
+
+_Ask: TypeAlias = Compile | Lower | Measure | Sweep
+
+
 @dataclass
 class _Job:
-    ask: Compile | Lower | Measure
+    ask: _Ask
     process: int
     folder: Path
     started: float
@@ -89,7 +104,7 @@ class Service:
     def __init__(self, connection: Connection, xla: Xla, *, jobs: int, limit: float, scratch: Path) -> None:
         self.connection, self.xla = connection, xla
         self.jobs, self.limit, self.scratch = jobs, limit, scratch
-        self.queue: deque[Compile | Lower | Measure] = deque()
+        self.queue: deque[_Ask] = deque()
         self.running: list[_Job] = []
         self.known: dict[str, Estimate] = {}
 
@@ -118,9 +133,10 @@ class Service:
             return _POLL
         return 0.0 if self.queue else None
 
-    def _start(self, ask: Compile | Lower | Measure) -> _Job:
+    def _start(self, ask: _Ask) -> _Job:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
-        work = {Compile: self._compile, Lower: self._lower, Measure: self._measure}[type(ask)]
+        works = {Compile: self._compile, Lower: self._lower, Measure: self._measure, Sweep: self._sweep}
+        work = works[type(ask)]
         return _Job(ask, _forked(lambda: work(ask, folder), folder), folder, time.monotonic())
 
     def _compile(self, ask: Any, folder: Path) -> None:
@@ -138,6 +154,10 @@ class Service:
         measured = measure(self.xla, ask.modules, rounds=ask.rounds, seed=ask.seed)
         _write(folder / _RESULT, json.dumps(measured))
 
+    def _sweep(self, ask: Any, folder: Path) -> None:
+        sweep(self.xla, ask.module, ask.folder, ask.limits)
+        _write(folder / _RESULT, "[]")
+
     def _look_at(self, job: _Job) -> None:
         gone = _exited(job.process)  # first, so that nothing it wrote can be overlooked
         error = job.folder / _ERROR
@@ -145,7 +165,7 @@ class Service:
             if (module := dumped_before_layout(job.folder)) is not None:
                 self._answer(job, (module, dumped_shapes(job.folder)))
                 return
-        elif isinstance(job.ask, Measure):
+        elif isinstance(job.ask, Measure | Sweep):
             if (job.folder / _RESULT).exists():
                 self._answer(job, json.loads((job.folder / _RESULT).read_text(encoding="utf-8")))
                 return
@@ -158,9 +178,11 @@ class Service:
         elif job.seconds > (limit := self._limit(job.ask)):
             self._answer(job, Outcome(Status.TIMEOUT, message=f"not compiled within {limit:.3g} s"))
 
-    def _limit(self, ask: Compile | Lower | Measure) -> float:
+    def _limit(self, ask: _Ask) -> float:
         if isinstance(ask, Measure):
             return float("inf")
+        if isinstance(ask, Sweep):
+            return ask.seconds
         return min(self.limit, ask.limit or self.limit) if isinstance(ask, Compile) else self.limit
 
     def _compiled(self, job: _Job) -> bool:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from multiprocessing.connection import Connection
@@ -16,9 +17,10 @@ from typing import Any, Final, Self, TypeAlias
 
 import xlarank
 from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler import sweep
 from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.outcome import Outcome
-from xlarank.data.hlo.compiler.service import Compile, Lower, Measure
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.service import Compile, Lower, Measure, Sweep
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, Message
 
@@ -157,6 +159,28 @@ class Compiler:
             )
         times: list[list[float]] = answer
         return times
+
+    def sweep(self, module: Message, folder: Path, limits: list[int], seconds: float) -> None:
+        """Compile a module under limits of vector memory; outcomes are files of a folder, which may hold some
+        already (`xlarank.data.hlo.compiler.sweep`). What is not done after ``seconds`` has none.
+        """
+        end = time.monotonic() + seconds
+        while left := sweep.remaining(folder, limits):
+            self._number += 1
+            self._connection.send(
+                Sweep(self._number, module.SerializeToString(), folder.absolute(), limits, end - time.monotonic())
+            )
+            number = None
+            while number != self._number:
+                number, answer = self._receive()
+            if isinstance(answer, Outcome):
+                if answer.status is Status.TIMEOUT:
+                    for limit in sweep.remaining(folder, limits):
+                        sweep.fail(folder, limit, f"not compiled within {seconds:.3g} s in all")
+                else:
+                    running = folder / sweep.RUNNING
+                    at = int(running.read_text(encoding="utf-8")) if running.exists() else left[0]
+                    sweep.fail(folder, at, answer.message)
 
     def _receive(self) -> Any:
         try:

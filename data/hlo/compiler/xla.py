@@ -93,13 +93,20 @@ class Xla:
             self._device = jax.devices("cpu")[0]
         return self._device
 
-    def compile(self, module: bytes, dump: Path | None = None, passes: str | None = None) -> Any:
+    def compile(
+        self,
+        module: bytes,
+        dump: Path | None = None,
+        passes: str | None = None,
+        overrides: dict[str, Any] | None = None,
+    ) -> Any:
         """The executable of a serialized HLO module; with ``dump``, modules on the way are written there as text,
-        or those around the named passes as protobuf."""
+        or those around the named passes as protobuf. ``overrides`` are options of the compiler."""
         stablehlo = self._jax.mlir.hlo_to_stablehlo(repaired(HloModuleProto.FromString(module)).SerializeToString())
         with self._mlir.make_ir_context():
             parsed = self._ir.Module.parse(stablehlo)
-        options = self._options(dump_options(dump, passes) if dump is not None else {})
+        dumps = dump_options(dump, passes) if dump is not None else {}
+        options = self._options(dumps | (overrides or {}))
         devices = self._jax.DeviceList((self.device,))
         if self.target.platform == "tpu":
             return self.device.client.compile(parsed, devices, options)

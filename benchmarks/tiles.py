@@ -1,0 +1,81 @@
+"""Collect tiles of many programs' kernels, estimated by the TPU's compiler.
+
+    python -m benchmarks.tiles OUT [--seconds 240] [--limits 24]
+
+Programs of `benchmarks.programs` and `benchmarks.programs.kernels`, families in turn; one whose manifest is there
+is skipped, so that the command may be ended and run again. Reserved families are never compiled. A sweep may take
+``--seconds``; programs that cannot be compiled are listed in ``OUT/failed.txt``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.adopt import JUDGES
+from benchmarks.programs import PROGRAMS, kernels
+from xlarank.data.errors import XlarankError
+from xlarank.data.family import program_family
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.compiler.targets import target_of
+from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
+
+#: Never collected: their kernels judge.
+RESERVED = JUDGES | {"alexnet"}
+#: Families of the valid split.
+VALID = frozenset(
+    {"tucker", "textcnn", "yolo", "multiquery", "towers", "separable", "generator", "squeezexcite", "conformer"}
+    | {"experts", "fcn", "retention", "steps", "otherconvolutions"}
+)
+
+
+def programs() -> Iterator[tuple[str, str]]:
+    """Names and ``module:function``: two of small programs of single operations, then one of a network."""
+    single = [(name, f"{kernels.__name__}:{name}") for name in kernels.PROGRAMS]
+    networks = [(name, f"{_module(name)}:{name}") for name in PROGRAMS]
+    networks.sort(key=lambda one: not one[0].endswith(("__a", "__c")))  # b is a with another batch size
+    for three in itertools.zip_longest(single[::2], single[1::2], networks):
+        yield from (one for one in three if one and program_family(one[0]) not in RESERVED)
+
+
+def _module(name: str) -> str:
+    from benchmarks.programs import _ROOMS
+
+    return next(room.__name__ for room in _ROOMS if name in room.PROGRAMS)
+
+
+def main() -> None:
+    """Collect, one line a program."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--seconds", type=float, default=240.0)
+    parser.add_argument("--limits", type=int, default=24)
+    asked = parser.parse_args()
+    settings = TileSettings(limits=asked.limits, limit=asked.seconds / (asked.limits + 1))
+    asked.out.mkdir(parents=True, exist_ok=True)
+    failed = asked.out / "failed.txt"
+    known = set(failed.read_text(encoding="utf-8").split("\n")) if failed.exists() else set()
+    with Compiler(target_of(settings.target), limit=asked.seconds / 2) as compiler:
+        for name, source in programs():
+            family = program_family(name)
+            if name in known:
+                continue
+            begun = time.monotonic()
+            split = "valid" if family in VALID else "train"
+            try:
+                found = collect_tiles(source, asked.out, settings, split=split, name=name, compiler=compiler)
+            except XlarankError as error:
+                print(f"{name}: {error}", flush=True)
+                with failed.open("a", encoding="utf-8") as stream:
+                    stream.write(f"{name}\n")
+                continue
+            if found.fresh:
+                seconds = time.monotonic() - begun
+                print(f"{name} {seconds:.0f} s: {found.statuses}, {sum(found.files.values())} tiles", flush=True)
+
+
+if __name__ == "__main__":
+    main()

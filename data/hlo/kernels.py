@@ -1,0 +1,132 @@
+"""Kernels of a compiled program: each cut out as a module of its own, with the tile that the compiler chose.
+
+XLA:TPU writes the tile of every fusion, convolution, reduction, copy, ... into its backend configuration: bounds of
+the windows on its kernel, output and input, counted in hardware tiles in the two minor dimensions as in TpuGraphs,
+and the cycles it estimates for the whole operation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from xlarank.data.errors import HloError
+from xlarank.data.hlo.encoding import ProgramArrays, encode_module
+from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.data.hlo.structure import fused_computations
+from xlarank.data.schema import OPCODE
+
+#: What the compiler writes where it cannot tell.
+NO_ESTIMATE: Final = 2**63 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One operation of a compiled program with its tile.
+
+    Attributes:
+        opcode: of the operation.
+        program: its arrays as a module of its own.
+        digest: of these arrays.
+        kernel, output: bounds of the tile. Input bounds follow from them and are 0 in TpuGraphs' files.
+        cycles: the compiler's estimate; `NO_ESTIMATE` where it cannot tell.
+    """
+
+    opcode: str
+    program: ProgramArrays
+    digest: str
+    kernel: tuple[int, ...]
+    output: tuple[int, ...]
+    cycles: int
+
+
+def cut_kernels(module: Message) -> Iterator[Kernel]:
+    """Every operation with a tile, in program order.
+
+    Left out is what reads or writes arrays that lie in vector memory already: nothing in a file would say so, and
+    it costs less.
+    """
+    inside = fused_computations(module)
+    for computation in module.computations:
+        if computation.id in inside:
+            continue
+        shapes = {one.id: one.shape for one in computation.instructions}
+        for instruction in computation.instructions:
+            window = _window(instruction)
+            around = [instruction.shape, *(shapes[operand] for operand in instruction.operand_ids)]
+            if window is None or any(map(_placed, around)):
+                continue
+            try:
+                program = encode_module(cut_out(module, computation, instruction))
+            except HloError:
+                continue  # outside what the format can hold
+            yield Kernel(
+                instruction.opcode,
+                program,
+                _digest(program),
+                _bounds(window, "kernel"),
+                _bounds(window, "output"),
+                int(window["estimated_cycles"]),
+            )
+
+
+def cut_out(module: Message, computation: Message, instruction: Message) -> Message:
+    """A module of one instruction, the computations it calls, and a parameter in place of each operand."""
+    needed = _called(module, instruction)
+    cut = HloModuleProto(name=instruction.name)
+    cut.computations.extend(one for one in module.computations if one.id in needed)
+    entry = cut.computations.add(name="main", id=1 + max((one.id for one in module.computations), default=0))
+    cut.entry_computation_id, cut.entry_computation_name = entry.id, entry.name
+    operands = {one.id: one for one in computation.instructions}
+    for number, operand in enumerate(dict.fromkeys(instruction.operand_ids)):
+        parameter = entry.instructions.add(
+            name=f"parameter.{number}", opcode="parameter", id=operand, parameter_number=number
+        )
+        parameter.shape.CopyFrom(operands[operand].shape)
+    root = entry.instructions.add()
+    root.CopyFrom(instruction)
+    root.ClearField("control_predecessor_ids")
+    entry.root_id = root.id
+    return cut
+
+
+def _called(module: Message, instruction: Message) -> set[int]:
+    computations = {one.id: one for one in module.computations}
+    waiting, found = list(instruction.called_computation_ids), set[int]()
+    while waiting:
+        number = waiting.pop()
+        if number not in found:
+            found.add(number)
+            waiting += [
+                called for one in computations[number].instructions for called in one.called_computation_ids
+            ]
+    return found
+
+
+def _window(instruction: Message) -> dict[str, Any] | None:
+    """The tile in the backend configuration; None without one, or without an opcode in the format."""
+    if instruction.opcode not in OPCODE or b"estimated_cycles" not in instruction.backend_config:
+        return None
+    try:
+        window = json.loads(instruction.backend_config)["window_config"]
+    except (ValueError, KeyError, UnicodeDecodeError):
+        return None
+    return window if window.get("output_window_bounds") and int(window["estimated_cycles"]) > 0 else None
+
+
+def _bounds(window: dict[str, Any], slot: str) -> tuple[int, ...]:
+    return tuple(int(bound) for bound in window.get(f"{slot}_window_bounds", ()))
+
+
+def _placed(shape: Message) -> bool:
+    return shape.layout.memory_space != 0 or any(map(_placed, shape.tuple_shapes))
+
+
+def _digest(program: ProgramArrays) -> str:
+    digest = hashlib.sha256()
+    for array in (program.node_feat, program.node_opcode, program.edge_index):
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:12]

@@ -1,0 +1,111 @@
+"""Collecting tiles, by a compiler that writes modules down; with the real one in test_compiled.py."""
+
+import json
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from tests.data.hlo.programs import instruction
+from xlarank.data.errors import CompilerError
+from xlarank.data.graph import read_graph
+from xlarank.data.hlo.compiler import sweep
+from xlarank.data.hlo.kernels import NO_ESTIMATE
+from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
+
+SETTINGS = TileSettings(limits=8)
+
+
+def module(limit=0):
+    """A product whose tile has as many rows as fit, and a copy with the same tile under all limits."""
+    made = HloModuleProto(name="jit_f", entry_computation_id=2, entry_computation_name="main")
+    main = made.computations.add(name="main", id=2)
+    instruction(main, "parameter", (4096, 128), id=20)
+    rows = (limit or 16384) // 64
+    for number, opcode, bound in ((21, "negate", rows), (22, "copy", 4)):
+        tile = {
+            "output_window_bounds": [str(bound), "1"],
+            "estimated_cycles": str(NO_ESTIMATE if rows < 10 else 940 + 94000 // bound),
+        }
+        used = [{"memory_space": "1", "offset": "0", "size": "14000000"}]
+        text = json.dumps({"window_config": tile, "used_scoped_memory_configs": used}, separators=(",", ":"))
+        instruction(main, opcode, (4096, 128), (20,), id=number, backend_config=text.encode())
+    return made
+
+
+class Compiler:
+    """Sweeps as the real one does; ``dies`` after so many limits, once."""
+
+    versions = MappingProxyType({"jax": "0"})
+
+    def __init__(self, dies=99):
+        self.dies, self.compiled = dies, []
+
+    def lower(self, **_):
+        return module(), frozenset()
+
+    def sweep(self, program, folder, limits, seconds):
+        while left := sweep.remaining(folder, limits):
+            if len(self.compiled) == self.dies:
+                raise KeyboardInterrupt
+            self.compiled.append(left[0])
+            if left[0] in (790, 1218):
+                sweep.fail(folder, left[0], "out of vector memory")
+            else:
+                (folder / f"{left[0]}.pb").write_bytes(module(left[0]).SerializeToString())
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "prog.pb"
+    path.write_bytes(module().SerializeToString())
+    return str(path)
+
+
+def files(out: Path):
+    return {path.name: path.read_bytes() for path in sorted((out / "npz/tile/tpu-estimate/train").iterdir())}
+
+
+def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(program, tmp_path):
+    compiler = Compiler()
+    found = collect_tiles(program, tmp_path / "out", SETTINGS, compiler=compiler)
+    (name,) = found.files
+    graph = read_graph(found.path.parent / f"{name}.npz", "tile")
+    assert graph.config_feat[0, 8:10].tolist() == [256, 1]
+    rows = graph.config_feat[:, 8]
+    assert graph.runtime.tolist() == [round((940 + 94000 // int(row)) / 0.94) for row in rows]
+    assert (graph.normalizers == graph.runtime[0]).all()
+    assert len(np.unique(rows)) == len(rows)
+    written, copy = found.manifest["kernels"]
+    assert copy["status"] == "fewer than 5 tiles" and written["tiles_without_estimate"] == 1
+    assert found.manifest["limits_kib"]["1218"] == "out of vector memory"
+    assert not collect_tiles(program, tmp_path / "out", SETTINGS, compiler=compiler).fresh
+
+
+def test_interrupted_and_run_again_it_gives_the_same_files(program, tmp_path):
+    collect_tiles(program, tmp_path / "whole", SETTINGS, compiler=Compiler())
+    with pytest.raises(KeyboardInterrupt):
+        collect_tiles(program, tmp_path / "killed", SETTINGS, compiler=Compiler(dies=4))
+    again = Compiler()
+    collect_tiles(program, tmp_path / "killed", SETTINGS, compiler=again)
+    assert files(tmp_path / "killed") == files(tmp_path / "whole")
+    assert len(again.compiled) == 9 - 4
+
+
+def test_a_kernel_of_another_program_is_one_file(program, tmp_path):
+    first = collect_tiles(program, tmp_path, SETTINGS, compiler=Compiler())
+    second = collect_tiles(program, tmp_path, SETTINGS, split="valid", name="other", compiler=Compiler())
+    assert not second.files
+    assert [one["file"] for one in second.manifest["kernels"]] == [*first.files, None]
+
+
+def test_only_limits_that_may_change_something_are_compiled(program, tmp_path):
+    (tmp_path / "0.pb").write_bytes(module().SerializeToString())  # uses 13,672 KiB
+    assert sweep.remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
+
+
+def test_a_cpu_has_no_tiles(program, tmp_path):
+    with pytest.raises(CompilerError, match="no tiles for cpu"):
+        collect_tiles(program, tmp_path, TileSettings("cpu"))
