@@ -51,6 +51,16 @@ def by_name(features: GraphRows) -> dict[str, np.ndarray]:
     return {name: features.config_values[:, number] for number, name in enumerate(features.config_columns)}
 
 
+def wrong_columns(features: GraphRows, expected: Mapping[str, object], tolerance: float = 1e-7) -> list[str]:
+    """Columns of configurations or of the graph whose values are not those expected, with what they are."""
+    found: dict[str, object] = {**by_name(features), **features.constants}
+    return [
+        f"{name}: {found[name]}, expected {values}"
+        for name, values in expected.items()
+        if not np.allclose(found[name], values, rtol=1e-6, atol=tolerance)
+    ]
+
+
 def config_columns(graph: Graph, settings: FeatureSettings | None = None) -> dict[str, np.ndarray]:
     return by_name(assemble(graph, settings))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.features.helpers import layout_file, layout_of
@@ -30,80 +32,60 @@ def convolution(operands, *, out=(8, 32, 32, 64), window=(3, 3)):
     return Node("convolution", out, operands, window=window, columns=numbers)
 
 
-IMAGE, KERNEL = Node("parameter", (8, 32, 32, 16)), Node("parameter", (3, 3, 16, 64))
-
-
-@pytest.mark.parametrize("operands", [(0, 1), (1, 0)], ids=["image first", "kernel first"])
-def test_a_convolution_tells_its_kernel_by_window_and_features(operands):
-    assert slots_of((IMAGE, KERNEL, convolution(operands))) == (2, 0, 1)
-
-
-@pytest.mark.parametrize("operands", [(0, 1), (1, 0)], ids=["image first", "kernel first"])
-def test_a_kernel_laid_out_in_another_order_of_dimensions(operands):
-    """Features out, features in, then the spatial dimensions: what the dimension numbers are for."""
-    numbers = {
-        f"{STEM}_kernel_output_feature_dim": 0,
-        f"{STEM}_kernel_input_feature_dim": 1,
-        f"{STEM}_kernel_spatial_dims_0": 2,
-        f"{STEM}_kernel_spatial_dims_1": 3,
-        f"{STEM}_output_batch_dim": 0,
-        f"{STEM}_output_feature_dim": 1,
-    }
-    nodes = (
+KERNEL = Node("parameter", (3, 3, 16, 64))
+#: Features out, features in, then the spatial dimensions: what the dimension numbers are for.
+CHANNELS_FIRST = {
+    f"{STEM}_kernel_output_feature_dim": 0,
+    f"{STEM}_kernel_input_feature_dim": 1,
+    f"{STEM}_kernel_spatial_dims_0": 2,
+    f"{STEM}_kernel_spatial_dims_1": 3,
+    f"{STEM}_output_batch_dim": 0,
+    f"{STEM}_output_feature_dim": 1,
+}
+#: (left or image, right or kernel, the configurable node without its operands)
+ASYMMETRIC = {
+    "convolution": (Node("parameter", (8, 32, 32, 16)), KERNEL, convolution(())),
+    "convolution, channels first": (
         Node("parameter", (8, 16, 32, 32)),
         Node("parameter", (64, 16, 3, 3)),
-        Node("convolution", (8, 64, 32, 32), operands, window=(3, 3), columns=numbers),
-    )
-    assert slots_of(nodes) == (2, 0, 1)
+        Node("convolution", (8, 64, 32, 32), (), window=(3, 3), columns=CHANNELS_FIRST),
+    ),
+    # an image that a kernel of [3,5,16,64] shares all but one of window and features with
+    **{
+        f"convolution, image {image}": (
+            Node("parameter", image), Node("parameter", (3, 5, 16, 64)), convolution((), window=(3, 5)),
+        )
+        for image in ((3, 32, 16, 64), (32, 5, 16, 64), (3, 5, 64, 16))
+    },
+    # [16,32] x [32,64] -> [16,64], either operand transposed
+    **{
+        f"dot {left} {right}": (Node("parameter", left), Node("parameter", right), Node("dot", (16, 64), ()))
+        for left in ((16, 32), (32, 16))
+        for right in ((32, 64), (64, 32))
+    },
+    **{
+        f"batch dot {right}": (
+            Node("parameter", (4, 16, 32)), Node("parameter", right), Node("dot", (4, 16, 64), ()),
+        )
+        for right in ((4, 32, 64), (4, 64, 32))
+    },
+    "dot, only the 2 tells": (
+        Node("parameter", (2, 16, 32)), Node("parameter", (32, 16)), Node("dot", (2, 16, 16), ()),
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("operands", [(0, 1), (1, 0)], ids=["image first", "kernel first"])
-@pytest.mark.parametrize(
-    ("image", "window"),
-    [((3, 32, 16, 64), (3, 5)), ((32, 5, 16, 64), (3, 5)), ((3, 5, 64, 16), (3, 5))],
-    ids=["height alike", "width alike", "features unlike"],
-)
-def test_all_of_the_window_and_the_features_tell(image, window, operands):
-    """An image that a kernel of [3,5,16,64] shares all but one of these with."""
-    nodes = (Node("parameter", image), Node("parameter", (3, 5, 16, 64)))
-    assert slots_of((*nodes, convolution(operands, window=window))) == (2, 0, 1)
-
-
-@pytest.mark.parametrize("operands", [(0, 1), (1, 0)])
-def test_where_both_operands_could_be_the_kernel_the_order_of_the_edges_decides(operands):
-    both = Node("parameter", (3, 3, 64, 64))
-    assert slots_of((both, both, convolution(operands, out=(3, 3, 64, 64)))) == (2, *operands)
-
-
-@pytest.mark.parametrize("operands", [(0, 1), (1, 0)], ids=["left first", "right first"])
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [((16, 32), (32, 64)), ((32, 16), (32, 64)), ((16, 32), (64, 32)), ((32, 16), (64, 32))],
-    ids=["NN", "TN", "NT", "TT"],
-)
-def test_a_dot_lists_the_left_operand_first(left, right, operands):
-    """[16,32] x [32,64] -> [16,64], either operand transposed."""
-    nodes = (Node("parameter", left), Node("parameter", right), Node("dot", (16, 64), operands))
-    assert slots_of(nodes) == (2, 0, 1)
-
-
-@pytest.mark.parametrize("operands", [(0, 1), (1, 0)], ids=["left first", "right first"])
-@pytest.mark.parametrize("right", [(4, 32, 64), (4, 64, 32)], ids=["NN", "NT"])
-def test_a_batch_dot_lists_the_left_operand_first(right, operands):
-    nodes = (Node("parameter", (4, 16, 32)), Node("parameter", right), Node("dot", (4, 16, 64), operands))
-    assert slots_of(nodes) == (2, 0, 1)
-
-
-@pytest.mark.parametrize("operands", [(0, 1), (1, 0)], ids=["left first", "right first"])
-def test_the_left_operand_of_a_dot_has_the_first_dimension_of_the_output(operands):
-    """[2,16,32] x [32,16] -> [2,16,16]: only the 2 tells."""
-    nodes = (Node("parameter", (2, 16, 32)), Node("parameter", (32, 16)), Node("dot", (2, 16, 16), operands))
-    assert slots_of(nodes) == (2, 0, 1)
+@pytest.mark.parametrize("case", ASYMMETRIC)
+def test_shapes_tell_the_operands_apart_in_any_order(case):
+    left, right, node = ASYMMETRIC[case]
+    for operands in ((0, 1), (1, 0)):
+        assert slots_of((left, right, replace(node, operands=operands))) == (2, 0, 1)
 
 
 @pytest.mark.parametrize("operands", [(0, 1), (1, 0)])
-def test_square_operands_keep_the_order_of_the_edges(operands):
-    square = Node("parameter", (32, 32))
+def test_between_operands_of_one_shape_the_order_of_the_edges_decides(operands):
+    kernel, square = Node("parameter", (3, 3, 64, 64)), Node("parameter", (32, 32))
+    assert slots_of((kernel, kernel, convolution(operands, out=(3, 3, 64, 64)))) == (2, *operands)
     assert slots_of((square, square, Node("dot", (32, 32), operands))) == (2, *operands)
 
 
@@ -113,11 +95,7 @@ def test_one_edge_serves_both_operands_once_a_kernel_layout_is_named():
     assert slots_of(nodes, layout_row(kernel=(0, 1))) == (1, 0, 0)
     assert slots_of(nodes, layout_row(), layout_row(kernel=(0,))) == (1, 0, 0), "one configuration tells"
     assert slots_of(nodes, layout_row(input=(0, 1))) == (1, 0, -1), "a unary operation has no kernel"
-
-
-def test_two_equal_edges_serve_both_operands():
-    nodes = (Node("parameter", (4, 8)), Node("multiply", (4, 8), (0, 0)))
-    assert slots_of(nodes) == (1, 0, 0)
+    assert slots_of((nodes[0], Node("multiply", (4, 8), (0, 0)))) == (1, 0, 0), "two equal edges"
 
 
 def test_a_node_without_operands_has_its_output_only():
@@ -127,23 +105,18 @@ def test_a_node_without_operands_has_its_output_only():
 
 
 @pytest.mark.parametrize(
-    ("row", "expected"),
+    ("rows", "expected"),
     [
-        (layout_row(input=(3, 0)), (2, 1, 0)),
-        (layout_row(kernel=(3, 0)), (2, 0, 1)),
-        (layout_row(input=(1, 0)), (2, 0, 1)),
-        (layout_row(), (2, 0, 1)),
+        ([layout_row(input=(3, 0))], (2, 1, 0)),
+        ([layout_row(kernel=(3, 0))], (2, 0, 1)),
+        ([layout_row(input=(1, 0))], (2, 0, 1)),  # either has it
+        ([layout_row()], (2, 0, 1)),
+        ([layout_row(), layout_row(input=(0,)), layout_row(input=(2,))], (2, 1, 0)),  # one configuration is enough
     ],
-    ids=["input", "kernel", "either", "neither"],
 )
-def test_a_dimension_that_only_one_operand_has_tells(row, expected):
+def test_a_dimension_that_only_one_operand_has_tells(rows, expected):
     nodes = (Node("parameter", (4, 8)), Node("parameter", (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
-    assert slots_of(nodes, row) == expected
-
-
-def test_one_telling_configuration_among_many_is_enough():
-    nodes = (Node("parameter", (4, 8)), Node("parameter", (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
-    assert slots_of(nodes, layout_row(), layout_row(input=(0,)), layout_row(input=(2,))) == (2, 1, 0)
+    assert slots_of(nodes, *rows) == expected
 
 
 def test_what_a_layout_names_outweighs_the_shapes():
@@ -166,24 +139,14 @@ def test_of_more_than_two_operands_the_first_two_count():
     assert slots_of(nodes) == (3, 1, 0)
 
 
-def reduction(kind, place):
-    nodes = [Node("constant", ()), Node("constant", ())]
-    nodes.insert(place, Node("parameter", (4, 8, 16)))
-    return [*nodes, Node(kind, (4, 8), (0, 1, 2))]
-
-
 @pytest.mark.parametrize("kind", ["reduce", "reduce-window"])
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_reduction_lays_out_its_array(kind, place):
+def test_a_reduction_lays_out_its_array_whether_configured_or_not(kind, place):
     """Its edges also name the computation that is applied and the initial value, both scalars, in any order.
 
     So every reduction of the sample stands: `reduce(maximum [], constant [], exponential [4,32,28,28])`.
     """
-    row = layout_row(input=(2, 0, 1))
-    assert slots_of(reduction(kind, place), layout_row(), row)[:2] == (3, place)
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_the_array_of_a_reduction_is_its_input_whether_configured_or_not(place):
-    """Else its padding and the copies in front of it count for a kernel, or for nothing."""
-    assert slots_of(reduction("reduce", place))[:2] == (3, place)
+    nodes = [Node("constant", ()), Node("constant", ())]
+    nodes.insert(place, Node("parameter", (4, 8, 16)))
+    nodes.append(Node(kind, (4, 8), (0, 1, 2)))
+    assert slots_of(nodes)[:2] == slots_of(nodes, layout_row(), layout_row(input=(2, 0, 1)))[:2] == (3, place)
