@@ -75,48 +75,42 @@ def test_a_listed_block_is_computed(listed, base, transductive):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("arguments", "message"),
     [
         ({"doc": None}, "Tested has no docstring"),
-        ({"doc": ""}, "Tested has no docstring"),
         ({"doc": "  \n "}, "Tested has no docstring"),
-        ({"columns": {"tested__one__sum": " "}}, "has no meaning"),
-        ({"columns": {"tested__one__sum": ""}}, "'tested__one__sum' of Tested has no meaning"),
+        ({"columns": {"tested__one__sum": " "}}, "'tested__one__sum' of Tested has no meaning"),
+        *(
+            (
+                {"columns": {"tested__fine__sum": "fine", name: "one"}},
+                f"'{name}' of Tested is not named block__what__how",
+            )
+            for name in (
+                "one",
+                "one__two",
+                "one__two__three__four",
+                "__two__three",
+                "one____three",
+                "one__two__",
+                "",
+            )
+        ),
     ],
 )
-def test_a_careless_block_is_refused(wrong, message):
-    arguments = {"columns": {"tested__one__sum": "one"}, **wrong}
+def test_a_careless_block_is_refused(arguments, message):
     with pytest.raises(TypeError, match=message):
-        declare(**arguments)
+        declare(**{"columns": {"tested__one__sum": "one"}, **arguments})
 
 
 @pytest.mark.parametrize(
-    ("column", "kinds", "message"),
-    [
-        ("size__nodes__log", ("layout",), "'size__nodes__log' is declared by GraphSize and Tested"),
-        ("size__nodes__log", ("tile",), "'size__nodes__log' is declared by GraphSize and Tested"),
-        ("bounds__kernel_0__log", ("tile",), "'bounds__kernel_0__log' is declared by Bounds and Tested"),
-    ],
+    ("column", "kinds", "owner"),
+    [("size__nodes__log", ("tile",), "GraphSize"), ("bounds__kernel_0__log", ("tile",), "Bounds")],
 )
-def test_a_name_used_twice_is_refused(listed, column, kinds, message):
+def test_a_name_used_twice_is_refused(listed, column, kinds, owner):
     before = catalogue.BLOCKS
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(TypeError, match=f"'{column}' is declared by {owner} and Tested"):
         listed(declare({column: "again"}, kinds=kinds))
     assert catalogue.BLOCKS == before
-
-
-@pytest.mark.parametrize(
-    "name", ["one", "one__two", "one__two__three__four", "__two__three", "one____three", "one__two__", ""]
-)
-def test_a_name_is_block_what_how(name):
-    with pytest.raises(TypeError, match=f"'{name}' of Tested is not named block__what__how"):
-        declare({"tested__fine__sum": "fine", name: "one"})
-
-
-def test_the_second_of_two_equal_names_is_refused(listed):
-    listed(declare({"tested__one__sum": "one"}))
-    with pytest.raises(TypeError, match="'tested__one__sum' is declared by Tested and Tested"):
-        listed(declare({"tested__one__sum": "another"}))
 
 
 def test_one_name_may_serve_both_kinds_of_graphs(listed):
@@ -138,21 +132,20 @@ def test_every_declared_block_is_listed():
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
-def test_a_block_that_computes_another_shape_is_caught(listed, shape):
-    listed(declare({"tested__one__sum": "one"}, compute=lambda self, context: np.zeros(shape), transductive=True))
-    with pytest.raises(AssertionError, match=r"^Tested gave"):
-        assemble(graph_of_kind("layout"))
+def test_a_block_of_another_shape_is_caught(listed, shape, monkeypatch):
+    wrong = (
+        {"compute": lambda self, context: np.zeros(shape), "transductive": True},
+        {"base": LayoutBlock, "prepare": lambda self, context, aggregation: lambda piece: np.zeros(shape)},
+    )
+    before = catalogue.BLOCKS
+    for attributes in wrong:
+        monkeypatch.setattr(catalogue, "BLOCKS", before)
+        listed(declare({"tested__one__sum": "one"}, **attributes))
+        with pytest.raises(AssertionError, match=r"^Tested gave"):
+            assemble(graph_of_kind("layout"))
 
 
-@pytest.mark.parametrize("shape", [(3, 1), (5, 2), (5,)])
-def test_a_layout_block_that_finishes_with_another_shape_is_caught(listed, shape):
-    finish = {"prepare": lambda self, context, aggregation: lambda piece: np.zeros(shape)}
-    listed(declare({"tested__one__sum": "one"}, base=LayoutBlock, **finish))
-    with pytest.raises(AssertionError, match=r"^Tested gave"):
-        assemble(graph_of_kind("layout"))
-
-
-def test_a_layout_block_that_asks_for_too_much_is_caught(listed):
+def test_a_layout_block_that_requests_too_much_is_caught(listed):
     def prepare(self, context, aggregation):
         return aggregation.sum([context.type_changed] * 2)
 
@@ -187,22 +180,20 @@ def test_names_are_unique_and_carry_a_meaning(kind):
             assert type(block).__doc__.strip().endswith((".", "%")), type(block).__name__
 
 
-def test_no_meaning_speaks_of_a_dimension_called_volume():
-    meanings = {name: block.columns[name] for block in blocks_of("tile") for name in block.columns}
-    assert [name for name, meaning in meanings.items() if "dimension volume" in meaning] == []
-
-
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_width_is_the_sum_of_the_declared_columns(kind, settings):
-    chosen = settings.blocks(kind)
-    of_graph = names(block for block in chosen if block.scope is Scope.GRAPH)
-    of_config = names(block for block in chosen if block.scope is Scope.CONFIG)
-    assert settings.graph_columns(kind) == of_graph and settings.config_columns(kind) == of_config
-    found = assemble(graph_of_kind(kind), settings)
-    assert list(found.constants) == of_graph and found.config_columns == of_config
-    assert found.config_values.shape[1] == len(of_config)
+def test_settings_choose_columns_that_do_not_depend_on_each_other(kind, settings):
+    chosen, graph = settings.blocks(kind), graph_of_kind(kind)
+    assert settings.graph_columns(kind) == names(block for block in chosen if block.scope is Scope.GRAPH)
+    assert settings.config_columns(kind) == names(block for block in chosen if block.scope is Scope.CONFIG)
+    found, everything = assemble(graph, settings), assemble(graph)
+    assert list(found.constants) == settings.graph_columns(kind)
+    assert found.config_columns == settings.config_columns(kind)
     assert found.matrix().shape[1] == sum(len(block.columns) for block in chosen)
+    assert found.constants.items() <= everything.constants.items()
+    rows = by_name(everything)
+    for name, values in by_name(found).items():
+        assert values.tobytes() == rows[name].tobytes(), name
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -225,17 +216,10 @@ def columns_in_a_fresh_process(imports: str) -> list[str]:
 
 @pytest.mark.slow
 def test_the_order_is_the_same_in_every_process():
+    """A notebook that imports one block first must build rows that stored models take."""
+    first = "import xlarank.features.layout.violation, xlarank.features.tile.traffic, xlarank.features.program.size"
     here = [FeatureSettings().graph_columns(kind) + FeatureSettings().config_columns(kind) for kind in KINDS]
-    assert columns_in_a_fresh_process("") == here
-
-
-@pytest.mark.slow
-def test_the_order_does_not_depend_on_who_imports_a_block_first():
-    """A notebook that imports one block by name would build rows that no stored model takes."""
-    imports = (
-        "import xlarank.features.layout.violation, xlarank.features.tile.traffic, xlarank.features.program.size"
-    )
-    assert columns_in_a_fresh_process(imports) == columns_in_a_fresh_process("")
+    assert columns_in_a_fresh_process(first) == here
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -257,18 +241,6 @@ def test_without_candidates_exactly_the_transductive_blocks_are_gone(kind, tier)
         name.startswith(("candidates__", "rank__", "zscore__"))
         for name in set(names(everything)) - set(names(inductive))
     )
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_column_does_not_depend_on_which_others_there_are(kind, settings):
-    graph = graph_of_kind(kind)
-    everything, some = assemble(graph), assemble(graph, settings)
-    rows = by_name(everything)
-    for name, values in by_name(some).items():
-        assert values.tobytes() == rows[name].tobytes(), name
-    for name, value in some.constants.items():
-        assert value == everything.constants[name], name
 
 
 def test_a_graph_of_no_kind_is_refused():
