@@ -95,7 +95,7 @@ class LayoutGraph(Graph):
 
     Attributes:
         splits: ``(k,)`` int64; nodes ``splits[i]:splits[i + 1]`` are one computation.
-        configurable: ``(configurable nodes,)`` int64 node ids.
+        configurable: ``(configurable nodes,)`` int64 node ids, ascending.
         table: the configurations (see `ConfigTable`).
     """
 
@@ -200,8 +200,13 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
     runtime = _runtime(archive)
     configs = len(runtime)
     _header(archive, "node_config_feat", (configs, len(configurable), len(LAYOUT_COLUMNS)), "fiu")
+    order = np.argsort(configurable)  # features are computed alike whatever order the file lists the nodes in
+    in_order = np.array_equal(configurable[order], configurable)
+    configurable = configurable[order]
     with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
-        table = ConfigTable.from_blocks(blocks, configs=configs, nodes=len(configurable))
+        table = ConfigTable.from_blocks(
+            (block if in_order else block[:, order] for block in blocks), configs=configs, nodes=len(configurable)
+        )
     _check_layouts(table, node_feat, edges, configurable)
     return LayoutGraph(
         archive.path.name.removesuffix(".npz"),

@@ -95,10 +95,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
 
 
 def sibling_pairs(facts: LayoutFacts) -> Pairs:
-    """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot.
-
-    Nodes stand as in ``node_config_ids``, which real files sort.
-    """
+    """Neighbours in the row of operand slots that read one tensor directly, in order of node and slot."""
     consumer, slot, tensor = operand_starts(facts)
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]

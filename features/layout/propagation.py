@@ -21,7 +21,7 @@ class Propagation(LayoutBlock):
     """Copies left after set layouts have spread to unset neighbours.
 
     As XLA's layout assignment does, an unset output takes the layout that a consumer requests, then an unset
-    elementwise node takes its operand's (of several producers the first in the file's order), and both hand it
+    elementwise node takes its operand's (of several producers the one of the lowest id), and both hand it
     on; three rounds over the connected pairs (those through transposes left out). A consumer requests what its
     operand's slot sets, and an elementwise one with an unset slot what its own output has settled on. Where
     several consumers request different layouts, the one with the largest key wins. A copy is left wherever a

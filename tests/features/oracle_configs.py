@@ -21,9 +21,10 @@ class Configured(Program):
     def __init__(self, arrays: Mapping[str, np.ndarray], slot_tensor: Sequence[Sequence[int]]) -> None:
         super().__init__(arrays)
         self.splits = [int(split) for split in arrays["node_splits"].reshape(-1)]
-        self.configurable = [int(node) for node in arrays["node_config_ids"]]
+        order = np.argsort(arrays["node_config_ids"])
+        self.configurable = [int(node) for node in arrays["node_config_ids"][order]]
         self.slot_tensor = [[int(tensor) for tensor in slots] for slots in slot_tensor]
-        self.full = arrays["node_config_feat"].astype(int)
+        self.full = arrays["node_config_feat"][:, order].astype(int)
         first: dict[bytes, int] = {}
         for number, config in enumerate(self.full):
             first.setdefault(config.tobytes(), number)

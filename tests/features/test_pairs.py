@@ -191,12 +191,6 @@ def test_readers_of_one_tensor_stand_in_a_row():
     assert sibling_pairs(context).bytes.tolist() == [128.0] * 3
 
 
-def test_readers_stand_as_the_configurable_nodes_do():
-    nodes = [Node("parameter", (4, 8)), *(Node("tanh", (4, 8), (0,)) for _ in range(3))]
-    context = context_of(nodes, (3, 1, 2))
-    assert listed(context, sibling_pairs(context)) == [(3, "input", 1, "input"), (1, "input", 2, "input")]
-
-
 def test_readers_over_another_operation_are_no_siblings():
     nodes = [Node("parameter", (4, 8)), Node("copy", (4, 8), (0,)), Node("tanh", (4, 8), (0,))]
     nodes += [Node("tanh", (4, 8), (1,))]
