@@ -101,22 +101,25 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         seal(partial)
 
 
-def read_rows(path: Path) -> GraphRows:
-    """Read one graph's parquet file; raises `FeatureStoreError`."""
+def read_rows(path: Path, recipe: Recipe | None = None, source: object = None) -> GraphRows:
+    """Read one graph's parquet file; raises `FeatureStoreError`, also for another ``recipe`` or ``source``."""
     try:
         content = read_bytes(path)
         require_seal(content)
         # half the time of pq.read_table, which counts with thousands of files
         with pq.ParquetFile(pa.BufferReader(content)) as file:
-            return _parse(file.read())
+            table = file.read()
+        metadata = json.loads(table.schema.metadata[_METADATA])
+        if recipe is not None and (metadata["recipe"], metadata["source"]) != (asdict(recipe), source):
+            raise ValueError(f"its settings or its source are not those of {MANIFEST}")
+        return _parse(table, metadata)
     except (OSError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
         raise FeatureStoreError(
             f"{path} cannot be read ({error})", expected="stored features", do="run build-features again"
         ) from error
 
 
-def _parse(table: pa.Table) -> GraphRows:
-    metadata = json.loads(table.schema.metadata[_METADATA])
+def _parse(table: pa.Table, metadata: dict[str, Any]) -> GraphRows:
     names = [name for name in table.column_names if name not in _BOOKKEEPING]
     rows = np.empty((table.num_rows, len(names)), np.float32)
     for number, name in enumerate(names):
@@ -200,13 +203,19 @@ def load_split(workspace: Workspace, collection: Collection, split: str) -> list
     return list(each_graph(workspace, collection, split))
 
 
-def each_graph(workspace: Workspace, collection: Collection, split: str) -> Iterator[GraphRows]:
-    """The same one by one: the stored rows of a split need not fit into memory together."""
-    manifest = read_manifest(workspace, collection, split)
+def each_graph(
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest | None = None
+) -> Iterator[GraphRows]:
+    """The same one by one: the stored rows of a split need not fit into memory together.
+
+    ``manifest`` is that of the split, where it was read before. Raises `FeatureStoreError` for rows that are not as
+    it says: another `build-features` has written them, perhaps with other settings.
+    """
+    manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:
         return
     for name, about in manifest.graphs.items():
-        rows = read_rows(workspace.graph_rows(collection, split, name))
+        rows = read_rows(workspace.graph_rows(collection, split, name), manifest.recipe, about.get("source"))
         if collection.kind == "layout":
             path = workspace.graph_instances(collection, split, name)
             rows = replace(rows, instances=LazyInstances(partial(_instances_beside, path, manifest.recipe, about)))

@@ -184,7 +184,10 @@ class TrainedModel:
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
-    """Write boosters into a new folder, then the card that names it; an older model stays whole until then."""
+    """Write boosters into a new folder, then the card that names it; an older model stays whole until then.
+
+    One process at a time: the folders that the card does not name are removed.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
@@ -234,7 +237,16 @@ def read_card(folder: Path) -> ModelCard:
 
 def load_model(folder: Path) -> TrainedModel:
     """Read a model; raises `ModelError` when there is none or it is damaged."""
-    card = read_card(folder)
+    while True:
+        card = read_card(folder)
+        try:
+            return _load(folder, card)
+        except ModelError:
+            if read_card(folder).seeds == card.seeds:
+                raise  # else another process has replaced the model meanwhile, and its boosters
+
+
+def _load(folder: Path, card: ModelCard) -> TrainedModel:
     try:
         ranker_type = ranker_class(card.model)
         rankers: list[Ranker[Any]] = []

@@ -24,6 +24,7 @@ from xlarank.pipelines.building.graph_job import GraphJob, Outcome
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.
 _WORTH_PROCESSES: Final = 20 * 2**20
@@ -107,7 +108,9 @@ def build_features(
     workspace.require_writable()
     sweep_partial(workspace.root)
     files = graph_files(data_root.npz, collections, where=str(data_root.path))
-    require_one_root(data_root, workspace, discover(data_root.npz), replace=replace)
+    discovered = discover(data_root.npz)
+    with workspace_lock(workspace, progress):
+        require_one_root(data_root, workspace, discovered, replace=replace)
     chosen_splits = choose_splits(splits)
     started = time.monotonic()
     chosen = [file for file in files if file.split in chosen_splits]
@@ -117,7 +120,9 @@ def build_features(
     end = None if timeout is None else started + timeout
     with _builders(scheduler, jobs, data_root, work) as builders:
         found = _run(work, builders, end, progress)
-    reports = _write_manifests(data_root, workspace, work, found)
+    with workspace_lock(workspace, progress):
+        require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
+        reports = _write_manifests(data_root, workspace, work, found)
     widths = {
         kind: (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
         for kind in sorted({file.collection.kind for file in chosen})

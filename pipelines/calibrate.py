@@ -12,11 +12,12 @@ from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, Judged
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.trained import fingerprint, model_of
+from xlarank.models.trained import fingerprint, model_of, read_card
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import learned_by
 from xlarank.pipelines.support.workspace_collections import trained_collections
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 #: Leave-family-out up to this many families; more are dealt into as many folds.
 _FOLDS: Final = 10
@@ -88,5 +89,9 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
     scores = np.stack(each)
     bounds = zip(data.data.indptr[:-1], data.data.indptr[1:], data.data.families, strict=True)
     calibration = Calibration.of([Judged(family, scores[:, a:b], data.data.cost[a:b]) for a, b, family in bounds])
-    calibration.save(workspace.model(collection), fingerprint(model.card))
+    own = fingerprint(model.card)
+    with workspace_lock(workspace, progress):
+        if fingerprint(read_card(workspace.model(collection))) != own:
+            raise ModelError(f"the model of {collection} was replaced meanwhile", do="run the same command again")
+        calibration.save(workspace.model(collection), own)
     return calibration

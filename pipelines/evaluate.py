@@ -123,7 +123,7 @@ def _evaluate_one(
     learned = {name for names in model.card.trained_on.values() for name in names}
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
     scores: dict[str, JudgedGraph] = {}
-    for graph in each_graph(workspace, collection, split):
+    for graph in each_graph(workspace, collection, split, manifest):
         where = f"{collection} {graph.name}"
         if not graph.labelled:
             found.left_out[where] = "its labels are withheld"

@@ -148,7 +148,7 @@ def _rank_collection(
         )
     model.require_rows_of(manifest)
     report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-    for graph in each_graph(workspace, collection, split):
+    for graph in each_graph(workspace, collection, split, manifest):
         score = model.score(graph).mean[graph.group]
         row_id = submission_id(collection, graph.name)
         wanted = wanted_count(row_id, len(graph.ids))

@@ -45,6 +45,7 @@ from xlarank.pipelines.support.training_sets import (
     read_training_set,
 )
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 #: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
 _FOLDS: Final = 10
@@ -286,7 +287,9 @@ class _Training:
             fallback=fallback,
             select=self.select,
         )
-        save_model(self.workspace.model(self.training.collection), card, rankers)
+        with workspace_lock(self.workspace, progress):
+            self.training.require_current(self.workspace)
+            save_model(self.workspace.model(self.training.collection), card, rankers)
         mended = self.settings.cluster.told() if self.settings.cluster is not None else []
         return TrainResult(
             collection=card.collection,

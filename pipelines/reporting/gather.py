@@ -163,7 +163,7 @@ def _importance(model: TrainedModel) -> dict[str, float]:
 def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
     assert facts.model is not None
     learned = set(facts.learned)
-    for rows in each_graph(workspace, facts.collection, SPLIT):
+    for rows in each_graph(workspace, facts.collection, SPLIT, facts.manifests[SPLIT]):
         if not rows.labelled:
             facts.left_out[rows.name] = "its labels are withheld"
         elif not rows.rankable:

@@ -34,10 +34,11 @@ def require_one_root(
                 expected="one data root a workspace",
                 do="pass another --workspace; or build-features --replace, which drops what is there of it",
             )
+        # the manifests last: where this is interrupted, they still name the other root
+        shutil.rmtree(workspace.model(collection), ignore_errors=True)
+        shutil.rmtree(workspace.study(collection), ignore_errors=True)
         for split in SPLITS:
             shutil.rmtree(workspace.features(collection, split), ignore_errors=True)
-        shutil.rmtree(workspace.study(collection), ignore_errors=True)
-        shutil.rmtree(workspace.model(collection), ignore_errors=True)
 
 
 def _other_root(

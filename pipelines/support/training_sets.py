@@ -34,6 +34,7 @@ class StoredTrainingSet(TrainingSet):
         collection: that the graphs are of.
         splits: split -> names of its graphs, in the order of the groups.
         manifest: of the first split.
+        manifests: of all splits that were read, those of other collections too.
         also_from: other collections that are learned from -> names of their graphs.
         also_weights: what each of them counts beside the own collection's 1.
         source_columns: columns that say where labels come from, which all rows have before their own columns, with
@@ -43,9 +44,20 @@ class StoredTrainingSet(TrainingSet):
     collection: Collection
     splits: dict[str, list[str]]
     manifest: Manifest
+    manifests: dict[tuple[Collection, str], Manifest] = field(default_factory=dict)
     also_from: dict[str, list[str]] = field(default_factory=dict)
     also_weights: dict[str, float] = field(default_factory=dict)
     source_columns: dict[str, float] = field(default_factory=dict)
+
+    def require_current(self, workspace: Workspace) -> None:
+        """Raise `FeatureStoreError` where the rows were removed or replaced since they were read."""
+        for (collection, split), read in self.manifests.items():
+            now = read_manifest(workspace, collection, split)
+            if now is None or now.recipe != read.recipe or not read.graphs.items() <= now.graphs.items():
+                raise FeatureStoreError(
+                    f"the {split} rows of {collection} were replaced while they were learned from",
+                    do="run the same command again",
+                )
 
 
 def also_learn_from(
@@ -66,6 +78,7 @@ def also_learn_from(
     others = {other: weight for other, weight in others.items() if other != training.collection}
     also: RankingData | None = None
     names: dict[str, list[str]] = {}
+    manifests = dict(training.manifests)
     for number, (other, weight) in enumerate(others.items(), 1):
         if other.kind != training.kind:
             raise CollectionError(
@@ -84,11 +97,13 @@ def also_learn_from(
             data = data.with_constants(source_values(other, number))
         also = data if also is None else also.join(data)
         names[str(other)] = found.data.names
+        manifests |= found.manifests
     own = source_values(training.collection, 0) if source_columns else {}
     return replace(
         training,
         data=training.data.with_constants(own) if own else training.data,
         also=also,
+        manifests=manifests,
         also_from=names,
         also_weights={str(other): weight for other, weight in others.items()},
         source_columns=own,
@@ -126,14 +141,15 @@ def read_training_set(
     found, names = 0, {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
     cycles: list[LazyCycles | None] = []
-    for split, of_split in zip(splits, manifests, strict=True):
-        for graph in each_graph(workspace, collection, split):
+    read = {split: one for split, one in zip(splits, manifests, strict=True) if one is not None}
+    for split, of_split in read.items():
+        for graph in each_graph(workspace, collection, split, of_split):
             found += 1
             if graph.labelled and graph.rankable:
                 if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
                     graph = replace(graph, columns=usable[0].columns)
                 usable.append(_at_most(graph.measured(), manifest.recipe))
-                cycles.append(None if of_split is None else stored_cycles(of_split, collection, split, usable[-1]))
+                cycles.append(stored_cycles(of_split, collection, split, usable[-1]))
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(
@@ -142,7 +158,8 @@ def read_training_set(
             do=f"leave {collection} out",
         )
     data = replace(RankingData.from_graphs(usable, target_of(collection)), cycles=cycles)
-    return StoredTrainingSet(collection.kind, data, collection, names, manifest)
+    manifests_read = {(collection, split): one for split, one in read.items()}
+    return StoredTrainingSet(collection.kind, data, collection, names, manifest, manifests_read)
 
 
 def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:

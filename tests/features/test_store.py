@@ -320,11 +320,16 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     for name, keep in (("a", [0]), ("b", [0, 1])):
         rows = replace(rows_of(layout_arrays(), keep), name=name)
         write_rows(workspace.graph_rows(COLLECTION, "train", name), rows, RECIPE, SOURCE)
-    write_manifest(workspace, COLLECTION, "train", PLAIN)
+    made = {name: {"source": asdict(SOURCE)} for name in ("b", "a")}
+    write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=made))
     assert [(rows.name, len(rows)) for rows in load_split(workspace, COLLECTION, "train")] == [
         ("b", 2),
         ("a", 1),
     ]
+    for changed in (replace(RECIPE, tier="fast"), SOURCE), (RECIPE, replace(SOURCE, size=1)):
+        write_rows(workspace.graph_rows(COLLECTION, "train", "a"), rows, *changed)  # a build that did not end
+        with pytest.raises(FeatureStoreError, match=r"a\.parquet .*not those of manifest.*run build-features"):
+            load_split(workspace, COLLECTION, "train")
 
 
 def test_a_graph_of_the_manifest_that_is_gone_is_missed(tmp_path):

@@ -64,6 +64,21 @@ def test_a_saved_model_is_the_mean_of_its_seeds(folder: Path) -> None:
     assert len(load_model(folder).rankers) == 2
 
 
+def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_card, cards = trained.read_card, []
+
+    def read_and_replace(folder: Path) -> ModelCard:
+        cards.append(read_card(folder))
+        if len(cards) == 1:
+            save_model(folder, card(rounds=4), boosters(2))
+        return cards[-1]
+
+    monkeypatch.setattr(trained, "read_card", read_and_replace)
+    assert load_model(folder).card.rounds == 4
+
+
 def test_the_card_comes_back_as_it_was(folder: Path) -> None:
     loaded = load_model(folder).card
     assert loaded.recipe == RECIPE

@@ -1,0 +1,124 @@
+"""Commands side by side in one workspace: no model is lost, none is of rows that are gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pipelines.trees import TILE, Listener, build, write_tree
+from xlarank.data.collection import Collection
+from xlarank.data.errors import FeatureStoreError, WorkspaceError
+from xlarank.data.workspace import Workspace
+from xlarank.features.store import stored_roots
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.trained import CARD, load_model
+from xlarank.pipelines import build_features
+from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
+from xlarank.pipelines.train import train
+
+PLACE = Collection.parse(TILE)
+
+
+def fit(workspace: Path) -> None:
+    train(Workspace(workspace), collections=[TILE], seeds=1, rounds=5, threads=1)
+
+
+@pytest.fixture
+def second(tmp_path: Path) -> Path:
+    """Another data root, of a collection of the same name."""
+    write_tree(tmp_path / "second", {TILE: {"train": ["y__a"], "test": ["z__a"]}})
+    return tmp_path / "second"
+
+
+def once(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, first: Callable[[], object]) -> None:
+    """Do ``first`` in the first call of a function, before all else."""
+    real, calls = getattr(place, name), []
+
+    def call(*given: Any, **named: Any) -> Any:
+        calls.append(name)
+        if len(calls) == 1:
+            first()
+        return real(*given, **named)
+
+    monkeypatch.setattr(place, name, call)
+
+
+def test_a_training_that_saves_while_another_one_does_destroys_nothing(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, failed = threading.Thread(target=lambda: fit(built)), []
+
+    def meanwhile() -> None:
+        other.start()
+        other.join(1.0)
+
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    once(monkeypatch, LambdaRank, "save", meanwhile)
+    fit(built)
+    other.join(60)
+    folder = Workspace(built).model(PLACE)
+    assert len(load_model(folder).rankers) == 1 and not failed
+    assert len([path for path in folder.iterdir() if path.is_dir()]) == 1
+
+
+def test_a_model_of_rows_that_were_replaced_meanwhile_is_not_saved(
+    built: Path, second: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once(monkeypatch, LambdaRank, "fit", lambda: build(second, built, replace=True))
+    with pytest.raises(
+        FeatureStoreError, match=r"train rows of tile:cpu were replaced .* run the same command again"
+    ):
+        fit(built)
+    assert not list(built.rglob(CARD))
+
+
+def test_a_build_does_not_undo_one_of_another_root_that_ended_meanwhile(
+    tree: Path, built: Path, second: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once(monkeypatch, build_features, "_run", lambda: build(second, built, replace=True))
+    with pytest.raises(WorkspaceError, match="one data root a workspace"):
+        build(tree, built)
+    assert stored_roots(Workspace(built)) == {str(second.resolve())}
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
+def test_only_a_file_of_the_workspace_is_its_lock(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("kept")
+    workspace, lock = Workspace(tmp_path), tmp_path / LOCK
+    for make in (os.mkfifo, lambda path: path.symlink_to("precious")):
+        make(lock)
+        with pytest.raises(WorkspaceError, match="cannot be locked"), workspace_lock(workspace, Listener()):
+            pytest.fail("it is not held")
+        lock.unlink()
+    os.link(tmp_path / "precious", lock)
+    with workspace_lock(workspace, Listener()):
+        assert (tmp_path / "precious").read_text() == "kept"
+
+
+@pytest.mark.slow
+def test_the_lock_of_a_killed_process_is_free_and_others_say_for_whom_they_wait(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom xlarank.data.workspace import Workspace\n"
+        "from xlarank.pipelines.support.progress import Silent\n"
+        "from xlarank.pipelines.support.workspace_lock import workspace_lock\n"
+        "with workspace_lock(Workspace(Path(sys.argv[1])), Silent()):\n    print('held', flush=True)\n    input()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+    listener = Listener()
+    kill = threading.Timer(0.3, holder.kill)
+    kill.start()
+    with workspace_lock(Workspace(tmp_path), listener):
+        pass
+    holder.communicate(timeout=30)
+    assert listener.jobs == [(f"another process (pid {holder.pid}) writes {tmp_path}; waiting", 1)]
+    assert listener.ended == 1
