@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError
 from xlarank.data.label_source import source_values
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
