@@ -9,7 +9,6 @@ from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
 from xlarank.models.param_checks import Whole
 
 if TYPE_CHECKING:  # it loads LightGBM
-    from xlarank.models.rankers.binned import BinnedRows
     from xlarank.models.rankers.tree_cluster import TreeCluster
 
 
@@ -21,15 +20,13 @@ class FitSettings:
         rounds: trees to learn.
         seed: of every random draw. The same data, parameters and seed give the same scores.
         threads: 0 takes all cores, and -1, which becomes 0.
-        bins: of rows that are fitted more than once; rankers on LightGBM's trees look there before they bin.
         cluster: grows LightGBM's trees in place of this process; only for what it has objectives for itself.
-        grows: keep what `xlarank.models.base.Ranker.grow` needs to go on from here: the rows in bins, mostly.
+        grows: keep what `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
     """
 
     rounds: int
     seed: int = 0
     threads: int = 0
-    bins: BinnedRows | None = field(default=None, compare=False, repr=False)
     cluster: TreeCluster | None = field(default=None, compare=False, repr=False)
     grows: bool = False
 

@@ -1,4 +1,4 @@
-"""What rankers of one kind of graphs learn from and are judged on."""
+"""What rankers of one kind of graphs learn from and are validated on."""
 
 from __future__ import annotations
 
@@ -19,25 +19,22 @@ class TrainingSet:
     """Graphs of one kind that can be learned from.
 
     Attributes:
-        data: its query groups; the parts are whole graphs, to be judged on.
-        also: groups of other collections, to learn from and never to be judged on; None for none.
-        fallbacks: what graphs are judged with, too, besides the model alone.
+        data: its query groups; the parts are whole graphs, to be validated on.
+        also: groups of other collections, to learn from alone; None for none.
+        fallback: what held-out graphs fall back on, where folds hold out kinds of kernels.
     """
 
     kind: Kind
     data: RankingData
     also: RankingData | None = field(default=None, kw_only=True)
-    fallbacks: tuple[Fallback, ...] = field(default=(), kw_only=True)
+    fallback: Fallback | None = field(default=None, kw_only=True)
 
     def judge(self, group: int, scores: NDArray[np.float64]) -> dict[str, float]:
-        """Metrics of a group by ``(rows,)`` scores, and of each fallback as `named`."""
+        """Metrics of a group by ``(rows,)`` scores."""
         graph = self.data.parts[group]
-        found = judge(self.kind, scores[graph.group], graph.cost, graph.group)
-        for fallback in self.fallbacks:
-            blended = fallback.blend(graph, scores)[graph.group]
-            judged = judge(self.kind, blended, graph.cost, graph.group)
-            found |= {named(fallback, metric): value for metric, value in judged.items()}
-        return found
+        if self.fallback is not None:
+            scores = self.fallback.blend(graph, scores)
+        return judge(self.kind, scores[graph.group], graph.cost, graph.group)
 
     def without(self, held: Sequence[int]) -> RankingData:
         """What is learned from while some groups are held out.
@@ -61,12 +58,3 @@ class TrainingSet:
     def whole(self) -> RankingData:
         """All that is learned from."""
         return self.data if self.also is None else self.data.join(self.also)
-
-
-def named(fallback: Fallback, metric: str) -> str:
-    """What a metric with a fallback is called.
-
-    >>> named(Fallback("the file's order", 0.5), "tau")
-    "tau, weight 0.5 on the file's order"
-    """
-    return f"{metric}, {fallback}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,14 +13,13 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.ranges import require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import FALLBACKS, Fallback
+from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.best_params import params_for
-from xlarank.models.validation.curves import Curves, join_curves, validate_folds
-from xlarank.models.validation.fallback_choice import choose_fallback
-from xlarank.models.validation.fold_plan import FOLDS_OF
+from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.fold_plan import FOLDS_OF, KIND, MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import compare_rankers, graph_scores
@@ -35,8 +34,6 @@ HELD_OUT: Final = {
     "graph": "out of fold, families seen (same-family)",
     "kind": "out of fold, kinds of kernels never seen",
 }
-#: Leave-one-out up to this many families or graphs; more are dealt into as many folds.
-_FOLDS: Final = 10
 
 Scores = dict[str, dict[str, float]]
 
@@ -59,7 +56,7 @@ def cross_validate(
     nothing learned from. "graph": nothing else, as for another variant of a known program; graphs that are alone in
     their family are left out. "kind": every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`),
     for tiles; layouts have no kinds, so it is their family. By kind the fallback counts, too
-    (`xlarank.models.fallback`): that of the trained model, or the one that these very folds find best.
+    (`xlarank.models.fallback`).
 
     Without ``model`` each collection's trained model is judged, with its parameters and rounds: by family
     the scores that `train` kept, otherwise rankers are fitted anew. With the name of a ranker that one is fitted,
@@ -156,11 +153,6 @@ class _Job:
         training = learned_by(self.workspace, self.collection, model)
         settings = FitSettings(card.rounds, self.settings.seed, self.settings.threads)
         curves = self._curves(training, model.rankers[0], settings)
-        fallback = card.fallback or Fallback()
-        if self.by == "kind" and fallback.weight:
-            alone = float(curves.column("score")[:, -1].mean())
-            self._note(f"kinds never seen fall back, {fallback}; score of the model alone {alone:.3f}")
-            curves = curves.of_fallback(fallback)
         scores = curves.at(-1)
         if card.folds:
             apart = np.mean([card.folds[name]["score"] for name in scores])
@@ -174,45 +166,38 @@ class _Job:
         training = read_training_set(self.workspace, self.collection, splits)
         params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
         curves = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
-        choice = choose_fallback(curves)
+        stage = curves.best_stage()
         self._note(
-            f"{name} with {'tuned' if tuned else 'default'} parameters, {curves.rounds[choice.stage]} rounds, the "
-            "best on these folds"
+            f"{name} with {'tuned' if tuned else 'default'} parameters, {curves.rounds[stage]} rounds, the best on "
+            "these folds"
         )
-        if choice.fallback.weight:
-            self._note(
-                f"kinds never seen fall back, {choice.fallback}, chosen on these folds, too; score of the model "
-                f"alone {choice.alone:.3f}"
-            )
-        return choice.scores
+        return curves.at(stage)
 
     def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> Curves:
-        folds = self._folds(training)
-        judged_with = replace(training, fallbacks=FALLBACKS) if self.by == "kind" else training
-        self.progress.begin(f"cross-validating {self.collection}", len(folds))
-        parts: list[Curves] = []
-        names = training.data.names
+        plan, names = self._plan(training), training.data.names
+        if plan.by == KIND:
+            self._note(f"kinds never seen fall back, {Fallback()}")
+        self.progress.begin(f"cross-validating {self.collection}", len(plan.folds))
+
+        def step(fold: Fold) -> None:
+            self.progress.step(f"held out {len(fold.held)} of {len(names)} graphs")
+
         try:
-            held = [fold.held for fold in folds]
-            for fold, part in zip(folds, validate_folds(judged_with, held, ranker, settings), strict=True):
-                judged = {name: part.metrics[name] for name in (names[g] for g in fold.judged)}
-                parts.append(Curves(part.rounds, judged))
-                self.progress.step(f"held out {len(fold.held)} of {len(names)} graphs")
+            curves = plan.curves(training, ranker, settings, step)
         finally:
             self.progress.end()
-        joined = join_curves(parts)
         for name in names:
-            if name not in joined.metrics:
+            if name not in curves.metrics:
                 self.found.left_out[f"{self.collection} {name}"] = (
                     "no other graph is of its family" if self.by == "graph" else "all graphs may be of its kind"
                 )
-        return Curves(joined.rounds, {name: joined.metrics[name] for name in names if name in joined.metrics})
+        return curves
 
-    def _folds(self, training: StoredTrainingSet) -> list[Fold]:
+    def _plan(self, training: StoredTrainingSet) -> FoldPlan:
         data = training.data
         if self.by == "kind" and training.kind == "tile":
             kinds = [graph.kinds for graph in data.parts]
-            folds = kind_folds(kinds)
+            folds = kind_folds(kinds, MOST_FOLDS)
             if not folds:
                 raise CollectionError(
                     f"the {data.groups} graphs of {self.collection} are of one kind: {' or '.join(kinds[0])}",
@@ -220,9 +205,9 @@ class _Job:
                     do="pass another --by",
                 )
             self._note(f"{len({kind for of in kinds for kind in of})} kinds of kernels in {len(folds)} folds")
-            return folds
+            return FoldPlan(KIND, folds)
         if self.by == "graph":
-            held = graph_folds(data.families, _FOLDS)
+            held = graph_folds(data.families, MOST_FOLDS)
             if not held:
                 raise CollectionError(
                     f"no two of the {data.groups} graphs of {self.collection} are of one family",
@@ -230,15 +215,15 @@ class _Job:
                     do="pass another --by",
                 )
             self._note("other graphs of each one's family were learned from, so this is no score for new programs")
-        else:
-            held = family_folds(data.families, _FOLDS)
-            if not held:
-                raise CollectionError(
-                    f"the {data.groups} graphs of {self.collection} are of one program family",
-                    expected="two or more families",
-                    do="pass --by graph",
-                )
-        return [Fold(fold, fold) for fold in held]
+            return FoldPlan("graph", [Fold(fold, fold) for fold in held])
+        held = family_folds(data.families, MOST_FOLDS)
+        if not held:
+            raise CollectionError(
+                f"the {data.groups} graphs of {self.collection} are of one program family",
+                expected="two or more families",
+                do="pass --by graph",
+            )
+        return FoldPlan.of_families(held)
 
     def _note(self, text: str) -> None:
         self.found.notes.append(f"{self.collection}: {text}")

@@ -15,16 +15,15 @@ from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import FALLBACKS, learned_kinds
+from xlarank.models.fallback import Fallback, learned_kinds
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.validation.best_params import params_for
-from xlarank.models.validation.curves import Curves, join_curves, validate_folds
-from xlarank.models.validation.fallback_choice import FallbackChoice, choose_fallback
-from xlarank.models.validation.fold_plan import KIND, FoldPlan
+from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.fold_plan import KIND, MOST_FOLDS, FoldPlan
+from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import difference
 from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
@@ -47,8 +46,6 @@ from xlarank.pipelines.support.training_sets import (
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 
-#: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
-_FOLDS: Final = 10
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
 AUTO: Final = "auto"
 #: Told beside the score where rankers are compared: a lead in tau may be worth no runtime.
@@ -111,9 +108,9 @@ def train(
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
 
     The number of rounds is the best, at most ``rounds``, of folds with these very parameters that hold out program
-    families, or kinds of kernels for tiles; the folds' scores are kept in the model. By kind they also choose what
-    the model falls back on for kinds that it never learned (`xlarank.models.fallback`). ``select`` is what it is
-    best by, one of `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid
+    families, or kinds of kernels for tiles, which fall back as kinds never seen do (`xlarank.models.fallback`); the
+    folds' scores are kept in the model. ``select`` is what the number is best by, one of
+    `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid
     split (for a submission: `evaluate` on valid means nothing afterwards).
 
     ``also_from`` names collections of the same kind that are learned from, too, and not judged on. A fold holds out
@@ -171,7 +168,7 @@ def train(
                 continue
             learned = training.whole()
             if cluster is None:
-                settings = FitSettings(rounds, seed, threads, BinnedRows(learned, threads=threads))
+                settings = FitSettings(rounds, seed, threads)
             else:  # each booster takes the whole cluster, so folds wait for each other
                 settings = FitSettings(rounds, seed, 1, cluster=cluster)
             job = _Training(workspace, training, learned, model, seeds, select, settings, tuning)
@@ -199,15 +196,21 @@ class _Candidate:
     rate: float = 1.0
 
     @cached_property
-    def choice(self) -> FallbackChoice:
-        """The best number of rounds, what kinds never seen fall back on, and the metrics with both."""
+    def stage(self) -> int:
+        """The stage of the best number of rounds."""
         assert self.curves is not None
-        return choose_fallback(self.curves, self.select)
+        return self.curves.best_stage(self.select)
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Out-of-fold metrics of each graph at the best number of rounds."""
+        assert self.curves is not None
+        return self.curves.at(self.stage)
 
     @property
     def scores(self) -> dict[str, float]:
         """Out-of-fold score of each graph at the best number of rounds."""
-        return {name: values["score"] for name, values in self.choice.scores.items()}
+        return {name: values["score"] for name, values in self.metrics.items()}
 
     @property
     def value(self) -> float:
@@ -251,10 +254,9 @@ class _Training:
                 rounds, scores = curves.rounds[-1], curves.at(-1)
                 chosen_by = f"default (fewer than {FEWEST_FAMILIES} families that the model did not know)"
             else:
-                choice = chosen.choice
-                rounds, chosen_by, scores = curves.rounds[choice.stage], plan.chosen_by, choice.scores
+                rounds, chosen_by, scores = curves.rounds[chosen.stage], plan.chosen_by, chosen.metrics
                 if plan.by == KIND:
-                    fallback = choice.fallback
+                    fallback = Fallback()
             rankers: list[Ranker[Any]] = []
             for number in range(self.seeds):
                 settings = replace(
@@ -302,7 +304,7 @@ class _Training:
             families=len(set(self.learned.families)),
             rounds=rounds,
             chosen_by=chosen_by,
-            fallback=str(fallback) if fallback and fallback.weight else "",
+            fallback=str(fallback) if fallback else "",
             seeds=self.seeds,
             folds=summarise(scores) if scores else {},
             importance=rankers[0].importance(),
@@ -312,8 +314,8 @@ class _Training:
     def _plan(self) -> FoldPlan:
         """What is held out: of a model that is continued, only graphs that it did not know tell how good it is."""
         if self.tuning is None:
-            return FoldPlan.of(self.training, _FOLDS)
-        return FoldPlan.of_families(self.tuning.folds(self.training.data.families, _FOLDS))
+            return FoldPlan.of(self.training)
+        return FoldPlan.of_families(self.tuning.folds(self.training.data.families, MOST_FOLDS))
 
     def _rates(self, plan: FoldPlan) -> Sequence[float]:
         """How fast new trees may learn beside those that they continue; empty where nothing is continued."""
@@ -374,7 +376,7 @@ class _Training:
         if len(found) > 1:
             lead, spread = paired_difference(found[0].scores, found[1].scores, self.select)
             why += f" out of fold; {found[0].ranker.name} leads by {lead:.3f} ± {spread:.3f}"
-            first, second = (candidate.choice.scores for candidate in found[:2])
+            first, second = (candidate.metrics for candidate in found[:2])
             apart = " and ".join(f"{name} {difference(first, second, name)}" for name in _SLOWDOWNS)
             why += f", less that of {found[1].ranker.name}: {apart}"
         return found[0], "; ".join([why, *passed])
@@ -382,14 +384,12 @@ class _Training:
     def _validate(
         self, ranker: Ranker[Any], plan: FoldPlan, progress: Progress, settings: FitSettings
     ) -> Curves | None:
-        training = replace(self.training, fallbacks=FALLBACKS) if plan.by == KIND else self.training
-        found = validate_folds(training, plan.held, ranker, settings)
-        parts = []
-        for number, part in enumerate(found):
-            parts.append(plan.judged(training, number, part))
-            progress.step(
-                (f"{ranker.name}, " if self.model == AUTO else "")
-                + "held out "
-                + ", ".join(sorted({training.data.families[g] for g in plan.folds[number].held}))
-            )
-        return join_curves(parts) if parts else None
+        if not plan.folds:
+            return None
+
+        def step(fold: Fold) -> None:
+            families = sorted({self.training.data.families[group] for group in fold.held})
+            name = f"{ranker.name}, " if self.model == AUTO else ""
+            progress.step(f"{name}held out {', '.join(families)}")
+
+        return plan.curves(self.training, ranker, settings, step)

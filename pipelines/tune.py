@@ -16,7 +16,6 @@ from xlarank.data.ranges import require_ranges, require_seconds, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
@@ -136,14 +135,13 @@ def tune(
             results.append(TuneResult(str(collection), skipped=str(error)))
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
-        bins = BinnedRows(training.whole(), threads=threads)
         rungs = rungs_of(rounds)[-1 if whole else 0 :]
         name = StudyPlan(training, plan, rungs, model, members, select, rounds, seed)
         study, others = open_study_of(name, at, workspace.study(collection))
         queue = TrialQueue(
             study, others, [_known(model, collection.kind), *tuned_elsewhere(workspace, collection, model)]
         )
-        settings = FitSettings(rounds, seed, threads, bins)
+        settings = FitSettings(rounds, seed, threads)
         search = _Search(study, queue, training, plan, rungs, model, members, select, settings)
         with closing(others):
             results.append(_tune_one(workspace, search, trials, timeout, progress))

@@ -211,11 +211,7 @@ class LightGBMRanker(Ranker[T]):
             grown = settings.cluster.grow(data, self._used, learned, params, settings.rounds, orders)
             self._booster = going_on.extended(grown) if going_on else grown
             return
-        shared = settings.bins if settings.bins is not None and settings.bins.holds(data) else None
-        if shared is not None:
-            train = shared.dataset(data, self._used, learned, deal=deal)
-        else:
-            train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
+        train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
         gradients: _Gradients | None = None
         if callable(custom := params["objective"]):
 

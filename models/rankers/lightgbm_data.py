@@ -73,9 +73,9 @@ class Learnable:
 def binning() -> dict[str, Any]:
     """All that decides the bins, LightGBM's parameters.
 
-    No column is left out for the number of rows that a leaf must have (``feature_pre_filter``): the bins serve any.
-    None is kept sparse: LightGBM 4.7 then writes beyond its memory on some subsets of real rows, such as those of
-    AlexNet's file among those of two U-Nets.
+    No column is left out for the number of rows that a leaf must have (``feature_pre_filter``), a parameter of the
+    trees. None is kept sparse: LightGBM 4.7 then writes beyond its memory on some subsets of real rows, such
+    as those of AlexNet's file among those of two U-Nets, and bagging takes subsets.
     """
     return {
         "max_bin": 63,

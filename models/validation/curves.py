@@ -17,10 +17,8 @@ from numpy.typing import NDArray
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import FALLBACKS, Fallback
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.training_set import TrainingSet, named
-from xlarank.models.validation.metrics import METRICS
+from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.selection import objective_value
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
@@ -59,22 +57,6 @@ class Curves:
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         """``{graph: {metric: value}}`` at one stage."""
         return {name: stages[stage] for name, stages in self.metrics.items()}
-
-    def fallbacks(self) -> list[Fallback]:
-        """Those that the graphs were judged with, too."""
-        names = next(iter(self.metrics.values()))[0]
-        return [fallback for fallback in FALLBACKS if named(fallback, "score") in names]
-
-    def of_fallback(self, fallback: Fallback) -> Curves:
-        """The curves with a fallback of `fallbacks`; of weight 0 those of the model alone."""
-        name = {metric: named(fallback, metric) if fallback.weight else metric for metric in METRICS}
-        return Curves(
-            self.rounds,
-            {
-                graph: [{metric: stage[name[metric]] for metric in METRICS} for stage in stages]
-                for graph, stages in self.metrics.items()
-            },
-        )
 
 
 def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:

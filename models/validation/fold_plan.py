@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
+from xlarank.models.base import Ranker
+from xlarank.models.fallback import Fallback
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.curves import Curves, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds, kind_folds
 
 FAMILY, KIND = "family", "kind"
+#: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
+MOST_FOLDS: Final = 10
 #: In words, what folds hold out.
 FOLDS_OF: Final = {FAMILY: "families", KIND: "kinds of kernels"}
 
@@ -28,7 +33,7 @@ class FoldPlan:
     folds: list[Fold]
 
     @classmethod
-    def of(cls, training: TrainingSet, most: int) -> FoldPlan:
+    def of(cls, training: TrainingSet, most: int = MOST_FOLDS) -> FoldPlan:
         """At most so many folds: kinds of kernels for tiles of two kinds or more, else program families.
 
         Folds of families leave a kind of kernel in training under another family's name, and so tell nothing of
@@ -55,6 +60,28 @@ class FoldPlan:
     def chosen_by(self) -> str:
         """In words, what a choice by them goes by."""
         return f"{len(self.folds)} folds by {self.by}"
+
+    def curves(
+        self,
+        training: TrainingSet,
+        ranker: Ranker[Any],
+        settings: FitSettings,
+        step: Callable[[Fold], None] = lambda fold: None,
+    ) -> Curves:
+        """Out-of-fold curves of the graphs that folds judge, in the order of the training set.
+
+        Everything that a ranker learns, the bins of its rows included, comes from the graphs that its fold does not
+        hold out. ``step`` is called after each fold; there must be one.
+        """
+        if self.by == KIND:
+            training = replace(training, fallback=Fallback())
+        found: dict[str, list[dict[str, float]]] = {}
+        rounds: list[int] = []
+        for number, part in enumerate(validate_folds(training, self.held, ranker, settings)):
+            found |= self.judged(training, number, part).metrics
+            rounds = part.rounds
+            step(self.folds[number])
+        return Curves(rounds, {name: found[name] for name in training.data.names if name in found})
 
     def judged(self, training: TrainingSet, fold: int, curves: Curves) -> Curves:
         """The curves of a fold, of those graphs alone that it judges."""

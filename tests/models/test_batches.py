@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from tests.models.contract import fitted, saved
 from tests.models.rows import easy_data, easy_graph
 from xlarank.features.rows import GraphRows
-from xlarank.models.rankers.lightgbm_data import Batches
+from xlarank.models.rankers.lightgbm_data import Batches, Learnable, binned
 from xlarank.models.ranking_data import RankingData
 
 
@@ -55,3 +56,13 @@ def test_a_batch_is_no_longer_than_lightgbm_asks_for(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(GraphRows, "matrix", watched)
     fitted("lambdarank", data, rounds=1)
     assert largest[0] == Batches.batch_size == 1024
+
+
+def test_lightgbm_prints_nothing_in_a_thread_that_it_is_new_to(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
+    data = easy_data(graphs=2)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(binned, data, np.arange(4), Learnable(label=np.zeros(len(data.cost))), threads=1).result()
+    assert capfd.readouterr() == ("", "")

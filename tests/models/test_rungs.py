@@ -9,7 +9,6 @@ import pytest
 from tests.models.rows import easy_graph
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.ranking_data import RankingData
@@ -49,14 +48,13 @@ def test_each_rung_is_at_least_twice_the_one_below(rounds: int, rungs: list[int]
     assert [rung.resource for rung in found] == [1, 4, 16, 64][: len(rungs)]
 
 
-@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
 def test_the_last_rung_is_a_whole_validation_to_the_last_bit(
-    training: TrainingSet, folds: list[list[int]], ranker: type[Ranker[Any]], shared: bool
+    training: TrainingSet, folds: list[list[int]], ranker: type[Ranker[Any]]
 ) -> None:
     """Most of its trees were grown on earlier visits."""
     made = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout")
-    settings = FitSettings(60, 3, 1, BinnedRows(training.whole()) if shared else None)
+    settings = FitSettings(60, 3, 1)
     first, _, last = climb(rungs_of(60), training, both(folds), made, settings)
     whole = join_curves([*validate_folds(training, folds, made, settings)])
     assert last.rounds == whole.rounds == [25, 50, 60]

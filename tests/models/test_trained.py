@@ -19,7 +19,7 @@ from xlarank.features.recipe import Recipe
 from xlarank.features.store import Manifest
 from xlarank.models import trained
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import OWN, Fallback
+from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.ranking_data import RankingData
@@ -350,7 +350,7 @@ def of_tiles(tmp_path: Path) -> Path:
     rankers = [ranker.clone().fit(data, FitSettings(20, seed, 1)) for seed in range(2)]
     about = card(
         collection="tile:cpu", columns=data.columns, target="cpu", kinds=["dot"], folds_by="kind",
-        fallback=Fallback(OWN, 0.5),
+        fallback=Fallback(0.5),
     )  # fmt: skip
     save_model(tmp_path / "model", about, rankers)
     return tmp_path / "model"
@@ -358,7 +358,7 @@ def of_tiles(tmp_path: Path) -> Path:
 
 def test_kinds_and_fallback_come_back(of_tiles: Path) -> None:
     loaded = load_model(of_tiles).card
-    assert (loaded.kinds, loaded.fallback) == (["dot"], Fallback(OWN, 0.5))
+    assert (loaded.kinds, loaded.fallback) == (["dot"], Fallback(0.5))
     assert (loaded.target, loaded.folds_by) == ("cpu", "kind")
 
 

@@ -62,6 +62,8 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learn
     assert set(found.report[TILE]["tau"]["graphs"]) == set(TREE[TILE]["train"])
     assert (found.judged, found.notes) == ("out of fold, families never seen", [])
     assert learned_from == []
+    fitted = run(shared_trained, model="lambdarank", rounds=30)
+    assert fitted.report == found.report, "nothing of held-out graphs is in the scores of training, not even bins"
 
 
 def test_folds_of_one_family_are_not_there(tree: Path, built: Path) -> None:

@@ -13,8 +13,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import CPU
-from xlarank.models.fallback import OWN, Fallback
-from xlarank.models.trained import CARD, load_model
+from xlarank.models.fallback import Fallback
+from xlarank.models.trained import load_model
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
@@ -32,7 +32,7 @@ OTHERS = {"valid": ("expsum__b",), "test": ("transpose__b", "conv3x3_s2__a")}
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, TrainResult]:
-    """A workspace whose model always falls back, whatever so few kernels chose."""
+    """A workspace with a model of three kinds of kernels."""
     root, workspace = tmp_path_factory.mktemp("kernels"), Workspace(tmp_path_factory.mktemp("kernels_work"))
     for split, names in {"train": LEARNED, **OTHERS}.items():
         for name in names:
@@ -41,10 +41,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, TrainR
             shutil.copy(graph_path(SAMPLE, TILE, split, name), path)
     build(root, workspace.root)
     (result,) = train(workspace, seeds=1, rounds=5, threads=1)
-    card = workspace.model(COLLECTION) / CARD
-    value = json.loads(card.read_text(encoding="utf-8"))
-    value["fallback"] = {"order": OWN, "weight": 0.5}
-    card.write_text(json.dumps(value), encoding="utf-8")
     return workspace, result
 
 
@@ -106,11 +102,12 @@ def test_reports_show_what_evaluate_prints(trained: tuple[Workspace, TrainResult
         assert about["baselines"] == baselines
 
 
-def test_folds_by_kind_use_the_fallback_of_the_model(trained: tuple[Workspace, TrainResult]) -> None:
-    workspace, _ = trained
-    found = cross_validate(workspace, by="kind", threads=1)
-    told = [note for note in found.notes if "fall back" in note]
-    assert len(told) == 1 and str(Fallback(OWN, 0.5)) in told[0]
+def test_cross_validation_by_kind_gives_the_scores_of_training(trained: tuple[Workspace, TrainResult]) -> None:
+    workspace, result = trained
+    for model in (None, "lambdarank"):
+        found = cross_validate(workspace, by="kind", model=model, rounds=5, threads=1)
+        assert found.report[TILE] == result.folds
+        assert f"{TILE}: kinds never seen fall back, {Fallback()}" in found.notes
     again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, rounds=3, threads=1)
     assert set(again.report[TILE]["score"]["graphs"]) == {*LEARNED, "expsum__b"}
 

@@ -30,7 +30,6 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.binned import BinnedRows
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
@@ -132,7 +131,7 @@ def test_a_picture_of_each_study_lies_among_the_reports(built: Path) -> None:
 
 
 def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families(built: Path) -> None:
-    """The first trial is the defaults: their score is computed here once more, fold by fold, in the same bins."""
+    """The first trial is the defaults: their score is computed here once more, fold by fold."""
     run(built, trials=1, collections=[LAYOUT], rounds=30)
     best = load_best(study_folder(built, LAYOUT), DEFAULT)
     assert best is not None
@@ -141,8 +140,7 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     folds = family_folds(families, 5)
     assert best.folds == [sorted({families[g] for g in held}) for held in folds]
     assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], "no family is split"
-    bins = BinnedRows(training.whole(), threads=1)
-    ranker, settings = LambdaRank(kind="layout"), FitSettings(30, threads=1, bins=bins)
+    ranker, settings = LambdaRank(kind="layout"), FitSettings(30, threads=1)
     curves = join_curves([validate_fold(training, held, ranker, settings) for held in folds])
     stage = curves.best_stage()
     assert best.rounds == curves.rounds[stage]
