@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -21,18 +20,6 @@ from xlarank.models.param_checks import Number
 BATCHED: Final = 2**27
 
 
-class LazyCycles:
-    """Cycles ``(rows, configurable nodes)`` of a graph, read when first asked for and kept from then on."""
-
-    def __init__(self, load: Callable[[], NDArray[np.float64] | None]) -> None:
-        self._load = load
-
-    @cached_property
-    def value(self) -> NDArray[np.float64] | None:
-        """The cycles; None where it turns out that none are known."""
-        return self._load()
-
-
 @dataclass(frozen=True, eq=False)
 class RankingData:
     """Query groups for training.
@@ -44,7 +31,6 @@ class RankingData:
         names, families: of each group.
         columns: names of the columns of the rows.
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
-        cycles: what each configurable node of a group takes, by row; empty, or None, where only sums are known.
         weight: ``(groups,)`` what each group counts in a loss beside its own share; None where all count alike.
         target: the hardware that is ranked for; None where nobody said.
     """
@@ -56,7 +42,6 @@ class RankingData:
     families: list[str]
     columns: list[str]
     instances: Sequence[LazyInstances | None] = ()
-    cycles: Sequence[LazyCycles | None] = ()
     weight: NDArray[np.float64] | None = None
     target: Target | None = None
 
@@ -126,7 +111,6 @@ class RankingData:
             families=[self.families[g] for g in groups],
             columns=self.columns,
             instances=[self.instances_of(g) for g in groups],
-            cycles=[self.cycles_of(g) for g in groups],
             weight=None if self.weight is None else self.weight[np.asarray(groups, np.intp)],
             target=self.target,
         )
@@ -145,7 +129,6 @@ class RankingData:
             families=[*self.families, *other.families],
             columns=self.columns,
             instances=[one.instances_of(group) for one in (self, other) for group in range(one.groups)],
-            cycles=[one.cycles_of(group) for one in (self, other) for group in range(one.groups)],
             weight=(
                 None
                 if self.weight is None and other.weight is None
@@ -177,10 +160,6 @@ class RankingData:
     def instances_of(self, group: int) -> LazyInstances | None:
         """The instances of a group, if it has any."""
         return self.instances[group] if self.instances else None
-
-    def cycles_of(self, group: int) -> LazyCycles | None:
-        """Cycles of a group's configurable nodes, if they may be known."""
-        return self.cycles[group] if self.cycles else None
 
     def per_group(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
         """Apply a function to the costs of each group and join the results."""

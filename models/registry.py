@@ -8,12 +8,11 @@ from xlarank.data.errors import ParameterError, did_you_mean
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
 from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.rankers.op_cost import OpCost
 from xlarank.models.rankers.sibling import SiblingRanker
 
 RANKERS: Final[dict[str, type[Ranker[Any]]]] = {
     **MEMBERS,
-    **{ranker.name: ranker for ranker in (Ensemble, SiblingRanker, OpCost)},
+    **{ranker.name: ranker for ranker in (Ensemble, SiblingRanker)},
 }
 DEFAULT: Final = LambdaRank.name
 

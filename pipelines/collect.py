@@ -16,7 +16,6 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
-from xlarank.data.hlo.compiler.cycle_table import cycle_arrays
 from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
@@ -129,16 +128,15 @@ def collect(
         # What a genetic search finds late is good: the order must not tell.
         order = [0, *rng.permutation(good[1:]).tolist()]
         rows = candidates.expand(codes[order])
-        extra: dict[str, NDArray[Any]] = {}
         if target.estimated:
-            labels, extra, facts = _estimated(target, [outcomes[at] for at in order])
+            labels, facts = _estimated(target, [outcomes[at] for at in order])
         else:
             programs = [outcomes[at].fingerprint for at in order]
             labels, facts = measured_labels(compiler, loaded, rows, programs, settings.seed)
             for at in np.array(order)[labels == 0].tolist():
                 outcomes[at] = replace(outcomes[at], status=Status.FAILED, message="wrong outputs")
             order = np.array(order)[labels > 0].tolist()
-        _write(place, loaded, rows[labels > 0], labels[labels > 0], extra)
+        _write(place, loaded, rows[labels > 0], labels[labels > 0])
         manifest = (
             about | facts | {"source": label_words(target), "configurations": _records(order, codes, outcomes)}
         )
@@ -212,9 +210,7 @@ def _about(program: Program, compiler: Compiler, settings: CollectSettings) -> d
     }
 
 
-def _estimated(
-    target: Target, outcomes: list[Outcome]
-) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], dict[str, Any]]:
+def _estimated(target: Target, outcomes: list[Outcome]) -> tuple[NDArray[np.int64], dict[str, Any]]:
     labels = np.array([target.nanoseconds(outcome.estimate.cycles) for outcome in outcomes], np.int64)
     if not labels.all():
         raise CompilerError(
@@ -222,9 +218,8 @@ def _estimated(
             expected="operations whose cycles it knows",
             do="collect a larger program",
         )
-    extra = cycle_arrays([outcome.fingerprint for outcome in outcomes], [outcome.estimate for outcome in outcomes])
-    unknown = outcomes[0].estimate.unknown_loops
-    return labels, extra, {"loops_counted_once": unknown, "distinct_programs": int(len(extra["cycles_start"]) - 1)}
+    distinct = len({outcome.fingerprint for outcome in outcomes})
+    return labels, {"loops_counted_once": outcomes[0].estimate.unknown_loops, "distinct_programs": distinct}
 
 
 def _records(order: list[int], codes: Codes, outcomes: list[Outcome]) -> list[dict[str, Any]]:
@@ -243,9 +238,7 @@ def _records(order: list[int], codes: Codes, outcomes: list[Outcome]) -> list[di
     ]
 
 
-def _write(
-    place: Path, program: Program, rows: NDArray[np.int8], labels: NDArray[np.int64], extra: dict[str, NDArray[Any]]
-) -> None:
+def _write(place: Path, program: Program, rows: NDArray[np.int8], labels: NDArray[np.int64]) -> None:
     graph: LayoutGraph = program.graph
     with atomic_write(place.with_suffix(".pb")) as partial:
         partial.write_bytes(program.module.SerializeToString())
@@ -258,5 +251,4 @@ def _write(
         node_config_ids=graph.configurable,
         node_config_feat=rows.astype(np.float32),
         config_runtime=labels,
-        **extra,
     )

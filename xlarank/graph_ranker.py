@@ -37,7 +37,7 @@ class GraphRanker:
     the path of an npz file; all graphs of one ranker are of one kind.
 
     Args:
-        ranker: lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, op-cost or
+        ranker: lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote or
             ensemble.
         n_estimators: boosting rounds.
         random_state: seed of every random draw; the same data, parameters and seed give the same scores.

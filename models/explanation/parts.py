@@ -22,11 +22,10 @@ from xlarank.models.base import Ranker
 from xlarank.models.explanation.votes import vote_columns, vote_steps
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.rankers.ensemble import Ensemble
-from xlarank.models.rankers.instance_trees import InstanceTrees
 from xlarank.models.rankers.lightgbm import LightGBMRanker
-from xlarank.models.rankers.op_cost import OpCost
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.sibling import SiblingRanker, nearness
+from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.trained import TrainedModel
 
@@ -165,7 +164,7 @@ def difference_parts(ranker: Ranker[Any], rows: Rows, now: int, then: int) -> Pa
     scores = ranker.predict(rows.matrix, rows.columns, rows.instances)[[now, then]]
     difference = float(scores[0] - scores[1])
     members = {ranker.name: difference}
-    if isinstance(ranker, InstanceTrees) and rows.instances is not None and ranker._instance_columns:
+    if isinstance(ranker, SumPooled) and rows.instances is not None and ranker._instance_columns:
         places, columns = _instances(ranker, rows.instances.value, now, then)
         return Parts(difference, {}, places, columns, members)
     if isinstance(ranker, PairVote):
@@ -239,7 +238,7 @@ def _nodes(ranker: Ranker[Any], rows: Rows) -> dict[int, float]:
 def _columns(ranker: Ranker[Any], values: NDArray[np.float32], names: list[str]) -> dict[str, float]:
     """Contributions of columns to the difference of two rows ``(2, columns)``, first minus second."""
     matrix = score_contributions(ranker, values)
-    change = (matrix[0] - matrix[1]) * _steepness(ranker, matrix[:1], matrix[1:])[0]
+    change = matrix[0] - matrix[1]
     return {names[i]: float(change[i]) for i in np.flatnonzero(change)}
 
 
@@ -275,7 +274,7 @@ def score_contributions(ranker: Ranker[Any], values: NDArray[np.float32]) -> Flo
 
 
 def _instances(
-    ranker: InstanceTrees[Any], table: Instances, now: int, then: int
+    ranker: SumPooled, table: Instances, now: int, then: int
 ) -> tuple[tuple[Place, ...], dict[str, float]]:
     """Scores of the instances at every place of two configurations, first minus second."""
     ours, theirs = table.parts(now), table.parts(then)
@@ -283,28 +282,13 @@ def _instances(
     if not different:
         return (), {}
     held = np.array([[a.instance, b.instance] for a, b in different])
-    scored = np.isin(held, table.row_instance) | (not isinstance(ranker, OpCost))
     used, place = np.unique(held, return_inverse=True)
     values = score_contributions(ranker, table.values[used])
     first, second = (values[place.reshape(held.shape)[:, side]] for side in (0, 1))
-    change = (first - second) * (_steepness(ranker, first, second) * scored.all(axis=1))[:, None]
+    change = first - second
     places = tuple(
         Place(a.nodes, a.text, b.text, float(value))
         for (a, b), value in zip(different, change[:, :-1].sum(axis=1), strict=True)
     )
     by_column = change[:, :-1].sum(axis=0)
     return places, {table.columns[i]: float(by_column[i]) for i in np.flatnonzero(by_column)}
-
-
-def _steepness(ranker: Ranker[Any], now: Floats, then: Floats) -> Floats:
-    """``(rows,)`` difference of two scores over that of the sums of contributions behind them.
-
-    1 unless a score bends the sum (`InstanceTrees.instance_score`): its parts are then scaled to add up.
-    """
-    if not isinstance(ranker, InstanceTrees):
-        return np.ones(len(now))
-    sums = now.sum(axis=1), then.sum(axis=1)
-    rise = sums[0] - sums[1]
-    bent = ranker.instance_score(sums[0]) - ranker.instance_score(sums[1])
-    steep: Floats = np.divide(bent, rise, out=np.ones(len(now)), where=np.abs(rise) > _SAME)
-    return steep

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.data.errors import ModelError
+from xlarank.data.graph import Kind
+from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
+from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.sampling import sample_configs
+from xlarank.models.base import Learned
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import graph_weights
 from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import param
+from xlarank.models.rankers.columns import chosen_columns, leaves_out
 from xlarank.models.rankers.common_params import (
     columns_param,
     graph_weight_param,
@@ -25,8 +30,7 @@ from xlarank.models.rankers.common_params import (
     tie_tolerance_param,
     tier_param,
 )
-from xlarank.models.rankers.instance_trees import InstanceTrees
-from xlarank.models.rankers.lightgbm import TreeParams, tree_settings
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
@@ -82,7 +86,7 @@ class _Group:
         return slice(self.first, self.first + self.counts.shape[1])
 
 
-class SumPooled(InstanceTrees[SumPooledParams]):
+class SumPooled(LightGBMRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.instances.Instances`.
 
     The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is
@@ -95,6 +99,10 @@ class SumPooled(InstanceTrees[SumPooledParams]):
 
     name = SumPooledParams.ranker
     params_class = SumPooledParams
+
+    def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
+        super().__init__(params, kind=kind)
+        self._instance_columns: list[str] = []
 
     @property
     def row_by_row(self) -> bool:
@@ -135,6 +143,27 @@ class SumPooled(InstanceTrees[SumPooledParams]):
             groups.append(_Group(counts, cost[kept], first, weights[g]))
             first += counts.shape[1]
         return groups, np.concatenate(values)
+
+    def _choose(self, data: RankingData, columns: str, tier: str) -> None:
+        """Which columns to look at: of instances where the first group has them, otherwise of rows.
+
+        Raises `ModelError` where the groups' instances are different ones.
+        """
+        for g in range(data.groups):
+            instances = data.instances_of(g)
+            names = [] if instances is None else instances.value.columns
+            if g == 0:
+                self._instance_columns = names
+            elif names != self._instance_columns:
+                raise ModelError(
+                    f"{data.names[g]} and {data.names[0]} have different instances", do="run build-features again"
+                )
+        if self._start is not None:
+            self._used = self._start.places(self._tree_columns() if self._instance_columns else data.columns)
+        elif self._instance_columns:
+            self._used = _chosen(self._tree_columns(), columns)
+        else:
+            self._used = chosen_columns(data.columns, columns, tier, data.target)
 
     def _grow(
         self, groups: list[_Group], values: NDArray[np.float32], settings: FitSettings, rng: np.random.Generator
@@ -187,6 +216,34 @@ class SumPooled(InstanceTrees[SumPooledParams]):
         for total in self._stages(used, np.zeros(len(used)), every):
             yield total if table is None else table.sums(total)
 
+    def _table(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances | None:
+        """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
+        if not self._instance_columns:
+            return None
+        if instances is None:
+            raise ModelError(
+                "the rows come without their instances",
+                expected=f"the instances that {self.name} was trained on",
+                do="pass the instances of the graph",
+            )
+        table = instances.value
+        if table.configs != len(rows):
+            raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
+        if table.columns != self._instance_columns:
+            raise ModelError("the instances have other columns", do="run build-features again, or train again")
+        return table
+
+    def _tree_columns(self) -> list[str]:
+        return self._instance_columns or self.columns
+
+    def _learned(self) -> Learned:
+        learned = super()._learned()
+        return replace(learned, state={**learned.state, "instance_columns": self._instance_columns})
+
+    def _restore(self, learned: Learned) -> None:
+        self._instance_columns = [str(name) for name in learned.state["instance_columns"]]
+        super()._restore(learned)
+
 
 def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int, threads: int) -> NDArray[np.intp]:
     found = booster.predict(values, start_iteration=tree, num_iteration=1, pred_leaf=True, num_threads=threads)
@@ -196,3 +253,10 @@ def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int, thread
 def _one_hot(leaf: NDArray[np.intp], leaves: int) -> Floats:
     """``(instances, leaves)``."""
     return np.eye(leaves)[leaf]
+
+
+def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:
+    """Indices of the columns of instances that a choice of `xlarank.models.rankers.columns.CHOICES` leaves."""
+    graph, candidates = leaves_out(choice)
+    left_out = {*(InstanceGraph.columns if graph else ()), *(InstanceRarity.columns if candidates else ())}
+    return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)

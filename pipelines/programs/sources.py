@@ -19,7 +19,6 @@ from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
-from xlarank.data.hlo.compiler.node_marks import marked
 from xlarank.data.hlo.compiler.outcome import Outcome
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target
@@ -115,7 +114,7 @@ def compiled(
 def constrained(program: Program, rows: NDArray[np.int8], *, operands: bool = False) -> Message:
     """The module with one configuration ``rows (nodes, 18)`` set."""
     layouts = layouts_of(program.module, program.graph.configurable, rows, operands=operands)
-    return constrain(marked(program.module), layouts)
+    return constrain(program.module, layouts)
 
 
 def configuration_key(candidates: Candidates, code: Codes) -> str:

@@ -16,11 +16,10 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
-from xlarank.models.ranking_data import LazyCycles, RankingData
+from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_set import TrainingSet
 from xlarank.pipelines.support.memory import machine_memory
-from xlarank.pipelines.support.node_cycles import stored_cycles
 
 #: Bytes of a stored value.
 _VALUE: Final = 4
@@ -140,7 +139,6 @@ def read_training_set(
     _require_memory(collection, manifest.recipe, [one for one in manifests if one is not None])
     found, names = 0, {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
-    cycles: list[LazyCycles | None] = []
     read = {split: one for split, one in zip(splits, manifests, strict=True) if one is not None}
     for split, of_split in read.items():
         for graph in each_graph(workspace, collection, split, of_split):
@@ -149,7 +147,6 @@ def read_training_set(
                 if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
                     graph = replace(graph, columns=usable[0].columns)
                 usable.append(_at_most(graph.measured(), manifest.recipe))
-                cycles.append(stored_cycles(of_split, collection, split, usable[-1]))
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(
@@ -157,7 +154,7 @@ def read_training_set(
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    data = replace(RankingData.from_graphs(usable, target_of(collection)), cycles=cycles)
+    data = RankingData.from_graphs(usable, target_of(collection))
     manifests_read = {(collection, split): one for split, one in read.items()}
     return StoredTrainingSet(collection.kind, data, collection, names, manifest, manifests_read)
 

@@ -93,7 +93,7 @@ Hours = Annotated[float, typer.Option(min=0, max=MAX_HOURS, callback=_number, he
 Ram = Annotated[float, typer.Option(min=0, callback=_number, help="Memory; 0 takes 9/10 of the machine's.")]
 
 
-RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, op-cost, or ensemble (the slowest)"
+RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote or ensemble (the slowest)"
 
 
 Model = Annotated[str, typer.Option(help=f"Ranker: {RANKERS}.")]

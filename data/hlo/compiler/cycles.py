@@ -1,4 +1,4 @@
-"""The compiler's own estimate: cycles of every operation, read from the text of a compiled program.
+"""The compiler's own estimate: the cycles of all operations, read from the text of a compiled program.
 
 XLA:TPU writes ``"estimated_cycles":"N"`` into the backend configuration of fusions, convolutions, copies, ... once
 their code is generated. Reshape, select-and-scatter and collectives carry none and count as nothing.
@@ -7,17 +7,15 @@ their code is generated. Reshape, select-and-scatter and collectives carry none 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.loops import split_line, trip_count
-from xlarank.data.hlo.compiler.node_marks import unmarked
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
-_SOURCE: Final = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _CALLED: Final = {
     "while": re.compile(r"\bbody=%?([\w.\-]+)"),
     "call": re.compile(r"\bto_apply=%?([\w.\-]+)"),
@@ -26,57 +24,27 @@ _BRANCHES: Final = re.compile(r"\b(?:branch_computations=\{([^}]*)\}|(?:true|fal
 
 
 @dataclass(frozen=True)
-class Operation:
-    """One operation of a compiled program.
-
-    Attributes:
-        name, opcode: of the compiled operation, such as ``fusion.3`` and ``fusion``.
-        shape: with element type and layout, such as ``f32[8,128]{1,0:T(8,128)}``.
-        source: name of the operation of the original program that XLA says it stands for, or empty.
-        cycles: the compiler's estimate for all its runs together.
-        node: number of that operation in the original program's graph; -1 where nothing tells
-            (`xlarank.data.hlo.compiler.node_marks`).
-    """
-
-    name: str
-    opcode: str
-    shape: str
-    source: str
-    cycles: int
-    node: int = -1
-
-    def as_list(self) -> list[str | int]:
-        """The arguments that make it again, as JSON takes them."""
-        return [self.name, self.opcode, self.shape, self.source, self.cycles, self.node]
-
-
-@dataclass(frozen=True)
 class Estimate:
     """What the compiler thinks of one compiled program.
 
     Attributes:
-        operations: those with an estimate, in program order; bodies of loops come after the entry's.
+        cycles: of all operations with an estimate: the program's label before the clock.
         unknown_loops: loops without a known trip count; their bodies are counted once.
     """
 
-    operations: tuple[Operation, ...]
+    cycles: int = 0
     unknown_loops: int = 0
-
-    @property
-    def cycles(self) -> int:
-        """The sum over the program: its label before the clock."""
-        return sum(operation.cycles for operation in self.operations)
 
 
 @dataclass
 class _Computation:
-    own: list[Operation] = field(default_factory=list)
+    cycles: int = 0
     #: (computation, times); a list of several is a choice of which one runs.
     calls: list[tuple[list[str], int | None]] = field(default_factory=list)
 
 
 def read_estimate(text: str) -> Estimate:
-    """Operations of a compiled program's text with their cycles.
+    """The cycles of a compiled program's text.
 
     Bodies of ``while`` count by their known trip count (once where it is unknown), the dearest branch of a
     ``conditional`` counts, and what a ``fusion`` calls is part of the fusion.
@@ -110,10 +78,7 @@ def _read_line(
     line = split_line(text)
     if line is None:
         return
-    if cycles:
-        source = _SOURCE.search(line.rest)
-        name, node = unmarked(source[1] if source else "")
-        computation.own.append(Operation(line.name, line.opcode, line.shape, name, cycles, node))
+    computation.cycles += cycles
     if line.opcode in _CALLED and (called := _CALLED[line.opcode].search(line.rest)):
         times = 1 if line.opcode == "call" else trip_count(line, around, lines)
         computation.calls.append(([called[1]], times))
@@ -125,14 +90,9 @@ def _read_line(
 def _run(name: str, computations: dict[str, _Computation]) -> Estimate:
     """One run of a computation with all it calls; HLO has no recursion."""
     computation = computations[name]
-    operations, unknown = list(computation.own), 0
+    cycles, unknown = computation.cycles, 0
     for names, times in computation.calls:
         called = max((_run(one, computations) for one in names), key=lambda run: run.cycles)
-        operations += _repeated(called.operations, 1 if times is None else times)
+        cycles += called.cycles * (1 if times is None else times)
         unknown += called.unknown_loops + (times is None)
-    return Estimate(tuple(operations), unknown)
-
-
-def _repeated(operations: tuple[Operation, ...], times: int) -> Iterator[Operation]:
-    for operation in operations:
-        yield replace(operation, cycles=operation.cycles * times)
+    return Estimate(cycles, unknown)

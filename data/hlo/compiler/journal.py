@@ -10,7 +10,7 @@ from typing import IO, Any, Self
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import read_text, regular_no_link
-from xlarank.data.hlo.compiler.cycles import Estimate, Operation
+from xlarank.data.hlo.compiler.cycles import Estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 
 
@@ -52,11 +52,10 @@ class Journal:
                 do="finish it with those, remove it, or pass another --out",
             )
         for line in lines[1:]:
-            if "operations" in line:
-                operations = tuple(Operation(*one) for one in line["operations"])
-                self.estimates[line["fingerprint"]] = Estimate(operations, line["unknown_loops"])
+            if "cycles" in line:
+                self.estimates[line["fingerprint"]] = Estimate(int(line["cycles"]), int(line["unknown_loops"]))
             status, found = Status(line["status"]), line["fingerprint"]
-            estimate = self.estimates[found] if status is Status.OK else Estimate(())
+            estimate = self.estimates[found] if status is Status.OK else Estimate()
             self.outcomes[line["configuration"]] = Outcome(
                 status, estimate, found, line["shared"], line["seconds"], line["message"]
             )
@@ -73,7 +72,7 @@ class Journal:
         }
         if outcome.status is Status.OK and outcome.fingerprint not in self.estimates:
             self.estimates[outcome.fingerprint] = outcome.estimate
-            line["operations"] = [one.as_list() for one in outcome.estimate.operations]
+            line["cycles"] = outcome.estimate.cycles
             line["unknown_loops"] = outcome.estimate.unknown_loops
         self.outcomes[configuration] = outcome
         self._append(line)

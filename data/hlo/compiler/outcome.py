@@ -31,7 +31,7 @@ class Outcome:
     """
 
     status: Status
-    estimate: Estimate = field(default_factory=lambda: Estimate(()))
+    estimate: Estimate = field(default_factory=Estimate)
     fingerprint: str = ""
     shared: bool = False
     seconds: float = 0.0

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from xlarank.data.errors import XlarankError
-from xlarank.data.hlo.compiler.cycles import Estimate, Operation, read_estimate
+from xlarank.data.hlo.compiler.cycles import Estimate, read_estimate
 from xlarank.data.hlo.compiler.fingerprint import fingerprint
 from xlarank.data.hlo.compiler.measuring import measure
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
@@ -141,8 +141,7 @@ class Service:
 
     def _compile(self, ask: Any, folder: Path) -> None:
         estimate = read_estimate(compiled_text(self.xla.compile(ask.module, folder)))
-        operations = [one.as_list() for one in estimate.operations]
-        _write(folder / _RESULT, json.dumps([operations, estimate.unknown_loops]))
+        _write(folder / _RESULT, json.dumps([estimate.cycles, estimate.unknown_loops]))
 
     def _lower(self, ask: Any, folder: Path) -> None:
         if ask.function:
@@ -204,8 +203,7 @@ class Service:
         result = job.folder / _RESULT
         if not result.exists():
             return False
-        operations, unknown = json.loads(result.read_text(encoding="utf-8"))
-        self.known[job.fingerprint] = Estimate(tuple(Operation(*one) for one in operations), unknown)
+        self.known[job.fingerprint] = Estimate(*json.loads(result.read_text(encoding="utf-8")))
         self._answer(job, self._found(job, shared=False))
         return True
 
@@ -222,7 +220,7 @@ class Service:
         self._end(job)
         self.running.remove(job)
         if isinstance(answer, Outcome) and answer.status is not Status.OK:
-            answer = Outcome(answer.status, Estimate(()), job.fingerprint, False, job.seconds, answer.message)
+            answer = Outcome(answer.status, Estimate(), job.fingerprint, False, job.seconds, answer.message)
         self.connection.send((job.ask.number, answer))
         for other in job.waiting:
             same = self._found(other, shared=True) if job.fingerprint in self.known else answer

@@ -3,7 +3,7 @@
 import pytest
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.cycles import Operation, read_estimate
+from xlarank.data.hlo.compiler.cycles import read_estimate
 
 CONFIG = 'backend_config={"window_config":{"kernel_window_bounds":["1"],"estimated_cycles":"%d"}}'
 
@@ -25,7 +25,6 @@ def test_the_sum_is_over_the_entry_and_a_fusion_counts_once():
     text += op("two", 5) + "  ROOT %r = f32[8,128]{1,0} reshape(%two)\n}\n"
     estimate = read_estimate(text)
     assert estimate.cycles == 15
-    assert estimate.operations[0] == Operation("one", "fusion", "f32[8,128]{1,0:T(8,128)}", "jit(f)/one", 10)
     assert estimate.unknown_loops == 0
 
 
