@@ -6,9 +6,13 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import WorkspaceError
+
+#: The workspace where none is named.
+DEFAULT_ROOT: Final = Path("work")
 
 _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
 

@@ -39,7 +39,7 @@ def columns_by_name(rows: GraphRows, wanted: list[str]) -> GraphRows:
     if missing:
         raise ModelError(
             f"the rows lack {len(missing)} columns of the shipped model ({missing[0]}, ...)",
-            do="make it again: python -m benchmarks.pretrain",
+            do="run build-features with --tier full, or make the model again: python -m benchmarks.pretrain",
         )
     used = np.array(sorted(place[name] for name in wanted), np.intp)
     chosen = rows.only(used)

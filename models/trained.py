@@ -142,6 +142,11 @@ class TrainedModel:
     calibration: Calibration | None = None
     shipped: bool = False
 
+    @property
+    def name(self) -> str:
+        """The collection that it is of, for people."""
+        return "the ranker that comes with xlarank" if self.shipped else self.card.collection
+
     def score(self, graph: GraphRows) -> Scores:
         """Score the distinct configurations of a graph, with what kinds of kernels never seen fall back on.
 

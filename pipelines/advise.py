@@ -30,7 +30,7 @@ from xlarank.models.pretrained import pretrained_model
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.programs.jax_lines import jax_lines, major_to_minor, shape_text
 from xlarank.pipelines.programs.sources import Program, compiled, load_program
-from xlarank.pipelines.ranking.one_graph import rows_for_model
+from xlarank.pipelines.ranking.model_choice import rows_for_model
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import trained_collections
 

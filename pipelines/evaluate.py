@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.collection import SPLITS, Collection, choose
+from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.family import program_family
 from xlarank.data.files import read_text
@@ -21,9 +21,10 @@ from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.judged import JudgedGraph, judge_graph
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.speedup import summarise_speedups
+from xlarank.pipelines.ranking.model_choice import trained_collection
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import chosen_collections, trained_collections
+from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 
 def evaluate(
@@ -47,7 +48,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    borrowed = _borrowed(workspace, model_from) if model_from is not None else None
+    borrowed = None if model_from is None else model_of(workspace, trained_collection(workspace, model_from))
     progress = progress or Silent()
     found = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
@@ -74,15 +75,6 @@ def evaluate(
             + "; ".join(f"{name}: {why}" for name, why in found.left_out.items())
         )
     return found
-
-
-def _borrowed(workspace: Workspace, name: str) -> TrainedModel:
-    """The model of another collection."""
-    trained = trained_collections(workspace)
-    if not trained:
-        raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
-    (source,) = choose([name], trained, where=f"the models of {workspace.root}")
-    return model_of(workspace, source)
 
 
 def _require_fit(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:

@@ -9,7 +9,7 @@ from xlarank.data.graph import read_graph
 from xlarank.data.hlo.names import node_names
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.ranking.one_graph import model_for_graph
+from xlarank.pipelines.ranking.model_choice import model_for_graph
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
 
 

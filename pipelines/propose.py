@@ -24,7 +24,7 @@ from xlarank.data.hlo.reading import read_hlo
 from xlarank.data.workspace import Workspace
 from xlarank.data.writing import write_graph
 from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.ranking.one_graph import model_for_graph, rows_for_model
+from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 
 Search = Literal["random", "evolve"]
 

@@ -6,17 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xlarank.data.collection import Collection, choose, discover
+from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, ModelError
 from xlarank.data.root import find_data_root
 from xlarank.data.sizes import graph_size
 from xlarank.data.submission import complete_submission, submission_id, wanted_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest, stored_roots
-from xlarank.models.trained import CARD, TrainedModel, model_of
 from xlarank.models.validation.metrics import order_of, top_of
+from xlarank.pipelines.ranking.model_choice import (
+    model_for_collection,
+    require_stored_rows,
+    stored_rows,
+    trained_collection,
+)
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import chosen_collections, trained_collections
+from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 
 @dataclass
@@ -26,13 +31,15 @@ class Submission:
     Attributes:
         out: the file.
         rows: collection -> test graphs ranked.
-        left_out: collection -> why no model ranked its test graphs; they stand in the file all the same.
+        models: collection -> whose model ranked them, by `xlarank.pipelines.ranking.model_choice`.
+        left_out: collection -> why no model ranked its test graphs; they are in the default order.
         broken: test graphs whose files could not be read, so that they are not in it, ``collection graph`` -> why.
         origin: id -> "ranked", "kept" or "default", by `xlarank.data.submission.complete_submission`.
     """
 
     out: Path
     rows: dict[str, int] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
@@ -54,7 +61,7 @@ def submit(
     keep: bool = False,
     progress: Progress | None = None,
 ) -> Submission:
-    """Rank every graph of the test split of each collection that has a trained model.
+    """Rank every graph of the test split of each collection that a model is found for.
 
     The file covers every test graph that the chosen collections have, in the workspace or in the data root that it
     was built from: what no model ranks stands in the order of its file. It is checked (every id once, every
@@ -62,25 +69,23 @@ def submit(
 
     Args:
         cover: id -> number of configurations, of further graphs that must stand in it.
-        model_from: the collection whose model ranks all that are chosen, in place of their own.
+        model_from: the collection whose model ranks those of its kind that have none of their own.
         keep: whether rows that no model ranks stay what they are in the file now in place, where they are right.
 
-    Raises `CollectionError` when there is nothing to rank, or for a named collection that has no model or no test
-    graphs; `ModelError` where ``model_from`` has no model, and for a model of another collection than its folder's.
+    Raises `CollectionError` when there is nothing to rank, where ``model_from`` has no model, or for a named
+    collection without test graphs; `ModelError` for a named collection without a model that fits.
     """
     progress = progress or Silent()
     report = Submission(out)
     rows: dict[str, list[int]] = {}
     configs: dict[str, int] = {}
     chosen = chosen_collections(workspace, collections)
-    borrowed = None
     if model_from is not None:
-        (source,) = choose([model_from], trained_collections(workspace), where=f"the models of {workspace.root}")
-        borrowed = model_of(workspace, source)
+        trained_collection(workspace, model_from)
     progress.begin("ranking test graphs", len(chosen))
     for collection in chosen:
         try:
-            _rank_collection(workspace, collection, split, borrowed, report, rows, configs)
+            _rank_collection(workspace, collection, split, model_from, report, rows, configs)
         except (CollectionError, ModelError) as error:
             if collections:
                 progress.end()
@@ -127,7 +132,7 @@ def _rank_collection(
     workspace: Workspace,
     collection: Collection,
     split: str,
-    borrowed: TrainedModel | None,
+    model_from: str | None,
     report: Submission,
     rows: dict[str, list[int]],
     configs: dict[str, int],
@@ -135,21 +140,11 @@ def _rank_collection(
     manifest = read_manifest(workspace, collection, split)
     if manifest is None or not (manifest.graphs or manifest.broken):
         raise CollectionError(f"{collection} has no {split} graphs in {workspace.root}")
-    if borrowed is None and not (workspace.model(collection) / CARD).exists():
-        raise ModelError(
-            f"{collection} has {len(manifest.graphs)} {split} graphs but no trained model", do="run train first"
-        )
-    model = borrowed or model_of(workspace, collection)
-    if model.card.kind != collection.kind:
-        raise ModelError(
-            f"the model of {model.card.collection} ranks {model.card.kind} graphs",
-            expected=f"the model of a {collection.kind} collection for {collection}",
-            do="pass another --model-from",
-        )
-    model.require_rows_of(manifest)
+    model = model_for_collection(workspace, collection, model_from=model_from)
+    require_stored_rows(model, manifest)
     report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
     for graph in each_graph(workspace, collection, split, manifest):
-        score = model.score(graph).mean[graph.group]
+        score = model.score(stored_rows(model, graph)).mean[graph.group]
         row_id = submission_id(collection, graph.name)
         wanted = wanted_count(row_id, len(graph.ids))
         # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
@@ -157,3 +152,4 @@ def _rank_collection(
         rows[row_id] = [int(config) for config in graph.ids[order]]
         configs[row_id] = len(graph.ids)
     report.rows[str(collection)] = len(manifest.graphs)
+    report.models[str(collection)] = model.name

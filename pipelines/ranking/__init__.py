@@ -1,1 +1,1 @@
-"""One graph ranked: its model and rows, the result, how far to trust it, and the segments of an explanation."""
+"""Which model ranks a graph, the rows that it takes, and the ranking."""

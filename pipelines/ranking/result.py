@@ -1,26 +1,91 @@
-"""An order of one graph's configurations."""
+"""An order of one graph's configurations, and how certain it is."""
 
 from __future__ import annotations
 
+import csv
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import XlarankError
-from xlarank.pipelines.ranking.trust import Trust
+from xlarank.data.files import atomic_write
+from xlarank.data.graph import Graph
+from xlarank.features.rows import GraphRows
+from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY, Calibration
+from xlarank.models.trained import TrainedModel
+from xlarank.models.validation.metrics import judge, order_of
+from xlarank.models.validation.speedup import compiler_cost, speedups
 
 if TYPE_CHECKING:  # imported where a table or an explanation is asked for
+    import pandas as pd
     import polars as pl
 
     from xlarank.pipelines.reporting.explanations import Explanation
 
+_CSV_HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
 
-class Explainer(Protocol):
-    """Explains configurations of one graph by one model."""
 
-    def __call__(self, *, config: int | None, against: str | int | None) -> Explanation: ...
+@dataclass(frozen=True)
+class Trust:
+    """How certain a ranking is, by what was measured out of fold for its model.
+
+    Attributes:
+        calibration: what was measured.
+        certain: share of the pairs of distinct configurations of this graph that are called certain.
+        first: so many of the best distinct configurations hold the best one with probability ``AMONG_FIRST``.
+        first_nearly: the same for one that is at most `NEARLY` slower.
+        ahead_of: ``(configs,)`` how many distinct configurations each one is certainly faster than.
+    """
+
+    calibration: Calibration
+    certain: float
+    first: int
+    first_nearly: int
+    ahead_of: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, calibration: Calibration, per_seed: NDArray[np.float64], group: NDArray[np.int64]) -> Trust:
+        """From the scores of each seed ``(seeds, distinct)``."""
+        slower = calibration.certainly_slower(per_seed)
+        distinct = per_seed.shape[1]
+        return cls(
+            calibration=calibration,
+            certain=float(slower.sum()) / max(1, distinct * (distinct - 1) // 2),
+            first=calibration.first_of(distinct),
+            first_nearly=calibration.first_nearly_of(distinct),
+            ahead_of=slower[group],
+        )
+
+    def lines(self) -> list[str]:
+        """The same in words."""
+        found = self.calibration
+        if np.isfinite(found.threshold):
+            certain = (
+                f"{self.certain:.0%} of the pairs are certain; of such pairs {found.right:.1%} were in the right "
+                f"order on families never seen ({found.right_low:.1%} to {found.right_high:.1%}, "
+                f"{found.graphs} graphs)"
+            )
+        else:
+            certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({found.graphs} graphs)"
+        first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
+        nearly = f"one at most {NEARLY:.0%} slower among the first {self.first_nearly}"
+        return [certain, f"{first}, {nearly}"]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values."""
+        found = self.calibration
+        return {
+            "certain_share": self.certain,
+            "certain_right": found.right if np.isfinite(found.right) else None,
+            "certain_right_interval": [found.right_low, found.right_high] if np.isfinite(found.right) else None,
+            "best_among_first": self.first,
+            "nearly_best_among_first": self.first_nearly,
+            "probability": AMONG_FIRST,
+            "calibrated_on": {"graphs": found.graphs, "families": found.families, "seeds": found.seeds},
+        }
 
 
 @dataclass(frozen=True)
@@ -31,8 +96,9 @@ class Ranked:
         rank: from 1 on, among distinct configurations.
         configuration: the first of those that are identical, as numbered in the file.
         score: lower is faster; only comparable within the graph.
-        runtime_ns: the fastest that was measured of it; None where none was.
+        runtime_ns: its own runtime in the file; None where not measured.
         identical: the other configurations that are the same.
+        identical_runtime_ns: their runtimes.
         certainly_ahead_of: how many distinct configurations it is certainly faster than; None where the model was
             not calibrated.
         speedup: the runtime of the compiler's own choice over its own; None where either is not known.
@@ -43,11 +109,12 @@ class Ranked:
     score: float
     runtime_ns: int | None
     identical: list[int]
+    identical_runtime_ns: list[int | None]
     certainly_ahead_of: int | None = None
     speedup: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The same as plain values; without what is not known of any."""
+        """Plain values, without what is known of no configuration."""
         values = asdict(self)
         for name in ("certainly_ahead_of", "speedup"):
             if values[name] is None:
@@ -72,7 +139,7 @@ class Ranking:
         speedup: ``(configs,)`` runtime of the compiler's own choice over that of each configuration, NaN where not
             measured; None where that of the compiler's choice is not known. Of a tile both are over the normalizer.
         speedups: of the first and of the best of five (`xlarank.models.validation.speedup`), where they are known.
-        explainer: what `explain` asks; None for a ranking that was not made by `xlarank.pipelines.rank.rank`.
+        source: the graph and the model, for `explain`.
     """
 
     graph: str
@@ -82,12 +149,36 @@ class Ranking:
     same_as: NDArray[np.int64]
     runtime: NDArray[np.int64]
     metrics: dict[str, float] | None
-    trust: Trust | None = None
-    fallback: str = ""
-    shipped: bool = False
-    speedup: NDArray[np.float64] | None = None
-    speedups: dict[str, float] | None = None
-    explainer: Explainer | None = field(default=None, repr=False)
+    trust: Trust | None
+    fallback: str
+    shipped: bool
+    speedup: NDArray[np.float64] | None
+    speedups: dict[str, float] | None
+    source: tuple[Graph, TrainedModel] = field(repr=False)
+
+    @classmethod
+    def of(cls, graph: Graph, rows: GraphRows, model: TrainedModel) -> Ranking:
+        """Rank a graph by the model's scores of its rows."""
+        scored, kind = model.score(rows), model.card.kind
+        scores = scored.mean[rows.group]
+        compiler = compiler_cost(kind, rows) if rows.labelled else None
+        # what was calibrated are scores of the model alone
+        calibration = None if scored.fallback else model.calibration
+        return cls(
+            graph=graph.name,
+            collection=model.card.collection,
+            order=order_of(scores),
+            scores=scores,
+            same_as=graph.duplicates.first[rows.group],
+            runtime=graph.runtime,
+            metrics=judge(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
+            trust=Trust.of(calibration, scored.per_seed, rows.group) if calibration else None,
+            fallback=scored.fallback,
+            shipped=model.shipped,
+            speedup=None if compiler is None else np.where(np.isfinite(rows.cost), compiler / rows.cost, np.nan),
+            speedups=None if compiler is None else speedups(scores, rows.cost, compiler, rows.group),
+            source=(graph, model),
+        )
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
         """Why a configuration (by default the first) is ahead of another: contributions that add up.
@@ -96,9 +187,9 @@ class Ranking:
         middle of the ranking where that is no candidate. Raises `xlarank.data.errors.XlarankError` for a
         configuration that the graph does not have.
         """
-        if self.explainer is None:
-            raise XlarankError("this ranking came without its model", do="rank the graph with xlarank.rank")
-        return self.explainer(config=config, against=against)
+        from xlarank.pipelines.reporting.explanations import explain_graph  # networkx, which ranking does without
+
+        return explain_graph(*self.source, config=config, against=against)
 
     def best(self, top: int | None = None) -> list[Ranked]:
         """The first ``top`` distinct configurations (all by default), each with its identical ones."""
@@ -108,43 +199,49 @@ class Ranking:
         return [
             Ranked(
                 rank=rank,
-                configuration=members[0],
-                score=float(self.scores[members[0]]),
-                runtime_ns=min((int(time) for time in self.runtime[members] if time > 0), default=None),
-                identical=members[1:],
-                certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[members[0]]),
-                speedup=self._speedup_of(members),
+                configuration=config,
+                score=float(self.scores[config]),
+                runtime_ns=self._runtime_of(config),
+                identical=identical,
+                identical_runtime_ns=[self._runtime_of(one) for one in identical],
+                certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[config]),
+                speedup=self._speedup_of(config),
             )
-            for rank, members in enumerate(list(alike.values())[:top], start=1)
+            for rank, (config, *identical) in enumerate(list(alike.values())[:top], start=1)
         ]
 
-    def _speedup_of(self, members: list[int]) -> float | None:
-        """Of the fastest measurement of a configuration."""
-        if self.speedup is None or np.isnan(self.speedup[members]).all():
-            return None
-        return float(np.nanmax(self.speedup[members]))
+    def _runtime_of(self, config: int) -> int | None:
+        return int(self.runtime[config]) if self.runtime[config] > 0 else None
+
+    def _speedup_of(self, config: int) -> float | None:
+        known = self.speedup is not None and not np.isnan(self.speedup[config])
+        return float(self.speedup[config]) if self.speedup is not None and known else None
 
     def to_polars(self) -> pl.DataFrame:
         """A row for each configuration, fastest first.
 
         Columns: ``rank`` (from 1 on), ``configuration``, ``score``, ``same_as`` (the lowest id of an identical
-        configuration) and ``runtime_ns``, null where not measured.
+        configuration), ``runtime_ns`` and ``speedup`` over the compiler's own choice, null where not known.
         """
         import polars as pl
 
-        runtime = self.runtime[self.order]
         return pl.DataFrame(
             {
                 "rank": np.arange(1, len(self.order) + 1),
                 "configuration": self.order.astype(np.int64),
                 "score": self.scores[self.order],
                 "same_as": self.same_as[self.order],
-                "runtime_ns": pl.Series([int(time) if time > 0 else None for time in runtime], dtype=pl.Int64),
+                "runtime_ns": pl.Series([self._runtime_of(one) for one in self.order], dtype=pl.Int64),
+                "speedup": pl.Series([self._speedup_of(one) for one in self.order], dtype=pl.Float64),
             }
         )
 
+    def to_pandas(self) -> pd.DataFrame:
+        """Return `to_polars` as a pandas frame."""
+        return self.to_polars().to_pandas()
+
     def as_json(self, top: int | None = None) -> dict[str, Any]:
-        """Everything as plain values: the whole order, and the best with what is known of them."""
+        """Plain values: the whole order, and the best with what is known of them."""
         return {
             "graph": self.graph,
             "collection": self.collection,
@@ -156,3 +253,23 @@ class Ranking:
             "speedups": self.speedups,
             "trust": self.trust.as_json() if self.trust else None,
         }
+
+
+def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
+    """Write rankings by the name of their graphs as CSV, a line for each distinct configuration, fastest first.
+
+    Scores compare within a graph only. ``identical`` lists configurations joined by ``;``; ``runtime_ns`` and
+    ``speedup`` are empty where not known. Raises `WorkspaceError`.
+    """
+    with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(_CSV_HEADER)
+        for name, ranking in rankings.items():
+            for entry in ranking.best():
+                known = [None if value is None else repr(value) for value in (entry.runtime_ns, entry.speedup)]
+                writer.writerow(
+                    [
+                        name, ranking.collection, entry.rank, entry.configuration, repr(entry.score), known[0],
+                        ";".join(map(str, entry.identical)), known[1],
+                    ]
+                )  # fmt: skip

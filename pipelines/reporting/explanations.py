@@ -18,9 +18,9 @@ from xlarank.features.program.descriptions import NodeText, describe_node, layou
 from xlarank.models.explanation.parts import Parts, Place, Rows, model_parts
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
-from xlarank.pipelines.ranking.one_graph import rows_for_model
-from xlarank.pipelines.ranking.segments import Segment, segments_of
+from xlarank.pipelines.ranking.model_choice import rows_for_model
 from xlarank.pipelines.reporting.graph_picture import Drawn
+from xlarank.pipelines.reporting.segments import Segment, segments_of
 
 #: The configuration that sets no layout.
 DEFAULT: Final = "default"

@@ -15,7 +15,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.descriptions import default_layout_text, describe_node
-from xlarank.pipelines.ranking.segments import program_graph
+from xlarank.pipelines.reporting.segments import program_graph
 
 #: Readable in a light and in a dark page, and told apart by the colour-blind.
 FASTER, SLOWER, CLASH = "#2f6db5", "#d9822b", "#c23b3b"

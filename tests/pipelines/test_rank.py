@@ -14,13 +14,12 @@ import xlarank
 from tests.graphs import layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, GraphFileError, ModelError
+from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import judge
 from xlarank.pipelines.rank import rank, rank_folder
-from xlarank.pipelines.ranking.csv_file import write_rankings
-from xlarank.pipelines.ranking.result import Ranking
+from xlarank.pipelines.ranking.result import Ranking, write_rankings
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 OTHER = "layout:cpu:default"
@@ -62,10 +61,10 @@ def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, s
     assert sorted(config for entry in best for config in (entry.configuration, *entry.identical)) == list(range(24))
     (repeated,) = (entry for entry in best if entry.identical)
     assert (repeated.configuration, repeated.identical) == (0, [22, 23])
-    assert repeated.runtime_ns == int(ranking.runtime[[0, 22, 23]].min())
     assert [entry.score for entry in best] == sorted(entry.score for entry in best)
     for entry in best:
         assert entry.score == ranking.scores[entry.configuration]
+        assert entry.runtime_ns == ranking.runtime[entry.configuration]
     assert ranking.best(3) == best[:3]
     assert ranking.best(100) == best
 
@@ -80,6 +79,23 @@ def test_json_holds_the_whole_order(shared_tree: Path, shared_trained: Path) -> 
     assert value["order"] == ranking.order.tolist()
     assert value["best"] == [entry.as_json() for entry in ranking.best(4)]
     assert value["metrics"] == ranking.metrics
+
+
+def test_every_view_shows_a_configurations_own_runtime(shared_trained: Path, tmp_path: Path) -> None:
+    """Its twin was the faster: once the fastest of them was shown as the first one's own."""
+    arrays = layout_graph(71)
+    arrays["config_runtime"][[0, 22, 23]] = 900, 100, 0  # identical: no layouts set, the compiler's own choice
+    ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
+    (entry,) = (one for one in ranking.best() if one.configuration == 0)
+    assert (entry.runtime_ns, entry.identical, entry.identical_runtime_ns) == (900, [22, 23], [100, None])
+    assert entry.speedup == pytest.approx(100 / 900)
+    assert entry.as_json() in ranking.as_json()["best"]
+    table = ranking.to_polars()
+    (row,) = table.filter(pl.col("configuration") == 0).to_dicts()
+    assert (row["runtime_ns"], row["speedup"]) == (900, entry.speedup)
+    assert ranking.explain(0, 5).runtime == (900, arrays["config_runtime"][5])
+    frame = ranking.to_pandas()
+    assert frame.columns.tolist() == table.columns and frame["configuration"].tolist() == ranking.order.tolist()
 
 
 def test_speedup_over_the_compilers_own_choice(shared_trained: Path, tmp_path: Path) -> None:
@@ -215,11 +231,18 @@ def test_layouts_without_a_model_are_ranked_by_the_one_that_ships(trained: Path,
         run(trained, path, LAYOUT)
 
 
-@pytest.mark.parametrize("asked", [None, LAYOUT])
+@pytest.mark.parametrize("asked", [None, TILE])
 def test_no_model_at_all_says_to_train(tmp_path: Path, asked: str | None) -> None:
     path = save_npz(tmp_path / "x.npz", tile_graph(5))
-    with pytest.raises((ModelError, CollectionError), match="run train"):
-        run(tmp_path / "empty", path, asked)
+    with pytest.raises(ModelError, match="run train"):
+        run(tmp_path, path, asked)
+    with pytest.raises(WorkspaceError, match=r"the workspace .*absent does not exist"):
+        run(tmp_path / "absent", path, asked)
+
+
+def test_what_is_no_graph(shared_trained: Path) -> None:
+    with pytest.raises(TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"):
+        xlarank.rank(42, shared_trained)  # type: ignore[arg-type]
 
 
 def test_models_are_found_by_their_cards(trained: Path) -> None:
@@ -270,7 +293,7 @@ def test_a_ranking_as_a_table(shared_trained: Path, tmp_path: Path) -> None:
     arrays = layout_graph(70)
     ranking = xlarank.rank(save_npz(tmp_path / "x__a.npz", arrays), shared_trained)
     table = ranking.to_polars()
-    assert table.columns == ["rank", "configuration", "score", "same_as", "runtime_ns"]
+    assert table.columns == ["rank", "configuration", "score", "same_as", "runtime_ns", "speedup"]
     assert table["rank"].to_list() == list(range(1, 25))
     assert table["configuration"].to_list() == ranking.order.tolist()
     assert table["score"].is_sorted()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.trained import load_model
+from xlarank.models.trained import CARD, load_model
+from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import Submission, submit
 from xlarank.pipelines.train import train
 
@@ -149,11 +151,11 @@ def test_a_collection_without_a_model_is_left_out(trained: Path, tmp_path: Path)
     shutil.rmtree(trained / "models" / "tile")
     report = run(trained, tmp_path / "out.csv")
     assert set(report.rows) == {LAYOUT}
-    assert f"{TILE} has 2 test graphs but no trained model; run train first" in report.left_out[TILE]
+    assert "there is no trained tile model" in report.left_out[TILE]
     rows = rows_of(tmp_path / "out.csv")
     assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, "Kaggle needs every id"
     assert report.unranked() == {"default": 2}
-    with pytest.raises(ModelError, match="no trained model"):
+    with pytest.raises(ModelError, match="no trained tile model"):
         run(trained, tmp_path / "named.csv", collections=[TILE])
     assert not (tmp_path / "named.csv").exists()
 
@@ -182,15 +184,51 @@ def test_rows_of_an_older_file_are_not_taken_over(trained: Path, tmp_path: Path)
     assert run(trained, tmp_path / "out.csv", keep=True).unranked() == {"kept": 2}
 
 
-def test_the_model_of_another_collection_where_it_is_asked_for(trained: Path, tmp_path: Path) -> None:
-    other = Workspace(trained)
-    for part in ("features", "models"):
-        shutil.copytree(trained / part / "layout/cpu/random", trained / part / "layout/cpu/default")
-    shutil.rmtree(trained / "models/layout/cpu/default")
-    report = submit(other, tmp_path / "out.csv", collections=["layout:cpu:default"], model_from=LAYOUT)
-    assert report.rows == {"layout:cpu:default": 2}
-    with pytest.raises(ModelError, match="ranks layout graphs"):
-        submit(other, tmp_path / "out.csv", collections=[TILE], model_from=LAYOUT)
+def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_path: Path) -> None:
+    """Its own, that of --model-from, the only one of its kind; and it is said."""
+    default = "layout:cpu:default"
+    place = Workspace(trained)
+    shutil.copytree(trained / "features/layout/cpu/random", trained / "features/layout/cpu/default")
+    for model_from in (None, LAYOUT, TILE):
+        report = submit(place, tmp_path / "out.csv", model_from=model_from)
+        assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, TILE: TILE} and not report.unranked()
+    rows = rows_of(tmp_path / "out.csv")
+    for name in TREE[LAYOUT]["test"]:
+        assert rows[f"{default}:{name}"] == rows[f"{LAYOUT}:{name}"]
+
+    place.model(Collection.parse(LAYOUT)).rename(trained / "aside")
+    for collection in (default, LAYOUT):
+        copy_model(trained / "aside", place, collection)
+    another = "layout:xla:random"
+    shutil.copytree(trained / "features/layout/cpu/random", trained / "features/layout/xla/random")
+    report = submit(place, tmp_path / "out.csv", model_from=LAYOUT)
+    assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
+    report = submit(place, tmp_path / "out.csv")
+    assert f"{another} could be ranked by 2 models" in report.left_out[another]
+    with pytest.raises(CollectionError, match="did you mean"):
+        submit(place, tmp_path / "out.csv", model_from="layout:cpu:randm")
+
+
+def copy_model(source: Path, workspace: Workspace, collection: str) -> None:
+    """The same boosters as the model of another collection."""
+    folder = Path(shutil.copytree(source, workspace.model(Collection.parse(collection))))
+    card = json.loads((folder / CARD).read_text())
+    (folder / CARD).write_text(json.dumps({**card, "collection": collection}))
+
+
+def test_layouts_without_any_model_are_ranked_as_rank_does(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, out = tmp_path / "work", tmp_path / "out.csv"
+    build(tree, work, collections=[LAYOUT], splits=["test"], settings=FeatureSettings())
+    report = run(work, out, collections=[LAYOUT])
+    assert report.models == {LAYOUT: "the ranker that comes with xlarank"}
+    for name in TREE[LAYOUT]["test"]:
+        ranking = rank(Workspace(work), graph_path(tree, LAYOUT, "test", name))
+        assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist() and ranking.shipped
+    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
+    with pytest.raises(ModelError, match="stored rows were made by earlier feature code"):
+        run(work, out, collections=[LAYOUT])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -209,7 +247,8 @@ def test_a_chosen_collection_alone(shared_trained: Path, tmp_path: Path) -> None
 
 
 def test_nothing_to_submit_says_why(built: Path, tmp_path: Path) -> None:
-    with pytest.raises(CollectionError, match=rf"nothing to submit: {LAYOUT}: .*no trained model.*{TILE}: "):
+    shutil.rmtree(built / "features/layout")
+    with pytest.raises(CollectionError, match=rf"nothing to submit: {TILE}: there is no trained tile model"):
         run(built, tmp_path / "out.csv")
     assert list(tmp_path.glob("*.csv")) == []
 

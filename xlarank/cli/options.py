@@ -12,6 +12,7 @@ from xlarank.cli import console
 from xlarank.data.errors import XlarankError
 from xlarank.data.files import output_target
 from xlarank.data.ranges import MAX_HOURS, MAX_ROUNDS, MAX_SEED, MAX_SEEDS, MAX_THREADS, MAX_TRIALS
+from xlarank.data.workspace import DEFAULT_ROOT
 
 
 def _json(path: Path | None) -> Path | None:
@@ -116,4 +117,4 @@ Json = Annotated[
 Out = Annotated[Path, typer.Option(callback=out_file, help="The file to write.")]
 
 
-WORK = Path("work")
+WORK = DEFAULT_ROOT

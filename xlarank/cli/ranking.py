@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from xlarank.cli.console import (
 from xlarank.cli.inputs import built_workspace, data_root_of, require_models, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, Out, Root, Work, out_file
 
+if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
+    from xlarank.pipelines.ranking.result import Ranked
+
 app = typer.Typer()
 
 
@@ -37,7 +40,7 @@ def rank(
 ) -> None:
     """Rank the configurations of one graph, or of each graph in a folder, with a trained model."""
     from xlarank.pipelines.rank import rank as run
-    from xlarank.pipelines.ranking.csv_file import write_rankings
+    from xlarank.pipelines.ranking.result import write_rankings
 
     if graph.is_dir():
         _rank_folder(graph, top, workspace, collection, csv, json_file)
@@ -48,12 +51,9 @@ def rank(
     faster = [">speedup"] if ranking.speedups else []
     table = new_table(">rank", ">configuration", ">score", ">ms in the file", *faster, "~identical configurations")
     for entry in ranking.best(top):
-        runtime, twins = entry.runtime_ns, entry.identical
         table.add_row(
-            str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
-            f"{runtime / 1e6:.4f}" if runtime else "-",
-            *((f"{entry.speedup:.3f}" if entry.speedup else "-") for _ in faster),
-            ", ".join(map(str, twins[:8])) + (f" and {len(twins) - 8} more" if len(twins) > 8 else ""),
+            str(entry.rank), str(entry.configuration), f"{entry.score:.4f}", _milliseconds(entry.runtime_ns),
+            *((f"{entry.speedup:.3f}" if entry.speedup else "-") for _ in faster), _identical(entry),
         )  # fmt: skip
     say(f"{ranking.graph}: {len(ranking.order):,} configurations, ranked by the model of {ranking.collection}")
     if ranking.shipped:
@@ -71,11 +71,24 @@ def rank(
     write_json(json_file, ranking.as_json(top))
 
 
+def _milliseconds(runtime_ns: int | None) -> str:
+    return "-" if runtime_ns is None else f"{runtime_ns / 1e6:.4f}"
+
+
+def _identical(entry: Ranked, most: int = 8) -> str:
+    """Configurations that are the same, with what they took where that was measured."""
+    each = [
+        str(config) if runtime is None else f"{config} ({_milliseconds(runtime)} ms)"
+        for config, runtime in zip(entry.identical, entry.identical_runtime_ns, strict=True)
+    ]
+    return ", ".join(each[:most]) + (f" and {len(each) - most} more" if len(each) > most else "")
+
+
 def _rank_folder(
     folder: Path, top: int, workspace: Path, collection: str | None, csv: Path | None, json_file: Path | None
 ) -> None:
     from xlarank.pipelines.rank import rank_folder as run
-    from xlarank.pipelines.ranking.csv_file import write_rankings
+    from xlarank.pipelines.ranking.result import write_rankings
 
     with progress_bars() as progress:
         rankings, broken = run(workspace_at(workspace), folder, collection=collection, progress=progress)
@@ -100,7 +113,7 @@ def submit(
     workspace: Work = WORK,
     collection: Collections = None,
     model_from: Annotated[
-        str | None, typer.Option(help="Rank with the model of this collection instead of each one's own.")
+        str | None, typer.Option(help="The model for collections of its kind that have none of their own.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Fail where a test graph is not ranked by a model.")
@@ -114,9 +127,9 @@ def submit(
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
-    table = new_table("collection", ">test graphs")
+    table = new_table("collection", ">test graphs", "ranked by the model of")
     for name, count in report.rows.items():
-        table.add_row(name, str(count))
+        table.add_row(name, str(count), report.models[name])
     show(table)
     say(f"wrote {report.out}: {len(report.origin)} rows, checked")
     list_lines("default order", [f"{name}: {why}" for name, why in report.left_out.items()])

@@ -1,0 +1,124 @@
+"""The model that ranks a graph or a collection, and the rows that it takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from xlarank.data.collection import Collection, choose
+from xlarank.data.errors import ModelError, WorkspaceError
+from xlarank.data.graph import Graph, Kind, graph_kind
+from xlarank.data.workspace import DEFAULT_ROOT, Workspace
+from xlarank.features.assemble import assemble
+from xlarank.features.recipe import FeatureSettings
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest
+from xlarank.models.pretrained import columns_by_name, pretrained_model
+from xlarank.models.trained import TrainedModel, model_of
+from xlarank.pipelines.support.workspace_collections import trained_collections
+
+
+def model_for_graph(
+    workspace: Workspace, graph: Graph, path: Path | None = None, *, collection: str | None = None
+) -> TrainedModel:
+    """Return the model of ``collection``, or choose one by the rule of `model_for_collection`.
+
+    A graph's own collection is the one in whose folder its file at ``path`` lies. Raises `WorkspaceError` for a
+    workspace that does not exist, unless it is the default one, and `ModelError` where the model is missing or
+    not clear.
+    """
+    if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
+        raise WorkspaceError(
+            f"the workspace {workspace.root} does not exist", do="check the path, or run train first"
+        )
+    if collection is not None:
+        return model_of(workspace, trained_collection(workspace, collection))
+    name = graph.name if path is None else path.name
+    return _choose(workspace, graph_kind(graph), name, _folder_of(path, trained_collections(workspace)))
+
+
+def model_for_collection(
+    workspace: Workspace, collection: Collection, *, model_from: str | None = None
+) -> TrainedModel:
+    """Return the first of these that there is:
+
+    1. the collection's own model;
+    2. that of the collection ``model_from``, if it is of the same kind;
+    3. the only model of the kind in the workspace;
+    4. for layouts, the ranker that comes with xlarank.
+
+    Raises `ModelError` where there is none, or several are left to choose from.
+    """
+    other = None if model_from is None else trained_collection(workspace, model_from)
+    return _choose(workspace, collection.kind, str(collection), collection, other)
+
+
+def _choose(
+    workspace: Workspace, kind: Kind, name: str, own: Collection | None, other: Collection | None = None
+) -> TrainedModel:
+    fitting = [each for each in trained_collections(workspace) if each.kind == kind]
+    for preferred in (own, other):
+        if preferred in fitting:
+            return model_of(workspace, preferred)
+    if len(fitting) > 1:
+        raise ModelError(
+            f"{name} could be ranked by {len(fitting)} models",
+            expected=", ".join(map(str, fitting)),
+            do="pass --collection to rank or explain, --model-from to submit",
+        )
+    if not fitting and kind == "tile":
+        raise ModelError(f"there is no trained tile model in {workspace.root}", do="run train first")
+    return model_of(workspace, fitting[0]) if fitting else pretrained_model()
+
+
+def trained_collection(workspace: Workspace, name: str) -> Collection:
+    """Return the collection of that name that has a model; raises `ModelError` and `CollectionError`."""
+    trained = trained_collections(workspace)
+    if not trained:
+        raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
+    (found,) = choose([name], trained, where=f"the models of {workspace.root}")
+    return found
+
+
+def _folder_of(path: Path | None, collections: list[Collection]) -> Collection | None:
+    """The collection whose folder a file lies in."""
+    parts = path.resolve().parts if path is not None else ()
+    for collection in collections:
+        tail = collection.parts
+        if any(parts[i : i + len(tail)] == tail for i in range(len(parts))):
+            return collection
+    return None
+
+
+def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
+    """Compute the rows of a graph as those that the model learned from.
+
+    Raises `ModelError` for a graph of another kind, and if the code that made those rows is gone. The ranker that
+    comes with xlarank takes the rows of today's code as long as its columns are among them.
+    """
+    if graph_kind(graph) != model.card.kind:
+        raise ModelError(
+            f"{graph.name} is a {graph_kind(graph)} graph",
+            expected=f"a {model.card.kind} graph for {model.card.collection}",
+        )
+    if model.shipped:
+        return columns_by_name(assemble(graph, FeatureSettings()), model.card.columns)
+    settings = model.card.recipe.settings()
+    model.require_rows(settings.columns(model.card.kind), settings.code_hash(model.card.kind))
+    return assemble(graph, settings)
+
+
+def require_stored_rows(model: TrainedModel, manifest: Manifest) -> None:
+    """Raise `ModelError` unless the model can score the stored rows of a manifest."""
+    if not model.shipped:
+        model.require_rows_of(manifest)
+    elif manifest.recipe.code_hash != manifest.recipe.settings().code_hash(model.card.kind):
+        raise ModelError(
+            "the stored rows were made by earlier feature code",
+            expected="rows of today's code for the ranker that comes with xlarank",
+            do="run build-features again",
+        )
+
+
+def stored_rows(model: TrainedModel, rows: GraphRows) -> GraphRows:
+    """Return stored rows with the columns that the model looks at."""
+    return columns_by_name(rows, model.card.columns) if model.shipped else rows
