@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import cache
 
 from xlarank.data.graph import Kind
-from xlarank.data.label_source import SOURCE_COLUMNS
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 
 
@@ -15,4 +14,4 @@ def column_meanings() -> dict[str, str]:
     kinds: tuple[Kind, ...] = ("layout", "tile")
     wide = {name: text for kind in kinds for block in blocks_of(kind) for name, text in block.columns.items()}
     of_instances = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
-    return SOURCE_COLUMNS | of_instances | wide
+    return of_instances | wide

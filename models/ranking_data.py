@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -141,12 +141,6 @@ class RankingData:
         """Every group counts ``weight`` times what it would count; raises `ModelError` unless that is above 0."""
         return replace(self, weight=self.group_weight * Number(0, above=True)("weight", weight))
 
-    def with_constants(self, values: Mapping[str, float]) -> RankingData:
-        """With more columns, the first ones, that are the same in all groups."""
-        return replace(
-            self, parts=[with_constants(part, values) for part in self.parts], columns=[*values, *self.columns]
-        )
-
     @property
     def group_weight(self) -> NDArray[np.float64]:
         """``(groups,)`` `weight`, 1 where there is none."""
@@ -165,12 +159,3 @@ class RankingData:
         """Apply a function to the costs of each group and join the results."""
         bounds = zip(self.indptr[:-1], self.indptr[1:], strict=True)
         return np.concatenate([function(self.cost[a:b]) for a, b in bounds])
-
-
-def with_constants(rows: GraphRows, values: Mapping[str, float]) -> GraphRows:
-    """Rows of a graph with more columns, the first ones, that are constant within it."""
-    return replace(
-        rows,
-        columns=[*values, *rows.columns],
-        graph_values=np.concatenate([np.array([*values.values()], np.float32), rows.graph_values]),
-    )

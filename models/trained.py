@@ -74,8 +74,6 @@ class ModelCard:
         folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
         also_from: other collections that were learned from, too -> names of their graphs.
         also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
-        source_columns: columns of where labels come from (`xlarank.data.label_source`) -> their values at ranking,
-            those of the own collection; empty for a model that does not look at them.
         continues: the model that it goes on from: ``rounds`` are those that were added to it.
         versions: of Python and the libraries behind the numbers.
         seeds: folder and checksum of each booster.
@@ -97,7 +95,6 @@ class ModelCard:
     select: str = "mean"
     also_from: dict[str, list[str]] = field(default_factory=dict)
     also_weights: dict[str, float] = field(default_factory=dict)
-    source_columns: dict[str, float] = field(default_factory=dict)
     continues: Continued | None = None
     versions: dict[str, str] = field(default_factory=dict)
     seeds: dict[str, str] = field(default_factory=dict)
@@ -152,8 +149,8 @@ class TrainedModel:
 
         Raises `ModelError` for rows of other columns and for scores that are no numbers.
         """
-        rows, columns = self.with_source(graph.matrix(), graph.columns)
-        scores = np.stack([ranker.predict(rows, columns, graph.instances) for ranker in self.rankers])
+        rows = graph.matrix()
+        scores = np.stack([ranker.predict(rows, graph.columns, graph.instances) for ranker in self.rankers])
         if not np.isfinite(scores).all():
             raise ModelError(
                 f"the model of {self.card.collection} gives scores that are no numbers",
@@ -164,14 +161,6 @@ class TrainedModel:
             return Scores(scores)
         note = f"kind of kernel never seen ({' or '.join(unseen)}): {fallback}, the rest on the model"
         return Scores(np.stack([fallback.blend(graph, each) for each in scores]), note)
-
-    def with_source(self, rows: NDArray[np.float32], columns: list[str]) -> tuple[NDArray[np.float32], list[str]]:
-        """Rows as the rankers look at them: `ModelCard.source_columns` come first, where there are any."""
-        told = self.card.source_columns
-        if not told:
-            return rows, columns
-        first = np.broadcast_to(np.array([*told.values()], np.float32), (len(rows), len(told)))
-        return np.concatenate([first, rows], axis=1), [*told, *columns]
 
     def require_rows_of(self, manifest: Manifest) -> None:
         """Raise `ModelError` unless rows of this manifest are what the model was trained on."""

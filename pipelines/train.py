@@ -50,8 +50,6 @@ from xlarank.pipelines.support.workspace_lock import workspace_lock
 AUTO: Final = "auto"
 #: Told beside the score where rankers are compared: a lead in tau may be worth no runtime.
 _SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
-#: Whether rankers of several collections see where labels come from, unless told otherwise.
-SOURCE_COLUMNS: Final = True
 #: Rounds where there are no folds to choose by.
 _DEFAULT_ROUNDS: Final = 150
 
@@ -92,7 +90,6 @@ def train(
     *,
     collections: Sequence[str] = (),
     also_from: Sequence[str] = (),
-    source_columns: bool = SOURCE_COLUMNS,
     fine_tune: str | None = None,
     model: str = DEFAULT,
     seeds: int = 3,
@@ -115,8 +112,6 @@ def train(
 
     ``also_from`` names collections of the same kind that are learned from, too, and not judged on. A fold holds out
     a family in all of them. ``NAME=WEIGHT`` says what each of its graphs counts beside one of the own collection.
-    With ``source_columns`` rankers also see where labels come from; to rank, they are told the own collection's
-    source.
 
     ``fine_tune`` names a model to go on from instead of learning from nothing: "shipped" for the ranker that comes
     with xlarank, a collection with a model in the workspace, or the folder of a model. Its rankers get more trees,
@@ -156,9 +151,8 @@ def train(
             try:
                 splits = ("train", "valid") if with_valid else ("train",)
                 besides = {other: weight for other, weight in others.items() if other != collection}
-                told = bool(tuning.model.card.source_columns) if tuning else source_columns and bool(besides)
                 training = read_training_set(workspace, collection, splits)
-                training = also_learn_from(training, workspace, besides, source_columns=told)
+                training = also_learn_from(training, workspace, besides)
                 if tuning is not None:
                     tuning.require_fit(training)
             except CollectionError as error:
@@ -278,7 +272,6 @@ class _Training:
             trained_on=self.training.splits,
             also_from=self.training.also_from,
             also_weights=self.training.also_weights,
-            source_columns=self.training.source_columns,
             continues=self.tuning.told(chosen.rate) if self.tuning else None,
             folds=scores,
             folds_by=plan.by,

@@ -139,18 +139,9 @@ class Rows:
     def of(cls, graph: GraphRows, walk: Walk | None = None) -> Rows:
         return cls(graph.matrix(), graph.columns, graph.instances, walk)
 
-    def as_seen_by(self, model: TrainedModel) -> Rows:
-        """With the columns that a model adds (`TrainedModel.with_source`)."""
-        walk = self.walk
-        if walk is not None:
-            walk = Walk(walk.nodes, model.with_source(walk.matrix, self.columns)[0])
-        matrix, columns = model.with_source(self.matrix, self.columns)
-        return replace(self, matrix=matrix, columns=columns, walk=walk)
-
 
 def model_parts(model: TrainedModel, rows: Rows, now: int, then: int) -> Parts:
     """Why a model scores row ``now`` as it does and not as row ``then``: the mean over its seeds."""
-    rows = rows.as_seen_by(model)
     each = [difference_parts(ranker, rows, now, then) for ranker in model.rankers]
     return Parts.total(part.scaled(1 / len(each)) for part in each)
 

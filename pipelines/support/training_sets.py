@@ -9,7 +9,6 @@ from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError
-from xlarank.data.label_source import source_values
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
@@ -36,8 +35,6 @@ class StoredTrainingSet(TrainingSet):
         manifests: of all splits that were read, those of other collections too.
         also_from: other collections that are learned from -> names of their graphs.
         also_weights: what each of them counts beside the own collection's 1.
-        source_columns: columns that say where labels come from, which all rows have before their own columns, with
-            the values of the own collection; empty where there are none.
     """
 
     collection: Collection
@@ -46,7 +43,6 @@ class StoredTrainingSet(TrainingSet):
     manifests: dict[tuple[Collection, str], Manifest] = field(default_factory=dict)
     also_from: dict[str, list[str]] = field(default_factory=dict)
     also_weights: dict[str, float] = field(default_factory=dict)
-    source_columns: dict[str, float] = field(default_factory=dict)
 
     def require_current(self, workspace: Workspace) -> None:
         """Raise `FeatureStoreError` where the rows were removed or replaced since they were read."""
@@ -63,13 +59,10 @@ def also_learn_from(
     training: StoredTrainingSet,
     workspace: Workspace,
     others: Mapping[Collection, float],
-    *,
-    source_columns: bool = False,
 ) -> StoredTrainingSet:
     """A training set with the same splits of other collections of its kind beside it; itself is no other.
 
-    ``others`` -> what each of its graphs counts beside one of the own collection. With ``source_columns`` all rows
-    say where their labels come from (`xlarank.data.label_source`).
+    ``others`` -> what each of its graphs counts beside one of the own collection.
 
     Raises `CollectionError` for a collection of the other kind, one that nothing can be learned from, and one that
     was built by other feature code.
@@ -78,7 +71,7 @@ def also_learn_from(
     also: RankingData | None = None
     names: dict[str, list[str]] = {}
     manifests = dict(training.manifests)
-    for number, (other, weight) in enumerate(others.items(), 1):
+    for other, weight in others.items():
         if other.kind != training.kind:
             raise CollectionError(
                 f"{training.collection} cannot also learn from {other}",
@@ -92,20 +85,15 @@ def also_learn_from(
                 do="run build-features again for both",
             )
         data = found.data if weight == 1 else found.data.weighted(weight)
-        if source_columns:
-            data = data.with_constants(source_values(other, number))
         also = data if also is None else also.join(data)
         names[str(other)] = found.data.names
         manifests |= found.manifests
-    own = source_values(training.collection, 0) if source_columns else {}
     return replace(
         training,
-        data=training.data.with_constants(own) if own else training.data,
         also=also,
         manifests=manifests,
         also_from=names,
         also_weights={str(other): weight for other, weight in others.items()},
-        source_columns=own,
     )
 
 
@@ -168,7 +156,7 @@ def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel
     training = read_training_set(workspace, collection, [*card.trained_on])
     model.require_rows_of(training.manifest)
     others = {Collection.parse(name): card.also_weights.get(name, 1.0) for name in card.also_from}
-    training = also_learn_from(training, workspace, others, source_columns=bool(card.source_columns))
+    training = also_learn_from(training, workspace, others)
     if training.splits != card.trained_on or training.also_from != card.also_from:
         raise ModelError(
             f"the rows of {collection} are of other graphs than its model was trained on", do="train again"

@@ -1,4 +1,4 @@
-"""Training on several collections: weights, columns of the source, and the commands that use such a model."""
+"""Training on several collections: weights, and the commands that use such a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from tests.pipelines.trees import LAYOUT, graph_path, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
-from xlarank.data.label_source import SOURCE_COLUMNS, source_values
 from xlarank.data.workspace import Workspace
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.ranking_data import RankingData
@@ -54,39 +53,24 @@ def learn(place: Workspace, also: str, **options: Any) -> TrainedModel:
     return load_model(place.model(Collection.parse(LAYOUT)))
 
 
-def test_the_card_tells_weights_and_the_source(two: Workspace, fits: list[RankingData]) -> None:
-    card = learn(two, f"{ESTIMATE}=0.25", source_columns=True).card
+def test_the_card_tells_weights(two: Workspace, fits: list[RankingData]) -> None:
+    card = learn(two, f"{ESTIMATE}=0.25").card
     assert card.also_weights == {ESTIMATE: 0.25}
-    assert card.source_columns == source_values(Collection.parse(LAYOUT), 0)
-    assert not set(card.columns) & set(SOURCE_COLUMNS), "rows in the workspace have no such column"
-    whole = fits[-1]
-    assert whole.group_weight.tolist() == [1.0] * 5 + [0.25] * 5
-    columns = [*SOURCE_COLUMNS]
-    assert whole.columns[:4] == columns
-    assert whole.rows[0, :4].tolist() == [0.0, 1.0, 0.0, 0.0]
-    assert whole.rows[-1, :4].tolist() == [0.0, 0.0, 1.0, 1.0]
+    assert fits[-1].group_weight.tolist() == [1.0] * 5 + [0.25] * 5
+    assert fits[-1].columns == card.columns
+    card = learn(two, ESTIMATE).card
+    assert card.also_weights == {ESTIMATE: 1.0} and fits[-1].weight is None
 
 
-def test_without_columns_of_the_source(two: Workspace, fits: list[RankingData]) -> None:
-    card = learn(two, ESTIMATE, source_columns=False).card
-    assert (card.source_columns, card.also_weights) == ({}, {ESTIMATE: 1.0})
-    assert fits[-1].weight is None and fits[-1].columns == card.columns
-
-
-@pytest.mark.parametrize("source", [True, False])
-def test_such_a_model_is_used_like_any_other(two: Workspace, shared_tree: Path, source: bool) -> None:
-    model = learn(two, f"{ESTIMATE}=2", source_columns=source, seeds=2)
+def test_such_a_model_is_used_like_any_other(two: Workspace, shared_tree: Path) -> None:
+    model = learn(two, f"{ESTIMATE}=2", seeds=2)
     graph = stored(two.root)["alpha__a"]
-    matrix = graph.matrix()
-    seen = np.concatenate([np.tile([0, 1, 0, 0], (len(graph), 1)), matrix], axis=1) if source else matrix
-    each = [r.predict(seen.astype(np.float32), r.columns) for r in model.rankers]
+    each = [ranker.predict(graph.matrix(), ranker.columns) for ranker in model.rankers]
     assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     ranking = rank(two, path, collection=LAYOUT)
     found = explain(two, path, collection=LAYOUT, config=3, against=9)
     assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
-    assert sum(found.columns.values()) == pytest.approx(found.difference, abs=1e-6)
-    assert sum(node.value for node in found.nodes) + found.rest == pytest.approx(found.difference, abs=1e-9)
     assert evaluate(two, collections=[LAYOUT]).report[LAYOUT]["tau"]["graphs"].keys() == {"delta__a", "delta__b"}
     assert cross_validate(two, collections=[LAYOUT], by="graph", threads=1).report[LAYOUT]
 

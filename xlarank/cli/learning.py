@@ -111,10 +111,6 @@ def train(
             "NAME=WEIGHT says what one of its graphs counts beside one of the own collection, 1 unless told."
         ),
     ] = None,
-    source_columns: Annotated[
-        bool,
-        typer.Option(help="With --also-from: rankers see where labels come from, and rank for the own collection."),
-    ] = True,
     fine_tune: Annotated[
         str | None,
         typer.Option(
@@ -152,7 +148,7 @@ def train(
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         results = run(
-            place, collections=collection or (), also_from=also_from or (), source_columns=source_columns,
+            place, collections=collection or (), also_from=also_from or (),
             fine_tune=fine_tune, model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select,
             seed=seed, threads=threads, engine=engine, scheduler=scheduler,
             progress=progress,
