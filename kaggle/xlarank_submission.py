@@ -69,12 +69,11 @@ import pandas as pd
 import polars as pl
 
 import xlarank
-from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, plan_rows
 from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
-from xlarank.pipelines.budgeting.plan import machine_budget
+from xlarank.pipelines.budgeting.plan import RunSettings
 from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.reporting import job_pictures
 from xlarank.pipelines.run_all import run_all
@@ -94,8 +93,8 @@ print(f"models: {models[0] if models else 'none attached, so they are trained'}"
 # %% [markdown]
 # ## The plan and the work
 #
-# The plan says what the budget allows: configurations kept of each graph that is learned from, trials, rounds.
-# Minutes are estimates with a safety factor; the rest of the budget goes to tuning.
+# The plan says what the budget allows: configurations kept of each graph that is learned from. Minutes are
+# estimates with a safety factor; the rest of the budget goes to tuning and final models.
 
 # %%
 pd.set_option("display.width", 200, "display.max_columns", 20)
@@ -119,24 +118,18 @@ class Lines:
         print(f"{self.what}: {self.done} of {self.total} in {seconds:.0f} s", flush=True)
 
 
-def show_plan(plan) -> None:
-    if not models:
-        table = pd.DataFrame(plan_rows(plan), columns=[head.lstrip(">") for head in PLAN_HEADS])
-        print(table.to_string(index=False))
-        print(*plan.notes, "", sep="\n")
+def show_rows(rows) -> None:
+    print(pd.DataFrame([row.as_row() for row in rows]).to_string(index=False))
 
 
 summary = run_all(
     data_root,
     workspace,
     Path(WORKING) / "submission.csv",
-    machine_budget(Path(WORKING), hours=HOURS, ram_gb=RAM_GB),
+    RunSettings(HOURS, RAM_GB, seeds=SEEDS, trials=TRIALS, models=models[0] if models else None),
     collections=[name for name in COLLECTIONS.split(",") if name],
-    seeds=SEEDS,
-    trials=TRIALS,
-    models=models[0] if models else None,
     progress=Lines(),
-    tell=show_plan,
+    on_plan=lambda plan: None if models else show_rows(plan),
 )
 
 # %% [markdown]
@@ -148,8 +141,7 @@ summary = run_all(
 # slowdown of the best of the top 5.
 
 # %%
-heads = [head.lstrip(">") for head in OUTCOME_HEADS]
-print(pd.DataFrame(map(outcome_row, summary.outcomes), columns=heads).to_string(index=False))
+show_rows(summary.outcomes)
 for outcome in summary.outcomes:
     for note in outcome.notes:
         print(f"{outcome.collection}: {note}")

@@ -33,6 +33,18 @@ os.environ.pop("COLUMNS", None)
 TEST_DATA = "XLARANK_TEST_DATA"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--exhaustive", action="store_true", help="also run what is marked exhaustive")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is marked exhaustive, whatever -m says."""
+    if not config.option.exhaustive:
+        left_out = [item for item in items if item.get_closest_marker("exhaustive")]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Without the slow tests random examples are fewer too."""
     settings.load_profile("quick" if "not slow" in config.option.markexpr else "xlarank")

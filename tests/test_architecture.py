@@ -16,8 +16,8 @@ import run
 ROOT = Path(run.__file__).parent
 #: A room may import itself and the rooms before it; the package's own folder holds the surface.
 ROOMS = ("data", "features", "models", "pipelines", "xlarank")
-#: What runs other pipelines; nothing imports these but each other, in this order.
-CONDUCTORS = ("budgeting.first_model", "run_all")
+#: What runs other pipelines; no pipeline imports it.
+CONDUCTORS = ("run_all",)
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""A whole job within limits of time and memory: the plan, its costs, steps in processes of their own."""
+"""The parts of `run-all`: its budget, and steps in processes of their own."""

@@ -1,4 +1,4 @@
-"""A step in a process of its own, so that a step that takes too long or too much memory does not end the job."""
+"""A step in a process of its own, so that one that takes too long or too much memory does not end the job."""
 
 from __future__ import annotations
 
@@ -13,84 +13,70 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
 from xlarank.data.errors import XlarankError
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress
 
 Result = TypeVar("Result")
 
-#: How often, in seconds, a waiting parent looks at the clock.
-_LOOK = 0.5
+#: How often, in seconds, a waiting parent looks at the clock, and how long a process may take to end.
+_LOOK, _GRACE = 0.5, 10.0
 
 
 def isolated(
-    function: Callable[..., Result],
-    *arguments: Any,
-    limit: float | None = None,
-    progress: Progress | None = None,
-    **named: Any,
+    function: Callable[..., Result], *arguments: Any, limit: float, progress: Progress, **named: Any
 ) -> Result:
-    """``function(*arguments, progress=..., **named)`` in a fresh interpreter.
+    """Return ``function(*arguments, progress=..., **named)`` of a fresh interpreter.
 
-    The function must be importable by name, what goes in and out picklable. Its progress is told to ``progress``.
-    Raises `XlarankError` when the process is not done after ``limit`` seconds (it is killed then), when it was
-    killed by somebody else (the system does so where memory runs out), and the error that the function raised.
+    The function must be importable by name, what goes in and out picklable; its progress is handed on.
+    Raises `XlarankError` when it is not done after ``limit`` seconds or its process was killed (the system does so
+    where memory runs out), and the error that the function raised.
     """
-    progress = progress or Silent()
-    context = multiprocessing.get_context("spawn")  # as in building features: threads do not survive a fork
+    context = multiprocessing.get_context("spawn")  # threads do not survive a fork
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(theirs, function, arguments, named), daemon=True)
-    end = None if limit is None else time.monotonic() + limit
-    begun = False
+    process = context.Process(target=_work, args=(theirs, function, arguments, named))
+    end, begun = time.monotonic() + limit, False
     process.start()
     theirs.close()
     try:
-        while True:
-            if end is not None and time.monotonic() > end:
-                raise XlarankError(f"it was not done after {limit:.0f} s")
+        while time.monotonic() < end:
             if not ours.poll(_LOOK):
                 continue
             what, value = ours.recv()
             if what == "result":
-                process.join()
+                process.join(_GRACE)  # it closes what it shares with others
                 return value  # type: ignore[no-any-return]
             if what == "error":
                 raise value
             getattr(progress, what)(*value)
             begun = what != "end"
-    except (EOFError, OSError):  # OSError: it ended in the middle of a word
+        raise XlarankError(f"it was not done after {limit:.0f} s")
+    except (EOFError, OSError):  # OSError: it ended in the middle of a message
         process.join()
         code = process.exitcode or 0
         why = f"signal {-code}, most likely for want of memory" if code < 0 else f"exit code {code}"
         raise XlarankError(f"its process ended with {why}") from None
     finally:
-        if process.is_alive():
-            process.kill()
+        process.kill()
         process.join()
         ours.close()
         if begun:
             progress.end()
 
 
-class _Told:
-    """Tells the parent's progress."""
+class _Relay:
+    """Sends calls of a `Progress` to the parent."""
 
     def __init__(self, parent: Connection) -> None:
-        self.parent = parent
+        self._parent = parent
 
-    def begin(self, what: str, total: int) -> None:
-        self.parent.send(("begin", (what, total)))
-
-    def step(self, note: str = "") -> None:
-        self.parent.send(("step", (note,)))
-
-    def end(self) -> None:
-        self.parent.send(("end", ()))
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *values: self._parent.send((name, values))
 
 
 def _work(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends this process
-    _end_with_parent()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        found: tuple[str, Any] = ("result", function(*arguments, progress=_Told(parent), **named))
+        found: tuple[str, Any] = ("result", function(*arguments, progress=_Relay(parent), **named))
     except XlarankError as error:
         found = ("error", error)
     except MemoryError:
@@ -102,11 +88,6 @@ def _work(parent: Connection, function: Callable[..., Any], arguments: Any, name
 
 def _end_with_parent() -> None:
     """A parent that is killed cannot tell anybody to stop."""
-    above = multiprocessing.parent_process()
-
-    def follow() -> None:
-        if above is not None:
-            above.join()
-            os._exit(1)
-
-    threading.Thread(target=follow, daemon=True).start()
+    if (parent := multiprocessing.parent_process()) is not None:
+        parent.join()
+        os._exit(1)

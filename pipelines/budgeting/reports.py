@@ -1,4 +1,4 @@
-"""What steps of the whole job leave among the reports for others to show."""
+"""What the first model of a collection leaves among the reports for others to show."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ def first_scores(workspace: Workspace, collection: Collection) -> Path:
 
 
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Scores on valid of a model that learned from train alone.
+    """Scores on valid of a model that learned from train alone; empty where there are none.
 
-    ``report`` is `metrics.summarise` of all graphs; ``example`` its graph of median score: for each
-    configuration the ``predicted`` score and the ``measured`` cost (ns; tiles: over the normalizer). Empty where
-    there is neither.
+    ``report`` is `metrics.summarise` of all graphs; ``example`` its graph of median score: for each configuration
+    the ``predicted`` score and the ``measured`` cost (ns; tiles: over the normalizer).
     """
     try:
         found = dict(json.loads(read_text(first_scores(workspace, collection))))

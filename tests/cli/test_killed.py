@@ -49,22 +49,22 @@ def finished(words: list[str], folder: Path) -> None:
     assert "Traceback" not in out + err, err
 
 
-def result(verb: str, folder: Path) -> object:
+def result(command: str, folder: Path) -> object:
     """What the command is for, without times."""
     work = folder / "work"
-    if verb == "build-features":
+    if command == "build-features":
         # A parquet file holds the time of its npz file, which is another in each copy of the tree. What a SIGKILL
         # left half written has a hidden name beside it, is read by nobody and swept away when it is a day old.
         files = [path for path in work.rglob("*.parquet") if not path.name.startswith(".")]
         return sorted((str(path.relative_to(work)), path.stat().st_size) for path in files)
-    if verb == "tune":
+    if command == "tune":
         best = [json.loads(path.read_text()) for path in sorted(work.rglob("best-*.json"))]
         return [(one["params"], one["mean"], one["graphs"]) for one in best]
-    if verb == "train":
+    if command == "train":
         return [path.read_text() for path in sorted(work.rglob("booster.txt"))]
-    if verb == "evaluate":
+    if command == "evaluate":
         return (folder / "out.json").read_bytes()
-    if verb == "run-all":
+    if command == "run-all":
         with (folder / "submission.csv").open(newline="") as stream:
             return sorted(csv.reader(stream))
     return (folder / "out.csv").read_bytes()
@@ -83,26 +83,26 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 made[steps] = root / "-".join(steps)
                 shutil.copytree(made[steps[:-1]], made[steps])
                 finished(COMMANDS[steps[-1]][0], made[steps])
-    return {verb: made[tuple(before)] for verb, (_, before) in COMMANDS.items()}
+    return {command: made[tuple(before)] for command, (_, before) in COMMANDS.items()}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("verb", COMMANDS)
-def test_killed_and_run_again_gives_the_same(verb: str, prepared: dict[str, Path], tmp_path: Path) -> None:
-    words = COMMANDS[verb][0]
-    shutil.copytree(prepared[verb], tmp_path / "whole")
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("command", COMMANDS)
+def test_killed_and_run_again_gives_the_same(command: str, prepared: dict[str, Path], tmp_path: Path) -> None:
+    words = COMMANDS[command][0]
+    shutil.copytree(prepared[command], tmp_path / "whole")
     began = time.monotonic()
     finished(words, tmp_path / "whole")
-    seconds, expected = time.monotonic() - began, result(verb, tmp_path / "whole")
-    rng = random.Random(verb)
+    seconds, expected = time.monotonic() - began, result(command, tmp_path / "whole")
+    rng = random.Random(command)
     for number, which in [(k, s) for s in (signal.SIGKILL, signal.SIGTERM) for k in range(KILLS)]:
         folder = tmp_path / f"{which.name}-{number}"
-        shutil.copytree(prepared[verb], folder)
+        shutil.copytree(prepared[command], folder)
         process = start(words, folder)
         time.sleep(rng.uniform(0.2, 1.0) * seconds)
         os.killpg(process.pid, which)
         out, err = process.communicate(timeout=60)
         assert "Traceback" not in out + err, err
         finished(words, folder)
-        assert result(verb, folder) == expected, (verb, which.name, number)
+        assert result(command, folder) == expected, (command, which.name, number)
         shutil.rmtree(folder)

@@ -7,7 +7,6 @@ import io
 import pytest
 from rich.console import Console
 
-from xlarank.cli.budget_tables import PLAN_HEADS
 from xlarank.cli.scoring import score_table
 from xlarank.cli.tables import Sheet, block, new_table, print_sheet
 
@@ -40,14 +39,6 @@ def info_sheet(name: str) -> Sheet:
     return sheet
 
 
-def plan_sheet(name: str) -> Sheet:
-
-    sheet = new_table(*PLAN_HEADS)
-    cells = ["1,000", "200,000", "300", "100", "3", "12.1", "30.2", "120.0", "60.0", "12.2", "1.20"]
-    sheet.add_row(name, *cells[: len(PLAN_HEADS) - 1])
-    return sheet
-
-
 def train_sheet(name: str) -> Sheet:
     sheet = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                       ">out-of-fold score", ">seeds", ">s")  # fmt: skip
@@ -61,7 +52,7 @@ def evaluate_sheet(name: str) -> Sheet:
     return score_table("layout:cpu:random", "valid", dict.fromkeys(metrics, values), True)
 
 
-SHEETS = [info_sheet, plan_sheet, tune_sheet, train_sheet, evaluate_sheet]
+SHEETS = [info_sheet, tune_sheet, train_sheet, evaluate_sheet]
 
 
 @pytest.mark.parametrize("width", WIDTHS)

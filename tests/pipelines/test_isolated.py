@@ -33,7 +33,7 @@ def double(value: int, *, progress: Progress, fail: str = "") -> int:
 
 def test_results_and_progress_come_back() -> None:
     listener = Listener()
-    assert isolated(double, 21, progress=listener) == 42
+    assert isolated(double, 21, limit=60, progress=listener) == 42
     assert listener.jobs == [("doubling", 1)] and listener.notes == ["done"] and listener.ended == 1
 
 
@@ -50,6 +50,6 @@ def test_what_goes_wrong_is_raised_here(fail: str, kind: type[Exception], said: 
     listener = Listener()
     started = time.monotonic()
     with pytest.raises(kind, match=said):
-        isolated(double, 1, fail=fail, limit=2 if fail == "never done" else None, progress=listener)
+        isolated(double, 1, fail=fail, limit=2 if fail == "never done" else 60, progress=listener)
     assert time.monotonic() - started < 30
     assert listener.ended == len(listener.jobs), "no job is left open"

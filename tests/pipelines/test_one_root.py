@@ -13,7 +13,7 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import stored_roots
 from xlarank.models.trained import CARD
-from xlarank.pipelines.budgeting.plan import Budget
+from xlarank.pipelines.budgeting.plan import RunSettings
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import submit
@@ -33,7 +33,7 @@ def test_rows_of_a_second_root_are_refused_and_the_first_stay(trained: Path, sec
     with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
         build(second, trained)
     with pytest.raises(WorkspaceError, match="--replace"):
-        run_all(data_root(second), Workspace(trained), tmp_path / "out.csv", Budget(0.01, 1, 1, 1))
+        run_all(data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
     assert parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -13,12 +14,11 @@ import pytest
 
 import run as command_line
 from tests.pipelines.trees import LAYOUT, TILE, TREE, data_root, graph_path, write_tree
-from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
-from xlarank.pipelines.budgeting.plan import Budget, Plan
+from xlarank.pipelines.budgeting.plan import CollectionPlan, RunSettings
 from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
 
@@ -34,11 +34,9 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def job(tree: Path, folder: Path, *, hours: float = 1.0, **options: Any) -> RunSummary:
-    options = {"trials": 0, "seeds": 1, "jobs": 1, **options}
-    return run_all(
-        data_root(tree), Workspace(folder / "work"), folder / "out.csv", Budget(hours, 4, 1, 5), **options
-    )
+def job(tree: Path, folder: Path, *, hours: float = 1.0, models: Path | None = None, **options: Any) -> RunSummary:
+    settings = RunSettings(hours, 4, 1, seeds=1, trials=0, jobs=1, models=models)
+    return run_all(data_root(tree), Workspace(folder / "work"), folder / "out.csv", settings, **options)
 
 
 def right(folder: Path, tree: Path) -> bool:
@@ -46,13 +44,13 @@ def right(folder: Path, tree: Path) -> bool:
 
 
 def test_no_time_at_all_leaves_the_default_order(tree: Path, tmp_path: Path) -> None:
-    plans: list[Plan] = []
-    summary = job(tree, tmp_path, hours=1e-9, tell=plans.append)
+    plans: list[list[CollectionPlan]] = []
+    summary = job(tree, tmp_path, hours=1e-9, on_plan=plans.append)
     assert right(tmp_path, tree)
     assert read_submission(tmp_path / "out.csv")[f"{TILE}:sort__a"] == [0, 1, 2, 3, 4]
     (outcome,) = summary.outcomes
-    assert outcome.ranked_by == DEFAULT_ORDER and "no time" in outcome.notes[0]
-    assert "too small for any model" in plans[0].notes[0]
+    assert outcome.ranked_by == DEFAULT_ORDER and outcome.notes == ["there was no time left for the first model"]
+    assert [str(part.collection) for part in plans[0]] == [TILE]
     assert not (tmp_path / "work" / "features").exists()
 
 
@@ -86,7 +84,7 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path) -> None:
     first = job(tree, tmp_path / "learned")
-    assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].final is not None
+    assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].valid
     assert load_model(tmp_path / "learned" / "work" / "models" / "tile" / "cpu").card.trained_on.keys() == {
         "train",
         "valid",
@@ -96,8 +94,10 @@ def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path)
     assert (tmp_path / "there" / "out.csv").read_bytes() == (tmp_path / "learned" / "out.csv").read_bytes()
     assert not (tmp_path / "there" / "work" / "features" / "tile" / "cpu" / "train").exists()
     # a finished job has nothing left to do, and a model is used even where the plan has no time for one
-    again = job(tree, tmp_path / "learned")
-    assert (again.outcomes[0].ranked_by, again.outcomes[0].final) == (FINAL, None)
+    booster = tmp_path / "learned" / "work" / "models" / "tile" / "cpu" / "model.json"
+    made = booster.stat().st_mtime_ns
+    assert job(tree, tmp_path / "learned").outcomes[0].ranked_by == FINAL
+    assert booster.stat().st_mtime_ns == made
     hurried = job(tree, tmp_path / "learned", hours=1e-9)
     assert hurried.outcomes[0].ranked_by == EARLIER and right(tmp_path / "learned", tree)
     assert (tmp_path / "there" / "out.csv").read_bytes() == (tmp_path / "learned" / "out.csv").read_bytes()
@@ -114,33 +114,41 @@ def start(tree: Path, folder: Path, *words: object) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="kills like a system without memory")
-def test_a_run_killed_while_tuning_goes_on_where_it_was(tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "mark", "trials"),
+    [
+        (signal.SIGKILL, "studies/*/*/best-lambdarank.json", 3),
+        (signal.SIGTERM, "features/*/*/train/manifest.json", 0),
+    ],
+)
+def test_a_killed_run_goes_on_where_it_was(
+    tree: Path, tmp_path: Path, number: signal.Signals, mark: str, trials: int
+) -> None:
+    """SIGKILL within a study, SIGTERM while the first model is trained."""
     work = tmp_path / "work"
-    best = work / "studies" / "tile" / "cpu" / "best-lambdarank.json"
-    process = start(tree, tmp_path, "--trials", 100)
+    process = start(tree, tmp_path, "--trials", 100 * trials)
     try:
         end = time.monotonic() + 120
-        while not best.exists():
+        while not list(work.glob(mark)):
             assert process.poll() is None and time.monotonic() < end, process.communicate()
             time.sleep(0.02)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-        process.communicate()
+    assert process.returncode in (-number, 128 + number) and "Traceback" not in err
     assert right(tmp_path, tree)
-    with pytest.raises(ProcessLookupError):  # the process that tunes must not go on without its parent
+    with pytest.raises(ProcessLookupError):  # the steps must not go on without their parent
         for _ in range(600):
             os.killpg(process.pid, 0)
             time.sleep(0.05)
-    stored = {path: path.stat().st_mtime_ns for path in work.rglob("*.parquet")}
-    model = load_model(Workspace(work).model(Collection.parse(TILE))).card
-    assert len(stored) == 7 and list(model.trained_on) == ["train"], "the first model is there"
-    done = (work / "studies" / "tile" / "cpu" / "journal.log").read_bytes()
+    stored = {path: path.stat().st_mtime_ns for path in work.rglob("[!.]*.parquet")}
+    journals = {path: path.read_bytes() for path in work.rglob("journal.log")}
+    assert len(stored) == 7 and len(journals) == (trials > 0)
 
-    process = start(tree, tmp_path, "--trials", 3, "--budget-hours", 0.05)
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err
-    assert right(tmp_path, tree)
-    assert {path: path.stat().st_mtime_ns for path in work.rglob("*.parquet")} == stored, "no graph built again"
-    journal = (work / "studies" / "tile" / "cpu" / "journal.log").read_bytes()
-    assert journal.startswith(done[: done.rfind(b"\n") + 1]), "finished trials are kept"
+    out, err = start(tree, tmp_path, "--trials", trials, "--budget-hours", 0.05).communicate(timeout=240)
+    assert "Traceback" not in err and right(tmp_path, tree)
+    assert {path: path.stat().st_mtime_ns for path in stored} == stored, "no graph built again"
+    for path, done in journals.items():
+        assert path.read_bytes().startswith(done[: done.rfind(b"\n") + 1]), "finished trials are kept"
     assert FIRST in out or FINAL in out

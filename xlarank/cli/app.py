@@ -20,8 +20,8 @@ from xlarank.cli import (
     programs,
     ranking,
     record,
+    run_all,
     scoring,
-    whole_job,
 )
 from xlarank.cli.common import load_config, moved_to_front
 from xlarank.cli.console import error_line
@@ -41,7 +41,7 @@ for group in (
     explaining,
     programs,
     compiling,
-    whole_job,
+    run_all,
 ):
     app.add_typer(group.app)
 

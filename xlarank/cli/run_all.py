@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
-from xlarank.cli.budget_tables import OUTCOME_HEADS, PLAN_HEADS, outcome_row, plan_rows
 from xlarank.cli.console import (
     finish,
     headline,
@@ -25,10 +24,6 @@ from xlarank.cli.options import WORK, Collections, Hours, Json, Ram, Root, Seed,
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
 from xlarank.data.ranges import MAX_SEEDS, MAX_THREADS, MAX_TRIALS
-
-if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
-    from xlarank.pipelines.budgeting.plan import Plan
-
 
 #: What the demo learns: one collection of each kind, so that it takes minutes. All others work the same way.
 DEMO: Final = ("layout:tpu-estimate:random", "tile:cpu")
@@ -58,41 +53,33 @@ def run_all(
     json_file: Json = None,
 ) -> None:
     """Graphs to submission within a budget of time and memory; goes on where it was interrupted."""
-    from xlarank.pipelines.budgeting.plan import machine_budget
+    from xlarank.pipelines.budgeting.plan import RunSettings
     from xlarank.pipelines.run_all import run_all as run
 
     root, place = data_root_of(data_root), workspace_at(workspace)
-    budget = machine_budget(place.root, hours=budget_hours, ram_gb=budget_ram_gb)
+    settings = RunSettings(
+        budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models, seed=seed
+    )
+    say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {settings.cores} cores")
     with progress_bars() as progress:
         summary = run(
-            root, place, out, budget, collections=collection or (), seeds=seeds, trials=trials, jobs=jobs,
-            models=models, seed=seed, progress=progress, tell=lambda plan: show_plan(plan, models is None),
+            root, place, out, settings, collections=collection or (), progress=progress,
+            on_plan=lambda plan: None if models else show_rows([part.as_row() for part in plan], texts=1),
         )  # fmt: skip
-    table = new_table(*OUTCOME_HEADS)
-    for outcome in summary.outcomes:
-        table.add_row(*outcome_row(outcome))
-    show(table)
+    show_rows([outcome.as_row() for outcome in summary.outcomes], texts=2)
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {summary.rows} rows, checked; {summary.seconds / 60:.1f} min")
-    planned = [{**plain_values(part), "collection": str(part.collection)} for part in summary.plan.collections]
-    plan = {**plain_values(summary.plan), "collections": planned}
-    write_json(json_file, {**plain_values(summary), "plan": plan})
+    write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
     finish(summary.broken)
 
 
-def show_plan(plan: Plan, learning: bool) -> None:
-    budget = plan.budget
-    say(
-        f"budget: {budget.hours:g} h, {budget.ram_gb:.1f} GB of memory, {budget.disk_gb:.0f} GB of disk, "
-        f"{budget.cores} cores; {plan.jobs} build at a time"
-    )
-    if learning:
-        table = new_table(*PLAN_HEADS)
-        for row in plan_rows(plan):
-            table.add_row(*row)
-        show(table)
-        list_lines("note", list(plan.notes))
+def show_rows(rows: list[dict[str, str]], texts: int) -> None:
+    """Show a table whose columns but the first ``texts`` are numbers."""
+    table = new_table(*(name if at < texts else f">{name}" for at, name in enumerate(rows[0])))
+    for row in rows:
+        table.add_row(*row.values())
+    show(table)
 
 
 @app.command()
