@@ -32,7 +32,14 @@ class GraphSize:
 
 
 def graph_size(path: Path, kind: Kind) -> GraphSize:
-    """Read the size of a graph; raises `GraphFileError` for a file that is no graph of this kind."""
+    """Read the size of a graph; raises `GraphFileError` for a file that is no graph of this kind.
+
+    A name that is not UTF-8 is refused too: no submission can hold it.
+    """
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise GraphFileError(f"the file name {path.name!r} is not UTF-8", do="rename the file") from None
     name, rank = ("node_config_feat", 3) if kind == "layout" else ("config_feat", 2)
     with NpzReader(path) as reader:
         configs, nodes = reader.header(name).shape, reader.header("node_feat").shape

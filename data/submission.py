@@ -31,10 +31,11 @@ def wanted_count(row_id: str, configs: int) -> int:
 def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
     """Write rows ``{id: configurations, best first}`` to a file that is not yet in place."""
     with path.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(HEADER)
+        stream.write(",".join(HEADER) + "\n")
         for row_id, configs in rows.items():
-            writer.writerow((row_id, ";".join(map(str, configs))))
+            special = any(letter in row_id for letter in ',"\r\n')  # csv.writer leaves a lone \r unquoted
+            quoted = '"' + row_id.replace('"', '""') + '"' if special else row_id
+            stream.write(f"{quoted},{';'.join(map(str, configs))}\n")
 
 
 def check_submission(path: Path, configs: Mapping[str, int]) -> None:
@@ -52,14 +53,20 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
 
 
 def submission_problems(
-    path: Path, configs: Mapping[str, int | None], *, more_tiles: bool = False
+    path: Path,
+    configs: Mapping[str, int | None],
+    *,
+    more_tiles: bool = False,
+    fewest: Mapping[str, int] | None = None,
 ) -> Iterator[SubmissionError]:
-    """Everything that is wrong with a file, in the order of its lines; a line is told its first problem.
+    """Everything that is wrong with a file, in the order of its lines; the first problem of each line.
 
     Args:
-        configs: id -> number of configurations, None where nobody knows.
+        configs: id -> number of configurations, None where unknown.
         more_tiles: whether a tile graph may list more than the 5 that count.
+        fewest: id -> how many configurations to require of a tile graph whose number is unknown; 5 by default.
     """
+    fewest = fewest or {}
     try:
         lines = _lines(path)
     except SubmissionError as error:
@@ -75,7 +82,9 @@ def submission_problems(
             yield SubmissionError(f"{row_id} stands twice in {path}", expected="every id once")
         elif row_id not in configs:
             yield SubmissionError(f"{row_id} in {path} is not a test graph", expected="only known ids")
-        elif (problem := _row_problem(row_id, listed, configs[row_id], more_tiles)) is not None:
+        elif (
+            problem := _row_problem(row_id, listed, configs[row_id], more_tiles, fewest.get(row_id, TILE_TOP))
+        ) is not None:
             yield problem
         seen.add(row_id)
     missing = [row_id for row_id in configs if row_id not in seen]
@@ -125,7 +134,7 @@ def _lines(path: Path) -> list[list[str]]:
     """Lines below the header."""
     try:
         csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 700 kB
-        with open(path, encoding="utf-8", newline="", opener=regular_only) as stream:
+        with open(path, encoding="utf-8-sig", newline="", opener=regular_only) as stream:
             lines = list(csv.reader(stream))
     except (OSError, ValueError, csv.Error) as error:
         raise SubmissionError(f"{path} cannot be read ({error})", expected="a CSV file") from error
@@ -136,14 +145,18 @@ def _lines(path: Path) -> list[list[str]]:
     return lines[1:]
 
 
-def _row_problem(row_id: str, listed: str, configs: int | None, more: bool) -> SubmissionError | None:
+def _row_problem(
+    row_id: str, listed: str, configs: int | None, more: bool, fewest: int = TILE_TOP
+) -> SubmissionError | None:
     entries = listed.split(";")
     if not all(_NUMBER.fullmatch(entry) for entry in entries):  # int() alone takes " 1", "+1" and "1_0" too
         return SubmissionError(f"{row_id} lists {listed[:40]!r}", expected="configuration numbers joined by ;")
-    return _order_problem(row_id, [int(entry) for entry in entries], configs, more)
+    return _order_problem(row_id, [int(entry) for entry in entries], configs, more, fewest)
 
 
-def _order_problem(row_id: str, order: Sequence[int], configs: int | None, more: bool) -> SubmissionError | None:
+def _order_problem(
+    row_id: str, order: Sequence[int], configs: int | None, more: bool, fewest: int = TILE_TOP
+) -> SubmissionError | None:
     if len(set(order)) != len(order):
         return SubmissionError(f"{row_id} lists a configuration twice", expected="every one at most once")
     if min(order) < 0 or (configs is not None and max(order) >= configs):
@@ -153,7 +166,7 @@ def _order_problem(row_id: str, order: Sequence[int], configs: int | None, more:
     tile = row_id.startswith("tile:")
     if configs is None and not tile:
         configs = max(order) + 1
-    wanted = TILE_TOP if configs is None else wanted_count(row_id, configs)
+    wanted = fewest if configs is None else wanted_count(row_id, configs)
     enough = tile and more and len(order) > wanted
     if len(order) != wanted and not enough:
         return SubmissionError(f"{row_id} lists {len(order)} configurations", expected=f"{wanted}")

@@ -9,7 +9,7 @@ from xlarank.data.collection import graph_files
 from xlarank.data.errors import GraphFileError
 from xlarank.data.root import DataRoot
 from xlarank.data.sizes import graph_size
-from xlarank.data.submission import read_submission, submission_id, submission_problems
+from xlarank.data.submission import TILE_TOP, read_submission, submission_id, submission_problems
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Checked:
         rows: expected of the file.
         against: what it was compared with, in words.
         problems: everything that is wrong, in the order of the file.
-        unknown: id -> why, of test graphs that could not be read: nobody knows how many configurations they have.
+        unknown: id -> why, of test graphs that could not be read; their number of configurations is unknown.
     """
 
     rows: int
@@ -35,12 +35,13 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
     Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``. A layout row lists
     every configuration once; a tile row at least 5 different ones, of which 5 count (all where there are fewer).
     How many a graph has is read from the data root; without one, a layout graph has as many as its sample row
-    lists, and of a tile graph nobody knows.
+    lists, and a tile row needs as many as its sample row where that has fewer than 5.
 
     Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
     """
     configs: dict[str, int | None] = {}
     unknown: dict[str, str] = {}
+    fewest: dict[str, int] = {}
     if data_root is not None:
         for file in graph_files(data_root.npz, [], where=str(data_root.path)):
             if file.split == "test":
@@ -58,6 +59,7 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
             row_id: configs.get(row_id) or (None if row_id.startswith("tile:") else len(order))
             for row_id, order in listed.items()
         }
+        fewest = {row_id: min(TILE_TOP, len(order)) for row_id, order in listed.items()}
         unknown = {row_id: why for row_id, why in unknown.items() if row_id in configs}
-    problems = [str(problem) for problem in submission_problems(path, configs, more_tiles=True)]
+    problems = [str(each) for each in submission_problems(path, configs, more_tiles=True, fewest=fewest)]
     return Checked(len(configs), against, problems, unknown)

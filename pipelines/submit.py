@@ -33,7 +33,8 @@ class Submission:
         rows: collection -> test graphs ranked.
         models: collection -> whose model ranked them, by `xlarank.pipelines.ranking.model_choice`.
         left_out: collection -> why no model ranked its test graphs; they are in the default order.
-        broken: test graphs whose files could not be read, so that they are not in it, ``collection graph`` -> why.
+        broken: test graphs without features, ``collection graph`` -> why; they stand in the file in the default
+            order where at least the number of their configurations can be read.
         origin: id -> "ranked", "kept" or "default", by `xlarank.data.submission.complete_submission`.
     """
 
@@ -110,21 +111,21 @@ def _test_graphs(
         manifest = read_manifest(workspace, collection, split)
         for name, about in (manifest.graphs if manifest else {}).items():
             found[submission_id(collection, name)] = int(about["configs"])
-    for root in sorted(stored_roots(workspace)) if everything else ():
+    for root in sorted(stored_roots(workspace)):
         try:
             files = discover(find_data_root(Path(root)).npz)
         except DataRootError:  # gone, or moved: the workspace is all there is
             continue
         for file in files:
-            row_id, where = submission_id(file.collection, file.name), f"{file.collection} {file.name}"
-            if file.split != split or row_id in found or where in report.broken:
+            row_id = submission_id(file.collection, file.name)
+            if file.split != split or row_id in found or not (everything or file.collection in chosen):
                 continue
             if file.collection not in chosen:
                 report.left_out.setdefault(str(file.collection), "its features were not built")
             try:
                 found[row_id] = graph_size(file.path, file.collection.kind).configs
             except GraphFileError as error:
-                report.broken[where] = str(error)
+                report.broken.setdefault(f"{file.collection} {file.name}", str(error))
     return found
 
 

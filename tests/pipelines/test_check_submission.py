@@ -66,6 +66,13 @@ def test_without_the_graphs_a_tile_row_needs_five_different_ones(tmp_path: Path)
         assert TILE_ID in problem and said in problem
 
 
+def test_a_sample_is_right_by_itself_where_a_tile_has_fewer_than_five(tmp_path: Path) -> None:
+    sample = write(tmp_path / "sample.csv", {**GOOD, TILE_ID: [2, 0, 1]})
+    assert check_submission(sample, sample=sample).problems == []
+    (problem,) = check_submission(write(tmp_path / "a.csv", {**GOOD, TILE_ID: [2, 0]}), sample=sample).problems
+    assert problem == f"{TILE_ID} lists 2 configurations; expected 3"
+
+
 def test_a_graph_that_cannot_be_read_is_named_and_its_row_checked_as_far_as_possible(tmp_path: Path) -> None:
     write_tree(tmp_path / "tree", {TILE: {"test": ["dot__a", "dot__b"]}})
     (tmp_path / "tree" / "npz" / "tile" / "cpu" / "test" / "dot__b.npz").write_bytes(b"cut")

@@ -49,9 +49,12 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path: Path) -> None:
 
 
 def test_a_graph_may_be_called_anything_a_file_may(tmp_path: Path) -> None:
-    row_id = 'tile:xla:a,b "c" d'
-    write_submission(tmp_path / "out.csv", {row_id: [1, 0]})
-    check_submission(tmp_path / "out.csv", {row_id: 2})
+    """A byte-order mark, as spreadsheets write it, does not matter either."""
+    ids = [f"tile:xla:{name}" for name in ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")]
+    write_submission(tmp_path / "out.csv", {row_id: [1, 0] for row_id in ids})
+    (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "out.csv").read_bytes())
+    for name in ("out.csv", "marked.csv"):
+        check_submission(tmp_path / name, dict.fromkeys(ids, 2))
 
 
 def test_the_largest_graph_of_the_competition_fits(tmp_path: Path) -> None:

@@ -128,14 +128,23 @@ def test_same_models_same_bytes(shared_trained: Path, tmp_path: Path) -> None:
 # What is missing ------------------------------------------------------------------------------------------
 
 
-def test_a_broken_test_file_is_named_and_the_others_are_ranked(tree: Path, trained: Path, tmp_path: Path) -> None:
+def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_read(
+    tree: Path, trained: Path, tmp_path: Path
+) -> None:
+    odd = 'ü✓ "quoted", and;\ttabs\r\n'
+    save_npz(graph_path(tree, TILE, "test", odd), tile_graph(80, labelled=False))
+    save_npz(graph_path(tree, TILE, "test", "not UTF-8 \udcff"), tile_graph(80, labelled=False))
     graph_path(tree, LAYOUT, "test", "omega__a").write_bytes(b"no zip")
     build(tree, trained)
     report = run(trained, tmp_path / "out.csv")
-    assert list(report.broken) == [f"{LAYOUT} omega__a"]
+    assert sorted(report.broken) == [f"{LAYOUT} omega__a", f"{TILE} not UTF-8 \udcff", f"{TILE} {odd}"]
     assert "omega__a.npz" in report.broken[f"{LAYOUT} omega__a"]
-    assert list(rows_of(tmp_path / "out.csv")) == [f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b"]
+    rows = rows_of(tmp_path / "out.csv")
+    assert list(rows) == [f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b", f"{TILE}:{odd}"]
+    assert rows[f"{TILE}:{odd}"] == [0, 1, 2, 3, 4] and report.origin[f"{TILE}:{odd}"] == "default"
     assert report.rows == {LAYOUT: 1, TILE: 2}
+    named = run(trained, tmp_path / "named.csv", collections=[TILE])
+    assert f"{TILE}:{odd}" in rows_of(tmp_path / "named.csv") and len(named.origin) == 3
 
 
 def test_nothing_but_broken_test_files_names_them(tree: Path, trained: Path, tmp_path: Path) -> None:
