@@ -44,7 +44,7 @@ _CONVOLUTION = [at for name, at in NODE_COLUMN.items() if name.startswith("convo
 _DEFAULT_LAYOUT = NODE_COLUMN["layout_minor_to_major_0"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Graph:
     """What layout and tile graphs share.
 
@@ -64,6 +64,13 @@ class Graph:
     edges: NDArray[np.int64]
     runtime: NDArray[np.int64]
     duplicates: Duplicates
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.name!r}: {self.nodes:,} nodes, {len(self.edges):,} edges, "
+            f"{self.configs:,} configurations "
+            f"({self.duplicates.distinct:,} distinct, {np.count_nonzero(self.runtime):,} measured)>"
+        )
 
     @property
     def nodes(self) -> int:
@@ -89,7 +96,7 @@ class Graph:
         return np.where(self.measured, self.runtime.astype(np.float64), np.inf)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LayoutGraph(Graph):
     """A whole program whose nodes are given layouts.
 
@@ -103,8 +110,11 @@ class LayoutGraph(Graph):
     configurable: NDArray[np.int64]
     table: ConfigTable
 
+    def __repr__(self) -> str:
+        return f"{super().__repr__()[:-1]}, {len(self.configurable):,} configurable nodes>"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class TileGraph(Graph):
     """One kernel that is given tile sizes.
 

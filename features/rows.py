@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # imported where a table is asked for
     import polars as pl
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GraphRows:
     """One row for each *distinct* configuration of a graph; columns that are constant within it are kept once.
 
@@ -68,6 +68,13 @@ class GraphRows:
             runtime=graph.runtime,
             normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
             instances=instances,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<GraphRows {self.name!r}: {len(self):,} distinct of {len(self.ids):,} configurations "
+            f"({np.count_nonzero(self.runtime):,} measured), {len(self.graph_columns):,} graph columns + "
+            f"{len(self.config_columns):,} configuration columns>"
         )
 
     def __len__(self) -> int:

@@ -70,6 +70,19 @@ def test_a_graph_is_read_from_a_path_or_its_text() -> None:
         xlarank.read_graph(LAYOUT, kind="tile")
 
 
+def test_graphs_features_and_rankings_show_themselves_in_a_line(tmp_path: Path) -> None:
+    graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
+    features = xlarank.compute_features(graph)
+    columns = f"{len(features.graph_columns)} graph columns + {len(features.config_columns)} configuration columns"
+    assert repr(graph) == (
+        f"<LayoutGraph 'x__a': {graph.nodes} nodes, {len(graph.edges)} edges, "
+        "24 configurations (22 distinct, 24 measured), 2 configurable nodes>"
+    )
+    assert repr(features) == f"<GraphRows 'x__a': 22 distinct of 24 configurations (24 measured), {columns}>"
+    ranking = repr(xlarank.rank(graph, tmp_path))
+    assert ranking.startswith("<Ranking of 'x__a' by the model of layout:") and len(ranking) < 200
+
+
 def test_features_are_a_row_for_each_configuration(tmp_path: Path) -> None:
     graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
     rows, computed = assemble(graph), xlarank.compute_features(graph)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # imported where a table or an explanation is asked for
     from xlarank.pipelines.reporting.explanations import Explanation
 
 _CSV_HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
+#: What the cells begin with that a spreadsheet evaluates.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Ranked:
         return values
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ranking:
     """An order of configurations.
 
@@ -154,7 +156,14 @@ class Ranking:
     shipped: bool
     speedup: NDArray[np.float64] | None
     speedups: dict[str, float] | None
-    source: tuple[Graph, TrainedModel] = field(repr=False)
+    source: tuple[Graph, TrainedModel]
+
+    def __repr__(self) -> str:
+        first = ", ".join(map(str, self.order[:5])) + ", ..." * (len(self.order) > 5)
+        return (
+            f"<Ranking of {self.graph!r} by the model of {self.collection}: {len(self.order):,} configurations "
+            f"({np.count_nonzero(self.runtime):,} measured), fastest first: {first}>"
+        )
 
     @classmethod
     def of(cls, graph: Graph, rows: GraphRows, model: TrainedModel) -> Ranking:
@@ -259,7 +268,8 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
     """Write rankings by the name of their graphs as CSV, a line for each distinct configuration, fastest first.
 
     Scores compare within a graph only. ``identical`` lists configurations joined by ``;``; ``runtime_ns`` and
-    ``speedup`` are empty where not known. Raises `WorkspaceError`.
+    ``speedup`` are empty where not known. A name that a spreadsheet would take for a formula (``=1+1``) gets an
+    apostrophe in front. Raises `WorkspaceError`.
     """
     with atomic_write(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -269,7 +279,12 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
                 known = [None if value is None else repr(value) for value in (entry.runtime_ns, entry.speedup)]
                 writer.writerow(
                     [
-                        name, ranking.collection, entry.rank, entry.configuration, repr(entry.score), known[0],
-                        ";".join(map(str, entry.identical)), known[1],
+                        _as_text(name), ranking.collection, entry.rank, entry.configuration, repr(entry.score),
+                        known[0], ";".join(map(str, entry.identical)), known[1],
                     ]
                 )  # fmt: skip
+
+
+def _as_text(name: str) -> str:
+    text = f"'{name}" if name.startswith(_FORMULA) else name
+    return text.replace("\r", " ")  # csv.writer leaves it unquoted, and readers end the line there

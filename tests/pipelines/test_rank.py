@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -319,6 +320,15 @@ def test_every_graph_of_a_folder(tree: Path, shared_trained: Path, tmp_path: Pat
     first = table.filter(pl.col("graph") == "delta__a")
     assert first["configuration"].to_list() == [entry.configuration for entry in alone.best()]
     assert first["score"].to_list() == [entry.score for entry in alone.best()]
+
+
+@pytest.mark.parametrize("start", ["=1+1", "+1", "-1", "@A1", "\t=1", "\r=1"])
+def test_a_name_is_no_formula_in_a_spreadsheet(shared_trained: Path, tmp_path: Path, start: str) -> None:
+    ranking = run(shared_trained, save_npz(tmp_path / "a.npz", tile_graph(3, configs=1)))
+    write_rankings(tmp_path / "out.csv", {start: ranking, f"a{start}": ranking})
+    with (tmp_path / "out.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["graph"] for row in rows] == [f"'{start}".replace("\r", " "), f"a{start}".replace("\r", " ")]
 
 
 def test_a_folder_without_graphs(shared_trained: Path, tmp_path: Path) -> None:

@@ -34,7 +34,10 @@ def rank(
     workspace: Work = WORK,
     collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
     csv: Annotated[
-        Path | None, typer.Option(callback=out_file, help="Also write a line for each distinct configuration.")
+        Path | None,
+        typer.Option(
+            callback=out_file, help="Also write a line for each distinct configuration (names as =1+1: '=1+1)."
+        ),
     ] = None,
     json_file: Json = None,
 ) -> None:
