@@ -1,9 +1,9 @@
-"""Measure how far trained models can be trusted, on families that their like never saw."""
+"""Measure out of fold how far trained models can be trusted."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,14 +13,12 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, Judged
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import fingerprint, model_of, read_card
+from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import learned_by
 from xlarank.pipelines.support.workspace_collections import trained_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
-
-#: Leave-family-out up to this many families; more are dealt into as many folds.
-_FOLDS: Final = 10
 
 
 def calibrate(
@@ -30,12 +28,12 @@ def calibrate(
     threads: int = 0,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
-    """Fit the rankers of the trained models anew without each family in turn, and count how often they are right.
+    """Fit the rankers of the trained models anew on the folds of `train`, and count how often they are right.
 
-    As many seeds as a model has, 2 or more, are fitted on each fold, with its parameters and rounds: the work of
-    `train` without choosing rounds, once a seed. Other collections that a model also learned from teach here, too,
-    without the family, and are not counted. What is found stands beside the model and is what `rank`, `report`
-    and the like tell of certainty.
+    Folds hold out kinds of kernels for tiles, else program families. As many seeds as a model has, 2 or more, are
+    fitted on each fold, with its parameters and rounds. Other collections that a model also learned from teach
+    here, too, without what is held out, and are not counted. The calibration is saved beside the model, for `rank`
+    and `report`.
 
     Returns what was measured by collection, and why others were left out. Raises `CollectionError` when nothing
     was, and what stops a collection that was asked for by name.
@@ -79,16 +77,21 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
             do="train with --seeds 2 or more",
         )
     data = learned_by(workspace, collection, model)
-    if len(set(data.data.families)) < 2:
+    plan = FoldPlan.of(data)
+    if not plan.folds:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
     each = []
     for seed in range(len(model.rankers)):
         settings = FitSettings(model.card.rounds, seed, threads)
-        each.append(out_of_fold_scores(model.rankers[0], data.data, _FOLDS, settings, data.also))
+        each.append(out_of_fold_scores(model.rankers[0], data.data, plan.folds, settings, data.also))
         progress.step(f"{collection}, seed {seed}")
     scores = np.stack(each)
-    bounds = zip(data.data.indptr[:-1], data.data.indptr[1:], data.data.families, strict=True)
-    calibration = Calibration.of([Judged(family, scores[:, a:b], data.data.cost[a:b]) for a, b, family in bounds])
+    judged = []
+    for graph in sorted(graph for fold in plan.folds for graph in fold.judged):
+        part = slice(data.data.indptr[graph], data.data.indptr[graph + 1])
+        of = " or ".join(data.data.parts[graph].kinds) if plan.by == KIND else data.data.families[graph]
+        judged.append(Judged(of, scores[:, part], data.data.cost[part]))
+    calibration = replace(Calibration.of(judged), by=plan.by)
     own = fingerprint(model.card)
     with workspace_lock(workspace, progress):
         if fingerprint(read_card(workspace.model(collection))) != own:

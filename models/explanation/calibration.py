@@ -1,4 +1,4 @@
-"""How far a ranking can be trusted, measured on graphs whose family the rankers never saw.
+"""How far a ranking can be trusted, measured on graphs whose family, or kind of kernel, the rankers never saw.
 
 Boosters of several seeds disagree where the data left them free. The unit is that disagreement: two configurations
 whose mean scores lie ``t`` standard deviations of the seeds apart. Out of fold it is counted how often pairs of at
@@ -44,7 +44,7 @@ class Judged:
     """One graph scored by rankers that never saw its family.
 
     Attributes:
-        family: of programs.
+        family: of programs, or its kind of kernel.
         scores: ``(seeds, rows)`` of each seed, lower is faster.
         cost: ``(rows,)``.
     """
@@ -85,6 +85,7 @@ class Calibration:
         first_nearly: the same for one at most `NEARLY` slower than the best.
         graphs, families, seeds: what it rests on.
         bins: the reliability table, of rising ``t``.
+        by: what ``families`` are, "family" or "kind" (`xlarank.models.validation.fold_plan.FOLDS_OF`).
     """
 
     threshold: float
@@ -98,6 +99,7 @@ class Calibration:
     families: int
     seeds: int
     bins: tuple[Bin, ...]
+    by: str = "family"
 
     @classmethod
     def of(cls, judged: Sequence[Judged], seed: int = 0) -> Calibration:

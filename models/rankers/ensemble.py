@@ -25,6 +25,7 @@ from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
+from xlarank.models.validation.folds import family_folds, whole_folds
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 #: What an ensemble can be made of.
@@ -136,7 +137,8 @@ class Ensemble(Ranker[EnsembleParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         weights = self._weights if self._starts else self.params.positive_weights()
         if not self._starts and self.params.weights == "out_of_fold":
-            held_out = [out_of_fold_scores(self._member(name), data, _FOLDS, settings) for name in weights]
+            folds = whole_folds(family_folds(data.families, _FOLDS))
+            held_out = [out_of_fold_scores(self._member(name), data, folds, settings) for name in weights]
             found = ensemble_weights(held_out, data)
             weights = {name: float(weight) for name, weight in zip(weights, found, strict=True) if weight > 0}
         self._weights = weights

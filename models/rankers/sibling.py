@@ -22,6 +22,7 @@ from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams
 from xlarank.models.rankers.ensemble_weights import blend
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
+from xlarank.models.validation.folds import family_folds, whole_folds
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 Floats = NDArray[np.float64]
@@ -144,7 +145,8 @@ class SiblingRanker(Ranker[SiblingParams]):
         self._known = []
         rng = np.random.default_rng(settings.seed)
         if any(data.instances_of(group) is not None for group in range(data.groups)):
-            scores = out_of_fold_scores(self._general, data, self.params.folds, settings)
+            folds = whole_folds(family_folds(data.families, self.params.folds))
+            scores = out_of_fold_scores(self._general, data, folds, settings)
             for group in range(data.groups):
                 lazy = data.instances_of(group)
                 if lazy is not None:

@@ -11,7 +11,7 @@ from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import Curves, validate_folds
-from xlarank.models.validation.folds import Fold, family_folds, kind_folds
+from xlarank.models.validation.folds import Fold, family_folds, kind_folds, whole_folds
 
 FAMILY, KIND = "family", "kind"
 #: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
@@ -49,7 +49,7 @@ class FoldPlan:
     @classmethod
     def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:
         """Folds that hold out whole program families, and judge all that they hold out."""
-        return cls(FAMILY, [Fold([*held], [*held]) for held in folds])
+        return cls(FAMILY, whole_folds(folds))
 
     @property
     def held(self) -> list[list[int]]:

@@ -62,6 +62,11 @@ class Fold(NamedTuple):
     held: list[int]
 
 
+def whole_folds(held: Sequence[Sequence[int]]) -> list[Fold]:
+    """Folds that judge all that they hold out."""
+    return [Fold([*each], [*each]) for each in held]
+
+
 def kind_folds(kinds: Sequence[Sequence[str]], most: int | None = None) -> list[Fold]:
     """Kernels held out with all that may be of their kind; ``kinds`` lists those that each graph may be of.
 

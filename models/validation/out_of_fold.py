@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,21 +12,25 @@ from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.folds import Fold
 
 
 def out_of_fold_scores(
-    ranker: Ranker[Any], data: RankingData, folds: int, settings: FitSettings, also: RankingData | None = None
+    ranker: Ranker[Any],
+    data: RankingData,
+    folds: Sequence[Fold],
+    settings: FitSettings,
+    also: RankingData | None = None,
 ) -> NDArray[np.float64]:
-    """``(rows,)`` scores of every graph by a clone of the ranker that never saw its family; at most ``folds`` fits.
+    """``(rows,)`` scores of the graphs that folds judge, by clones of the ranker that saw none held out with them.
 
-    ``also`` is learned from, too, without the held-out families. All 0 with a single family of ``data``.
+    ``also`` is learned from, too, without what is like the held-out graphs. Graphs that no fold judges score 0.
     """
     training = TrainingSet(ranker.kind, data, also=also)
     scores = np.zeros(len(data.cost))
-    for held in family_folds(data.families, folds):
-        fitted = ranker.clone().fit(training.without(held), settings)
-        for g in held:
+    for fold in folds:
+        fitted = ranker.clone().fit(training.without(fold.held), settings)
+        for g in fold.judged:
             part = slice(data.indptr[g], data.indptr[g + 1])
             scores[part] = fitted.predict(data.parts[g].matrix(), data.columns, data.instances_of(g))
     return scores

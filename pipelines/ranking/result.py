@@ -16,6 +16,7 @@ from xlarank.data.graph import Graph
 from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY, Calibration
 from xlarank.models.trained import TrainedModel
+from xlarank.models.validation.fold_plan import FOLDS_OF
 from xlarank.models.validation.metrics import judge, order_of
 from xlarank.models.validation.speedup import compiler_cost, speedups
 
@@ -67,7 +68,7 @@ class Trust:
         if np.isfinite(found.threshold):
             certain = (
                 f"{self.certain:.0%} of the pairs are certain; of such pairs {found.right:.1%} were in the right "
-                f"order on families never seen ({found.right_low:.1%} to {found.right_high:.1%}, "
+                f"order on {FOLDS_OF[found.by]} never seen ({found.right_low:.1%} to {found.right_high:.1%}, "
                 f"{found.graphs} graphs)"
             )
         else:

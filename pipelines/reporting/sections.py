@@ -14,6 +14,7 @@ from xlarank.data.label_source import label_source
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
 from xlarank.models.validation.bootstrap import bootstrap_interval
+from xlarank.models.validation.fold_plan import FOLDS_OF
 from xlarank.models.validation.judged import RANDOM
 from xlarank.models.validation.learning_curve import LEAST_FAMILIES
 from xlarank.models.validation.metrics import summarise
@@ -213,9 +214,10 @@ def trust_section(facts: CollectionFacts) -> str:
         [one.right_low for one in found.bins],
         [one.right_high for one in found.bins],
     )
+    held_out = f"{found.families} {FOLDS_OF[found.by]}"
     heads = ["median distance of the scores", "pairs", "in the right order", "95 % interval over graphs"]
     return (
-        paragraph(f"Measured out of fold on {found.graphs} graphs of {found.families} families. {told} {first}")
+        paragraph(f"Measured out of fold on {found.graphs} graphs of {held_out}. {told} {first}")
         + card(chart, table(heads, bins))
         + card(table(["graph, least sure first", "pairs certain", measure(facts)], unsure))
     )

@@ -18,6 +18,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.folds import family_folds, whole_folds
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
@@ -126,8 +127,8 @@ def test_large_graphs_are_sampled() -> None:
 
 def test_out_of_fold_scores_reach_the_instances() -> None:
     data = pooled_data()
-    ranker = SumPooled({"min_data_in_leaf": 2}, kind="layout")
-    found = out_of_fold_scores(ranker, data, 3, FitSettings(30, threads=1))
+    ranker, folds = SumPooled({"min_data_in_leaf": 2}, kind="layout"), whole_folds(family_folds(data.families, 3))
+    found = out_of_fold_scores(ranker, data, folds, FitSettings(30, threads=1))
     taus = [kendall_tau(found[a:b], data.cost[a:b]) for a, b in zip(data.indptr[:-1], data.indptr[1:], strict=True)]
     assert min(taus) > 0.7
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,9 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.targets import CPU
 from xlarank.models.fallback import Fallback
 from xlarank.models.trained import load_model
+from xlarank.models.validation.folds import Fold, kind_folds
+from xlarank.models.validation.out_of_fold import out_of_fold_scores
+from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
@@ -110,6 +114,26 @@ def test_cross_validation_by_kind_gives_the_scores_of_training(trained: tuple[Wo
         assert f"{TILE}: kinds never seen fall back, {Fallback()}" in found.notes
     again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, rounds=3, threads=1)
     assert set(again.report[TILE]["score"]["graphs"]) == {*LEARNED, "expsum__b"}
+
+
+def test_calibration_goes_by_kind(
+    trained: tuple[Workspace, TrainResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Workspace(shutil.copytree(trained[0].root, tmp_path / "work"))
+    train(place, seeds=2, rounds=3, threads=1)
+    kinds = [graph.kinds for graph in read_training_set(place, COLLECTION).data.parts]
+    folds = kind_folds(kinds, 10)
+    seen = []
+
+    def spied(ranker: Any, data: Any, folds: list[Fold], *rest: Any) -> Any:
+        seen.append(folds)
+        return out_of_fold_scores(ranker, data, folds, *rest)
+
+    monkeypatch.setattr("xlarank.pipelines.calibrate.out_of_fold_scores", spied)
+    found, _ = calibrate(place, threads=1)
+    assert seen == [folds, folds], "once for each seed"
+    assert (found[TILE].by, found[TILE].graphs, found[TILE].families) == ("kind", 4, len(set(kinds)))
+    assert load_model(place.model(COLLECTION)).calibration == found[TILE]
 
 
 def test_studies_of_tiles_go_by_kind(

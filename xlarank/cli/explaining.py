@@ -92,6 +92,7 @@ def calibrate(
     json_file: Json = None,
 ) -> None:
     """Measure out of fold how far the trained models can be trusted; rank and report then tell."""
+    from xlarank.models.validation.fold_plan import FOLDS_OF
     from xlarank.pipelines.calibrate import calibrate as run
 
     with progress_bars() as progress:
@@ -99,12 +100,12 @@ def calibrate(
             workspace_at(workspace), collections=collection or (), threads=threads, progress=progress
         )
     table = new_table(
-        "collection", ">graphs", ">families", ">seeds", ">pairs certain", ">of these right", ">best in first",
+        "collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
         ">nearly best in first",
     )  # fmt: skip
     for name, one in found.items():
         table.add_row(
-            name, str(one.graphs), str(one.families), str(one.seeds), f"{one.certain:.1%}",
+            name, str(one.graphs), f"{one.families} {FOLDS_OF[one.by]}", str(one.seeds), f"{one.certain:.1%}",
             f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})" if one.right == one.right else "-",
             f"{one.first:.0%}",
             f"{one.first_nearly:.0%}",
