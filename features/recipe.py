@@ -77,7 +77,6 @@ class Recipe:
         tier, candidates, tiling: the settings behind it.
         max_configs: rows kept per graph, 0 for all.
         seed: of the sample that ``max_configs`` draws.
-        sampling: how it is drawn.
     """
 
     code_hash: str
@@ -85,21 +84,17 @@ class Recipe:
     candidates: bool
     max_configs: int
     seed: int
-    sampling: str = "random"
     tiling: Tiling = TPU
 
     @classmethod
-    def of(
-        cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0, sampling: str = "random"
-    ) -> Recipe:
-        """Today's recipe for one kind of graph; seed and sampling count only where rows are drawn."""
+    def of(cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0) -> Recipe:
+        """Today's recipe for one kind of graph; the seed counts only where rows are drawn."""
         return cls(
             code_hash=settings.code_hash(kind),
             tier=settings.tier.value,
             candidates=settings.candidates,
             max_configs=max_configs,
             seed=seed if max_configs else 0,
-            sampling=sampling if max_configs else "random",
             tiling=settings.tiling,
         )
 

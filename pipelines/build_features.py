@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from xlarank.data.collection import Collection, GraphFile, choose_splits, discover, graph_files
-from xlarank.data.errors import ModelError, WorkspaceError
+from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import sweep_partial
 from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
-from xlarank.features.sampling import SAMPLES
 from xlarank.features.store import Manifest, write_manifest
 from xlarank.pipelines.building.builders import Builders, LocalProcesses, outcomes
 from xlarank.pipelines.building.cluster_builders import ClusterBuilders
@@ -71,7 +70,6 @@ def build_features(
     splits: Sequence[str] = (),
     settings: FeatureSettings | None = None,
     max_configs: int = 0,
-    sampling: str = "random",
     jobs: int = 0,
     seed: int = 0,
     timeout: float | None = None,
@@ -85,9 +83,8 @@ def build_features(
     file is recorded and does not stop the others.
 
     Args:
-        max_configs: distinct configurations kept of each *train* graph, drawn with ``seed``; 0 keeps all.
+        max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0 keeps all.
             Validation and test graphs are always whole: every configuration must be ranked.
-        sampling: how they are drawn, one of `xlarank.features.sampling.SAMPLES`; graphs without labels at random.
         jobs: processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
             what follows works with the others, and a second call goes on.
@@ -96,13 +93,10 @@ def build_features(
             "local" for one that is started here, of ``jobs`` workers (0: a worker for each core). Its workers read
             the data root under the same path and send the rows here; what is stored is the same.
 
-    Raises `DataRootError` and `CollectionError` for input that is not there, `ModelError` for an unknown
-    ``sampling``, `WorkspaceError`, also where the workspace holds rows of another data root,
-    `ClusterError` for a cluster that cannot be used or is lost.
+    Raises `DataRootError` and `CollectionError` for input that is not there, `WorkspaceError`, also where the
+    workspace holds rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
     """
     settings, progress = settings or FeatureSettings(), progress or Silent()
-    if sampling not in SAMPLES:
-        raise ModelError(f"--sampling is {sampling!r}", expected=", ".join(SAMPLES))
     require_ranges(max_configs=max_configs, jobs=jobs, seed=seed)
     require_seconds("timeout", timeout)
     workspace.require_writable()
@@ -114,9 +108,7 @@ def build_features(
     chosen_splits = choose_splits(splits)
     started = time.monotonic()
     chosen = [file for file in files if file.split in chosen_splits]
-    work = [
-        GraphJob(file, workspace, _recipe(file, settings, max_configs, seed, sampling), settings) for file in chosen
-    ]
+    work = [GraphJob(file, workspace, _recipe(file, settings, max_configs, seed), settings) for file in chosen]
     end = None if timeout is None else started + timeout
     with _builders(scheduler, jobs, data_root, work) as builders:
         found = _run(work, builders, end, progress)
@@ -143,9 +135,9 @@ def _builders(
     yield LocalProcesses(processes) if processes > 1 else None
 
 
-def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int, sampling: str) -> Recipe:
+def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int) -> Recipe:
     most = max_configs if file.split == "train" else 0
-    return Recipe.of(settings, file.collection.kind, max_configs=most, seed=seed, sampling=sampling)
+    return Recipe.of(settings, file.collection.kind, max_configs=most, seed=seed)
 
 
 def _processes(jobs: int, files: Sequence[GraphFile]) -> int:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import Instances, LazyInstances
-from xlarank.features.sampling import sample_configs
+from xlarank.features.sampling import even_ranks
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.labels import mean_rank
@@ -160,7 +160,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         return vars(self.finish())
 
     def _sibling(self, instances: Instances, cost: Floats, score: Floats, rng: np.random.Generator) -> Sibling:
-        kept = sample_configs(cost, self.params.configs, rng, "uniform")
+        kept = even_ranks(cost, self.params.configs, rng)
         return Sibling(
             structure=int(instances.structure[0]),
             node=instances.node.astype(np.int64),

@@ -15,7 +15,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
 from xlarank.features.instances.instances import Instances, LazyInstances
-from xlarank.features.sampling import sample_configs
+from xlarank.features.sampling import even_ranks
 from xlarank.models.base import Learned
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import graph_weights
@@ -129,7 +129,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         for g in range(data.groups):
             part = slice(int(data.indptr[g]), int(data.indptr[g + 1]))
             cost = data.cost[part]
-            kept = sample_configs(cost, own.configs, rng, "uniform")
+            kept = even_ranks(cost, own.configs, rng)
             instances = data.instances_of(g)
             if instances is None:
                 counts = sparse.csr_array(sparse.eye_array(len(kept), format="csr"))

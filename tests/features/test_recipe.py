@@ -41,7 +41,7 @@ def test_the_hash_tells_kinds_apart_and_equal_settings_not():
 
 @pytest.mark.parametrize("settings", [*SETTINGS, FeatureSettings(tiling=Tiling(16, 64, fewest_sublanes=4))])
 def test_a_recipe_leads_back_to_its_settings(settings):
-    recipe = Recipe.of(settings, "layout", max_configs=5, seed=3, sampling="thirds")
+    recipe = Recipe.of(settings, "layout", max_configs=5, seed=3)
     assert recipe.settings() == settings
     assert recipe.settings().code_hash("layout") == recipe.code_hash
     assert Recipe.parse(json.loads(json.dumps(asdict(recipe)))) == recipe
@@ -49,10 +49,7 @@ def test_a_recipe_leads_back_to_its_settings(settings):
 
 def test_a_recipe_without_a_sample_has_no_seed():
     """Or another seed would build again what is the same."""
-    ways = [
-        Recipe.of(FeatureSettings(), "tile", seed=seed, sampling=how)
-        for seed, how in ((1, "thirds"), (2, "random"))
-    ]
+    ways = [Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2)]
     assert ways[0] == ways[1]
 
 

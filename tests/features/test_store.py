@@ -242,7 +242,6 @@ OTHER_RECIPES = {
     "candidates": False,
     "max_configs": 1000,
     "seed": 1,
-    "sampling": "thirds",
     "tiling": Tiling(sublanes=16),
 }
 

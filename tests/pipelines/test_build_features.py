@@ -31,7 +31,7 @@ from tests.pipelines.trees import (
     write_tree,
 )
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, DataRootError, ModelError, WorkspaceError, XlarankError
+from xlarank.data.errors import CollectionError, DataRootError, WorkspaceError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
@@ -267,49 +267,10 @@ def test_graphs_smaller_than_max_configs_are_whole(tree: Path, tmp_path: Path) -
     assert {len(rows) for rows in stored(tmp_path / "work").values()} == {22}
 
 
-def costs(workspace: Path) -> dict[str, list[float]]:
-    """Of the distinct configurations of each graph, sorted."""
-    return {name: np.sort(rows.row_cost).tolist() for name, rows in stored(workspace).items()}
-
-
-@pytest.mark.parametrize("sampling", ["thirds", "uniform"])
-def test_a_draw_can_hold_both_ends(tree: Path, tmp_path: Path, sampling: str) -> None:
-    build(tree, tmp_path / "whole", collections=[LAYOUT])
-    build(tree, tmp_path / "work", collections=[LAYOUT], max_configs=9, sampling=sampling)
-    whole = costs(tmp_path / "whole")
-    for name, kept in costs(tmp_path / "work").items():
-        assert len(kept) == 9
-        assert (kept[0], kept[-1]) == (whole[name][0], whole[name][-1])
-        if sampling == "thirds":
-            assert kept[:3] + kept[-3:] == whole[name][:3] + whole[name][-3:]
-    assert manifest(tmp_path / "work").recipe.sampling == sampling
-
-
-def test_another_way_to_draw_builds_train_alone_again(tree: Path, tmp_path: Path) -> None:
-    build(tree, tmp_path / "work", collections=[LAYOUT], max_configs=10)
-    report = build(tree, tmp_path / "work", collections=[LAYOUT], max_configs=10, sampling="uniform")
-    assert {part.split for part in report.splits if part.built} == {"train"}
-    assert totals(build(tree, tmp_path / "work", collections=[LAYOUT], max_configs=10, sampling="uniform"))[0] == 0
-
-
-def test_the_way_to_draw_does_not_matter_where_nothing_is_drawn(tree: Path, tmp_path: Path) -> None:
-    build(tree, tmp_path / "work", collections=[TILE])
-    assert totals(build(tree, tmp_path / "work", collections=[TILE], sampling="thirds")) == (0, 7, 0)
-
-
-def test_unlabelled_graphs_are_drawn_at_random(tree: Path, tmp_path: Path) -> None:
+def test_unlabelled_graphs_are_drawn_from_too(tree: Path, tmp_path: Path) -> None:
     save_npz(graph_path(tree, LAYOUT, "train", "alpha__a"), layout_graph(0, labelled=False))
-    for work, sampling in (("random", "random"), ("thirds", "thirds")):
-        build(tree, tmp_path / work, collections=[LAYOUT], max_configs=10, sampling=sampling)
-    one, other = ids(tmp_path / "random"), ids(tmp_path / "thirds")
-    assert one["alpha__a"] == other["alpha__a"]
-    assert all(one[name] != other[name] for name in one if name != "alpha__a")
-
-
-def test_an_unknown_way_to_draw_is_refused(tree: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="--sampling is 'best'; expected random, thirds, uniform"):
-        build(tree, tmp_path / "work", max_configs=10, sampling="best")
-    assert not (tmp_path / "work").exists()
+    build(tree, tmp_path / "work", collections=[LAYOUT], max_configs=10)
+    assert len(ids(tmp_path / "work")["alpha__a"]) == 10
 
 
 # Broken files --------------------------------------------------------------------------------------------

@@ -60,16 +60,11 @@ def build_features(
     max_configs: Annotated[
         int,
         typer.Option(
-            min=0, max=2**31 - 1, help="Keep at most this many configurations of each train graph; 0 keeps all."
+            min=0,
+            max=2**31 - 1,
+            help="Keep at most this many configurations of each train graph, drawn at random; 0 keeps all.",
         ),
     ] = 0,
-    sampling: Annotated[
-        str,
-        typer.Option(
-            help="How --max-configs draws: random; thirds (the fastest, the slowest, a third at random); uniform "
-            "(even steps of rank). Unlabelled graphs at random."
-        ),
-    ] = "random",
     jobs: Jobs = 0,
     tier: Annotated[str, typer.Option(help="fast or full: which columns.")] = "full",
     candidates: Annotated[
@@ -88,7 +83,7 @@ def build_features(
     """Turn graph files into stored feature rows; goes on where it was interrupted."""
     build(
         data_root_of(data_root), workspace_at(workspace), collection, split, max_configs, jobs, tier, candidates,
-        seed, sampling, json_file, replace=replace, scheduler=scheduler,
+        seed, json_file, replace=replace, scheduler=scheduler,
     )  # fmt: skip
 
 

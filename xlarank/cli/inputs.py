@@ -94,7 +94,6 @@ def build(
     tier: str,
     candidates: bool,
     seed: int,
-    sampling: str = "random",
     json_file: Path | None = None,
     *,
     replace: bool = False,
@@ -110,7 +109,7 @@ def build(
     with progress_bars() as progress:
         report = run(
             root, workspace, collections=collection or (), splits=split or (),
-            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, sampling=sampling,
+            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs,
             jobs=jobs, seed=seed, replace=replace, scheduler=scheduler, progress=progress,
         )  # fmt: skip
     table = new_table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
