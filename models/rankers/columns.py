@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.block import Scope, Tier
+from xlarank.features.block import Scope
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.targets import Target, foreign_columns
 from xlarank.models.param_checks import OneOf
@@ -16,9 +16,6 @@ from xlarank.models.param_checks import OneOf
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
 #: anything alone and tell graphs apart); ``no_candidates``: without the transductive ones; ``alone``: neither.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
-#: Which tiers of columns may be chosen.
-TIERS: Final = tuple(tier.value for tier in Tier)
-
 
 #: Slots of operands, as words of columns' names.
 _OPERANDS: Final = frozenset(LAYOUT_SLOTS[1:])
@@ -33,22 +30,12 @@ def speaks_of_operands(column: str) -> bool:
     return not _OPERANDS.isdisjoint(column.replace("__", "_").split("_"))
 
 
-def chosen_columns(
-    columns: list[str], choice: str, tier: str = Tier.FULL.value, target: Target | None = None
-) -> NDArray[np.intp]:
-    """Indices into ``columns`` of those that the choice, the tier and the target leave, ascending.
-
-    Raises `ModelError` for another choice or tier.
-    """
+def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> NDArray[np.intp]:
+    """Indices into ``columns`` of those that the choice and the target leave, ascending; raises `ModelError`."""
     graph, candidates = leaves_out(choice)
-    limit = Tier(OneOf(TIERS)("tier", tier))
     left_out: set[str] = {*foreign_columns(target)}
     for block in [*blocks_of("layout"), *blocks_of("tile")]:
-        if (
-            (graph and block.scope is Scope.GRAPH)
-            or (candidates and block.transductive)
-            or not limit.includes(block.tier)
-        ):
+        if (graph and block.scope is Scope.GRAPH) or (candidates and block.transductive):
             left_out.update(block.columns)
     return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
 

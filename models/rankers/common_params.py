@@ -7,7 +7,7 @@ from typing import Any, Final
 from xlarank.models.objectives.graph_weights import GRAPH_WEIGHTS
 from xlarank.models.param_checks import Number, OneOf, Whole
 from xlarank.models.params import param
-from xlarank.models.rankers.columns import CHOICES, TIERS
+from xlarank.models.rankers.columns import CHOICES
 from xlarank.models.search_space import Among, Between
 
 #: Tolerances worth trying, shares of a cost: none, the repeats of a configuration on a TPU, those on a busy CPU.
@@ -31,11 +31,6 @@ def columns_param() -> Any:
     Tile collections hold few candidates a kernel: a rank among them does not carry over to other families.
     """
     return param("all", OneOf(CHOICES), Among(CHOICES), tile="no_candidates")
-
-
-def tier_param(*, searched: bool = True) -> Any:
-    """``tier``: whether the columns of the full tier are looked at, too."""
-    return param("full", OneOf(TIERS), Among(TIERS) if searched else None)
 
 
 def init_score_param(tile: float) -> Any:

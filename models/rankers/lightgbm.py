@@ -19,7 +19,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
-from xlarank.models.rankers.common_params import leaves_param, tier_param
+from xlarank.models.rankers.common_params import leaves_param
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm_data import Learnable, binned, hush
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
@@ -48,7 +48,7 @@ class _Growing:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeParams(RankerParams):
-    """Parameters of LightGBM's trees, named as there, and the tier of the columns that they look at.
+    """Parameters of LightGBM's trees, named as there.
 
     Chosen for lambdarank by leave-family-out folds of the embedded sample's train split; other objectives change
     what suits them better. The five best of a kernel vary from seed to seed, which stronger sampling averages out.
@@ -60,7 +60,6 @@ class TreeParams(RankerParams):
     feature_fraction: float = param(0.5, Number(0, 1, above=True), Between(0.1, 1.0), tile=0.3)
     bagging_fraction: float = param(0.8, Number(0, 1, above=True), Between(0.5, 1.0), tile=0.6)
     lambda_l2: float = param(1.0, Number(0), Between(0.1, 100.0, log=True))
-    tier: str = tier_param()
 
 
 T = TypeVar("T", bound=TreeParams)
@@ -191,9 +190,7 @@ class LightGBMRanker(Ranker[T]):
         own, self._threads, self._growing = self.params, settings.threads, None
         going_on = self._start
         self._used = (
-            going_on.places(data.columns)
-            if going_on
-            else chosen_columns(data.columns, columns, own.tier, data.target)
+            going_on.places(data.columns) if going_on else chosen_columns(data.columns, columns, data.target)
         )
         self._init_score = InitScore.find(data.columns, init_score_weight, data.target)
         orders = dealt_orders(data, deal)

@@ -91,7 +91,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
-        used = chosen_columns(data.columns, own.columns, own.tier, data.target)
+        used = chosen_columns(data.columns, own.columns, data.target)
         self._use(used, used[used >= len(data.parts[0].graph_values)])
         self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))

@@ -28,7 +28,6 @@ from xlarank.models.rankers.common_params import (
     graph_weight_param,
     leaves_param,
     tie_tolerance_param,
-    tier_param,
 )
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
 from xlarank.models.ranking_data import RankingData
@@ -56,7 +55,6 @@ class SumPooledParams(TreeParams):
     num_leaves: int = leaves_param(7, tile=15)
     min_data_in_leaf: int = param(10, Whole(0), Between(5, 100, log=True))
     lambda_l2: float = param(0.001, Number(0))
-    tier: str = tier_param(searched=False)
     leaf_l2: float = param(0.1, Number(0, above=True), Between(0.0001, 10.0, log=True), tile=0.001)
     configs: int = param(1000, Whole(1))
     round_configs: int = param(128, Whole(2, why="pairs are compared"))
@@ -122,7 +120,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         """What is learned from, and the columns used of its instances one below the other."""
         own = self.params
         weights = graph_weights(data.indptr, own.graph_weight) * data.group_weight
-        self._choose(data, own.columns, own.tier)
+        self._choose(data, own.columns)
         groups: list[_Group] = []
         values: list[NDArray[np.float32]] = []
         first = 0
@@ -144,7 +142,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             first += counts.shape[1]
         return groups, np.concatenate(values)
 
-    def _choose(self, data: RankingData, columns: str, tier: str) -> None:
+    def _choose(self, data: RankingData, columns: str) -> None:
         """Which columns to look at: of instances where the first group has them, otherwise of rows.
 
         Raises `ModelError` where the groups' instances are different ones.
@@ -163,7 +161,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         elif self._instance_columns:
             self._used = _chosen(self._tree_columns(), columns)
         else:
-            self._used = chosen_columns(data.columns, columns, tier, data.target)
+            self._used = chosen_columns(data.columns, columns, data.target)
 
     def _grow(
         self, groups: list[_Group], values: NDArray[np.float32], settings: FitSettings, rng: np.random.Generator

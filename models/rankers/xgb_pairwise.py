@@ -28,7 +28,6 @@ from xlarank.models.rankers.common_params import (
     leaves_param,
     pairs_param,
     tie_tolerance_param,
-    tier_param,
 )
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.xgboost_data import quantiles
@@ -61,7 +60,6 @@ class XGBPairwiseParams(RankerParams):
     tie_tolerance: float = tie_tolerance_param(0.0)
     graph_weight: str = graph_weight_param()
     columns: str = columns_param()
-    tier: str = tier_param()
 
 
 class XGBPairwise(Ranker[XGBPairwiseParams]):
@@ -88,7 +86,7 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
         xgb, own = _xgboost(), self.params
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, own.tie_tolerance)))
-        self._used = chosen_columns(data.columns, own.columns, own.tier, data.target)
+        self._used = chosen_columns(data.columns, own.columns, data.target)
         weight = row_weights(data.indptr, own.graph_weight, data.weight)[data.indptr[:-1]]
         self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         start = self._init_score.of(data) if self._init_score else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xlarank.data.errors import ModelError
-from xlarank.features.block import Scope, Tier
+from xlarank.features.block import Scope
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.targets import CPU, TPU
@@ -53,23 +53,6 @@ def test_indices_point_into_the_columns_given() -> None:
     assert chosen_columns([], "alone").tolist() == []
 
 
-@pytest.mark.parametrize("kind", ["layout", "tile"])
-@pytest.mark.parametrize("choice", CHOICES)
-def test_the_fast_tier_leaves_out_what_only_the_full_one_has(kind: str, choice: str) -> None:
-    settings, less = FeatureSettings(), FeatureSettings(Tier.FAST)
-    columns = settings.graph_columns(kind) + settings.config_columns(kind)
-    fast = {*less.graph_columns(kind), *less.config_columns(kind)}
-    wanted = [name for name in names(choice, kind) if name in fast]
-    assert [columns[i] for i in chosen_columns(columns, choice, "fast")] == wanted
-    assert wanted and (kind == "tile" or len(wanted) < len(names(choice, kind))), "tiles' own columns are all fast"
-    assert [columns[i] for i in chosen_columns(columns, choice, "full")] == names(choice, kind)
-
-
-def test_an_unknown_tier_is_refused_by_name() -> None:
-    with pytest.raises(ModelError, match="tier is 'quick'; expected fast, full"):
-        chosen_columns(["mine"], "all", "quick")
-
-
 def test_an_unknown_choice_is_refused_by_name() -> None:
     with pytest.raises(ModelError, match=r"columns is 'some'; expected .*no_graph"):
         chosen_columns(["mine"], "some")
@@ -80,7 +63,7 @@ def test_an_unknown_choice_is_refused_by_name() -> None:
 def test_a_target_leaves_out_what_speaks_of_others(target, dropped, kept, choice):
     columns = FeatureSettings().columns("tile")
     both = {columns[i] for i in chosen_columns(columns, choice)}
-    found = {columns[i] for i in chosen_columns(columns, choice, "full", target)}
+    found = {columns[i] for i in chosen_columns(columns, choice, target)}
     assert both - found == both & dropped.columns != set()
     assert both & kept.columns <= found
 
@@ -88,4 +71,4 @@ def test_a_target_leaves_out_what_speaks_of_others(target, dropped, kept, choice
 def test_layouts_look_the_same_for_every_target():
     columns = FeatureSettings().columns("layout")
     for target in (CPU, TPU):
-        assert chosen_columns(columns, "all", "full", target).tolist() == list(range(len(columns)))
+        assert chosen_columns(columns, "all", target).tolist() == list(range(len(columns)))

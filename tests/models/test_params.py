@@ -64,7 +64,6 @@ def test_parameters_are_frozen() -> None:
     ("name", "value", "said"),
     [
         ("labels", "nope", "labels is 'nope'; expected rank, log"),
-        ("tier", "quick", "tier is 'quick'; expected fast, full"),
         ("columns", "some", "columns is 'some'; expected all, no_graph, no_candidates, alone"),
         ("learning_rate", 0, "learning_rate is 0; expected a number above 0"),
         ("feature_fraction", 1.5, "feature_fraction is 1.5; expected a number above 0 to 1"),
