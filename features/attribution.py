@@ -38,6 +38,10 @@ class Walk:
     nodes: Ints
     matrix: NDArray[np.float32]
 
+    def by_node(self, values: Floats) -> dict[int, float]:
+        """Mean step at each node, of values of the rows."""
+        return {int(node): float(step) for node, step in zip(self.nodes, walk_steps(values), strict=True)}
+
 
 def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, now: int, then: int) -> Walk:
     """The way from configuration ``then`` to ``now`` (ids in the file); ``rows`` are those of the whole graph.

@@ -16,6 +16,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
+from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams
 from xlarank.models.ranking_data import RankingData
@@ -129,6 +130,32 @@ class Ranker(ABC, Generic[P]):
         """Scores of the rows of one graph after each ``every`` rounds, the last after all of them."""
         self._require_fitted()
         return self._staged(rows, every, instances)
+
+    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        """Take apart the difference of the scores of two rows of a graph, ``now`` minus ``then``.
+
+        This is for rankers that score rows one by one and know their `row_contributions`; others have their own.
+        """
+        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+        difference = float(scores[now] - scores[then])
+        matrix = self.row_contributions(rows.matrix[[now, then]])
+        change = matrix[0] - matrix[1]
+        columns = {rows.columns[i]: float(change[i]) for i in np.flatnonzero(change)}
+        nodes: dict[int, float] = {}
+        if rows.walk is not None:
+            nodes = rows.walk.by_node(self.predict(rows.walk.matrix, rows.columns))
+        return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
+
+    def row_contributions(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        """``(rows, columns + 1)`` what each column adds to each row's score, and last what all rows share.
+
+        Raises `ModelError` for a ranker whose scores are no sums over columns.
+        """
+        raise ModelError(
+            f"the model {self.name} cannot be taken apart",
+            expected="a ranker on trees",
+            do="train another model",
+        )
 
     @property
     def row_by_row(self) -> bool:

@@ -27,6 +27,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.base import Ranker, require_columns
 from xlarank.models.explanation.calibration import Calibration
+from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fallback import Fallback, unseen_kinds
 from xlarank.models.registry import ranker_class
 
@@ -161,6 +162,14 @@ class TrainedModel:
             return Scores(scores)
         note = f"kind of kernel never seen ({' or '.join(unseen)}): {fallback}, the rest on the model"
         return Scores(np.stack([fallback.blend(graph, each) for each in scores]), note)
+
+    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        """Take apart the difference of the scores of two rows, ``now`` minus ``then``: the mean over the seeds.
+
+        The scores are those of the rankers alone, without what they fall back on.
+        """
+        each = [ranker.contributions(rows, now, then) for ranker in self.rankers]
+        return Parts.total(part.scaled(1 / len(each)) for part in each)
 
     def require_rows_of(self, manifest: Manifest) -> None:
         """Raise `ModelError` unless rows of this manifest are what the model was trained on."""

@@ -14,7 +14,9 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.models.base import Learned, Ranker
+from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.param_checks import Number, OneOf
 from xlarank.models.params import RankerParams, nested_params, param
 from xlarank.models.rankers.ensemble_weights import blend, ensemble_weights
@@ -162,6 +164,21 @@ class Ensemble(Ranker[EnsembleParams]):
             # a member that ran out of splits stays where it is
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
             yield blend(latest, list(self._weights.values()))
+
+    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        """Scale the contributions of each member to the difference of the ranks that it gives.
+
+        A rank has no parts of its own. A member's contributions add up to its own difference of scores; times
+        (difference of ranks) / (difference of scores) they add up to what it brings to the ensemble's score.
+        """
+        total = sum(self._weights.values())
+        found = []
+        for name, member in self._members.items():
+            rank = mean_rank(member.predict(rows.matrix, rows.columns, rows.instances))
+            step = float(rank[now] - rank[then]) * self._weights[name] / total
+            part = member.contributions(rows, now, then)
+            found.append(part.scaled(step / part.difference if step else 0.0))
+        return Parts.total(found)
 
     def _gains(self) -> dict[str, float]:
         """The weighted mean of the members' shares."""

@@ -57,3 +57,18 @@ class InitScore:
         mean = np.add.reduceat(estimate, data.indptr[:-1]) / sizes
         found: NDArray[np.float64] = -self.weight * (estimate - np.repeat(mean, sizes))
         return found
+
+
+def score_contributions(
+    grown: NDArray[np.float64], used: NDArray[np.intp], values: NDArray[np.float32], init_score: InitScore | None
+) -> NDArray[np.float64]:
+    """``(rows, columns + 1)`` what columns of ``values`` add to scores, and last what all rows share.
+
+    ``grown`` ``(rows, used + 1)`` are the contributions of the columns ``used`` to trees that sum to a relevance.
+    """
+    found = np.zeros((len(values), values.shape[1] + 1))
+    found[:, used] = -grown[:, :-1]
+    found[:, -1] = -grown[:, -1]
+    if init_score is not None:
+        found[:, init_score.column] -= init_score.relevance(values)
+    return found

@@ -20,7 +20,7 @@ from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import leaves_param
-from xlarank.models.rankers.init_score import InitScore
+from xlarank.models.rankers.init_score import InitScore, score_contributions
 from xlarank.models.rankers.lightgbm_data import Learnable, binned, hush
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.rankers.row_order import dealt_orders
@@ -252,6 +252,11 @@ class LightGBMRanker(Ranker[T]):
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
         grown = self._trees().predict(rows[:, self._used], num_threads=self._threads)
         return -(self._started(rows) + np.asarray(grown, np.float64))
+
+    def row_contributions(self, values: NDArray[np.float32]) -> Floats:
+        used = values[:, self._used]
+        grown = self._trees().predict(used, pred_contrib=True, num_threads=self._threads)
+        return score_contributions(np.asarray(grown, np.float64), self._used, values, self._init_score)
 
     def _started(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """``(rows,)`` relevance before the first tree."""

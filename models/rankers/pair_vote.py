@@ -15,6 +15,7 @@ from xlarank.data.graph import Kind
 from xlarank.data.ranges import MAX_SEED
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.models.base import Learned, Ranker
+from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import row_weights
 from xlarank.models.objectives.ranknet_loss import RankNetLoss
@@ -176,6 +177,24 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         found: Floats = added.reshape(len(first), len(second), -1)
         return found
 
+    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        """Follow the columns through the slopes of the voters' chances.
+
+        The two rows meet the same voters, and a voter's chance differs between them by the difference of the two
+        margins times the slope of the logistic function between them. Margins are sums of exact contributions of
+        columns, a column's own and that of its difference, so these, times the slopes and averaged over voters, add
+        up exactly.
+        """
+        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+        difference = float(scores[now] - scores[then])
+        two, voters = rows.matrix[[now, then]], self.voters(rows.matrix)
+        ahead = _change(self.margin_parts(two, voters))
+        behind = _change(self.margin_parts(voters, two).swapaxes(0, 1))
+        change = -(ahead - behind) / (2 * len(voters))
+        columns = {self.columns[i]: float(change[i]) for i in np.flatnonzero(change)}
+        nodes = {} if rows.walk is None else rows.walk.by_node(self.shares(rows.walk.matrix, voters)[0])
+        return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
+
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
         (found,) = self._votes(rows, [max(1, self._trees().num_trees())])
         return np.asarray(found)
@@ -236,3 +255,18 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         if type(self._seed) is not int or not 0 <= self._seed <= MAX_SEED:
             raise ValueError(f"its seed is {self._seed!r}")
         return len(self._pair_columns)
+
+
+def _change(parts: Floats) -> Floats:
+    """``(columns,)`` what columns add to the sum over voters of the chances of the first minus the second's.
+
+    Args:
+        parts: ``(2, voters, columns + 1)`` of the margins.
+    """
+    margin = parts.sum(axis=2)
+    first, second = expit(margin)
+    apart = margin[0] - margin[1]
+    near = np.abs(apart) < 1e-9
+    slope = np.where(near, first * (1 - first), (first - second) / np.where(near, 1.0, apart))
+    found: Floats = slope @ (parts[0] - parts[1])[:, :-1]
+    return found

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
+from xlarank.features.attribution import walk_codes, walk_steps
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.sampling import even_ranks
 from xlarank.models.base import Learned, Ranker
+from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.param_checks import Number, Whole
@@ -27,6 +29,10 @@ from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 Floats = NDArray[np.float64]
 
+#: In place of a column: what the graphs of a sibling ranker say.
+SIBLINGS: Final = "known__siblings__ranks"
+#: Scores nearer to each other than this are one score.
+_SAME: Final = 1e-12
 _GENERAL: Final = "general"
 _GENERAL_WEIGHTS: Final[dict[Kind, dict[str, float]]] = {"layout": {"weight_pair_vote": 1.0}, "tile": {}}
 _SIBLINGS: Final = "siblings.json"
@@ -216,6 +222,46 @@ class SiblingRanker(Ranker[SiblingParams]):
             across = alike(asked[part], learned) + weight * np.outer(prior[part], known.prior) + 1
             found[part] = across @ solution
         return found
+
+    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        """Scale the general ranker's contributions to what its rank counts for; siblings add theirs node by node.
+
+        Siblings compare whole configurations, so their ranks are followed from one configuration to the other as
+        columns are (`xlarank.features.attribution`).
+        """
+        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+        difference = float(scores[now] - scores[then])
+        general = self._general.contributions(rows, now, then)
+        siblings = None if rows.instances is None else self._of_siblings(rows.instances.value, now, then)
+        if siblings is None:
+            return replace(general, members={self.name: difference})
+        rest = difference - siblings.difference
+        scale = rest / general.difference if abs(general.difference) > _SAME else 0.0
+        return replace(Parts.total([general.scaled(scale), siblings]), members={self.name: difference})
+
+    def _of_siblings(self, table: Instances, now: int, then: int) -> Parts | None:
+        """What siblings add to the difference of two configurations; None where there are none."""
+        known = self.siblings_of(table)
+        if not known:
+            return None
+        nodes = np.flatnonzero(table.codes[now] != table.codes[then])
+        walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
+        ranks = np.average(
+            [self._read_off(one, walk, np.zeros(walk.configs)) for one in known],
+            axis=0,
+            weights=[nearness(one, table) for one in known],
+        )
+        steps = walk_steps(ranks)
+        texts = [
+            {part.nodes[0]: part.text for part in table.parts(config) if len(part.nodes) == 1}
+            for config in (now, then)
+        ]
+        places = tuple(
+            Place((node,), texts[0].get(node, ""), texts[1].get(node, ""), float(step))
+            for node, step in zip(map(int, table.node[nodes]), steps, strict=True)
+        )
+        total = float(steps.sum())
+        return Parts(total, {}, places, {SIBLINGS: total} if places else {})
 
     def _gains(self) -> dict[str, float]:
         return self._general.importance()

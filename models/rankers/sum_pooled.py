@@ -17,6 +17,7 @@ from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.sampling import even_ranks
 from xlarank.models.base import Learned
+from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import graph_weights
 from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
@@ -203,6 +204,30 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
                 booster.set_leaf_output(number, one, float(value))
             relevance += output[leaf]
         return booster
+
+    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        """Compare the scores of the instances at every place of two configurations."""
+        table = self._table(rows.matrix, rows.instances)
+        if table is None:
+            return super().contributions(rows, now, then)
+        scores = self.predict(rows.matrix, rows.columns, rows.instances)
+        difference = float(scores[now] - scores[then])
+        ours, theirs = table.parts(now), table.parts(then)
+        different = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.instance != b.instance]
+        if not different:
+            return Parts(difference, members={self.name: difference})
+        held = np.array([[a.instance, b.instance] for a, b in different])
+        used, place = np.unique(held, return_inverse=True)
+        values = self.row_contributions(table.values[used])
+        first, second = (values[place.reshape(held.shape)[:, side]] for side in (0, 1))
+        change = (first - second)[:, :-1]
+        places = tuple(
+            Place(a.nodes, a.text, b.text, float(value))
+            for (a, b), value in zip(different, change.sum(axis=1), strict=True)
+        )
+        by_column = change.sum(axis=0)
+        columns = {table.columns[i]: float(by_column[i]) for i in np.flatnonzero(by_column)}
+        return Parts(difference, {}, places, columns, {self.name: difference})
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
         return next(self._staged(rows, max(1, self._trees().num_trees()), instances))

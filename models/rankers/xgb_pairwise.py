@@ -29,7 +29,7 @@ from xlarank.models.rankers.common_params import (
     pairs_param,
     tie_tolerance_param,
 )
-from xlarank.models.rankers.init_score import InitScore
+from xlarank.models.rankers.init_score import InitScore, score_contributions
 from xlarank.models.rankers.xgboost_data import quantiles
 from xlarank.models.rankers.xgboost_json import checked_json
 from xlarank.models.ranking_data import RankingData
@@ -116,6 +116,11 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
         for stop in stops:
             grown = booster.inplace_predict(used, iteration_range=(0, stop), predict_type="margin")
             yield -(started + np.asarray(grown, np.float64))
+
+    def row_contributions(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+        data = _xgboost().DMatrix(values[:, self._used])
+        grown = self._trees().predict(data, pred_contribs=True)
+        return score_contributions(np.asarray(grown, np.float64), self._used, values, self._init_score)
 
     def _gains(self) -> dict[str, float]:
         # XGBoost names unnamed columns f0, f1, ... and leaves out those it never split on.

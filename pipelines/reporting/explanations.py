@@ -15,7 +15,7 @@ from xlarank.data.hlo.names import NodeName
 from xlarank.features.attribution import walk_between
 from xlarank.features.causes import cause_of
 from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
-from xlarank.models.explanation.parts import Parts, Place, Rows, model_parts
+from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
@@ -151,7 +151,7 @@ def explain_graph(
     walk = None
     if isinstance(graph, LayoutGraph):
         walk = walk_between(graph, rows, model.card.recipe.settings(), now, then)
-    parts = model_parts(model, Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
+    parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
     rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(1, len(order) + 1)
     nodes: tuple[NodePart, ...] = ()

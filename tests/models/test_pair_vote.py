@@ -16,7 +16,7 @@ from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from tests.models.test_init_score import kernel
 from xlarank.data.errors import ModelError
-from xlarank.models.explanation.parts import Rows, difference_parts
+from xlarank.models.explanation.parts import Rows
 from xlarank.models.rankers import voting
 from xlarank.models.rankers.init_score import ESTIMATE
 from xlarank.models.rankers.lightgbm_text import checked_text, narrowed_text
@@ -182,7 +182,7 @@ def test_explanations_name_the_cause_and_add_up_with_sampled_opponents() -> None
     graph = easy_graph("unseen__a", 40, seed=5)
     best, worst = int(graph.row_cost.argmin()), int(graph.row_cost.argmax())
     ranker = pair_vote(easy_data(), rounds=50, all_pairs=10, opponents=8)
-    parts = difference_parts(ranker, Rows.of(graph), best, worst)
+    parts = ranker.contributions(Rows.of(graph), best, worst)
     scores = ranker.predict(graph.matrix(), COLUMNS)
     assert sum(parts.columns.values()) == pytest.approx(scores[best] - scores[worst], abs=1e-9)
     assert min(parts.columns, key=lambda column: parts.columns[column]) == "waste"
@@ -207,6 +207,6 @@ def test_explanations_count_what_pairs_begin_at() -> None:
     ranker = pair_vote(data, kind="tile", columns="all", init_score_weight=2.0)
     graph = kernel("unseen__a", 9)
     scores = ranker.predict(graph.matrix(), graph.columns)
-    parts = difference_parts(ranker, Rows.of(graph), 0, 1)
+    parts = ranker.contributions(Rows.of(graph), 0, 1)
     assert sum(parts.columns.values()) == pytest.approx(scores[0] - scores[1], abs=1e-9)
     assert ESTIMATE in parts.columns

@@ -23,7 +23,7 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
-from xlarank.models.explanation.parts import Parts, Place, Rows, difference_parts, score_contributions
+from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import RANKERS
 
@@ -48,7 +48,7 @@ def test_parts_add_up_to_the_difference_of_the_scores(model: str) -> None:
     ranker, graph = fitted(model, easy_data()), easy_graph("unseen__a", 40, seed=5)
     scores = ranker.predict(graph.matrix(), graph.columns)
     for now, then in ((0, 1), (3, 39), (7, 7)):
-        parts = difference_parts(ranker, rows_of(graph), now, then)
+        parts = ranker.contributions(rows_of(graph), now, then)
         assert parts.difference == pytest.approx(scores[now] - scores[then], abs=1e-9)
         assert adds_up(parts, model)
         assert sum(parts.members.values()) == pytest.approx(parts.difference, abs=1e-9)
@@ -57,7 +57,7 @@ def test_parts_add_up_to_the_difference_of_the_scores(model: str) -> None:
 def test_the_cause_is_named() -> None:
     # the runtime is 1 + 3 waste + clash and nothing else: between the cheapest and the dearest waste counts most
     ranker, graph = fitted("ranknet", easy_data(), rounds=100), easy_graph("unseen__a", 40, seed=5)
-    parts = difference_parts(ranker, rows_of(graph), int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
+    parts = ranker.contributions(rows_of(graph), int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
     assert parts.difference < 0
     assert min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
     assert abs(parts.columns.get("noise", 0.0)) < 0.1 * abs(parts.difference)
@@ -68,7 +68,7 @@ def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
     ranker, graph = fitted(model, pooled_data()), pooled_graph("unseen__a", 30, seed=77)
     assert graph.instances is not None
     codes = graph.instances.value.codes
-    parts = difference_parts(ranker, rows_of(graph), 4, 9)
+    parts = ranker.contributions(rows_of(graph), 4, 9)
     assert adds_up(parts, model)
     assert {place.nodes for place in parts.places} == {(int(k),) for k in np.flatnonzero(codes[4] != codes[9])}
 
@@ -87,7 +87,7 @@ def test_parts_add_up_on_random_graphs(next_path: Callable[[], Path], arrays: Ar
     ranker = fitted(model, RankingData.from_graphs([rows]), rounds=5, min_data_in_leaf=1)
     scores = ranker.predict(rows.matrix(), rows.columns, rows.instances)
     for then in range(1, len(rows)):
-        parts = difference_parts(ranker, rows_of(rows), 0, then)
+        parts = ranker.contributions(rows_of(rows), 0, then)
         assert parts.difference == pytest.approx(scores[0] - scores[then], abs=1e-9)
         assert adds_up(parts, model)
 
@@ -100,7 +100,7 @@ def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]
     ranker = fitted(model, RankingData.from_graphs([rows]), rounds=10)
     for now, then in ((0, 1), (5, 2), (9, 9)):
         walk = walk_between(graph, rows, _SETTINGS, now, then)
-        parts = difference_parts(ranker, Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
+        parts = ranker.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
         assert adds_up(parts, model)
         assert set(parts.nodes) <= set(walk.nodes.tolist())
         assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)
@@ -108,14 +108,14 @@ def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]
 
 def test_contributions_of_rows_add_up_to_their_scores() -> None:
     ranker, graph = fitted("lambdarank", easy_data()), easy_graph("unseen__a", 40, seed=5)
-    found = score_contributions(ranker, graph.matrix())
+    found = ranker.row_contributions(graph.matrix())
     np.testing.assert_allclose(found.sum(axis=1), ranker.predict(graph.matrix(), graph.columns), atol=1e-9)
 
 
 def test_a_ranker_of_rankers_has_no_contributions_of_its_own() -> None:
     ranker: Ranker = fitted("ensemble", easy_data(), rounds=2)
     with pytest.raises(ModelError, match="cannot be taken apart"):
-        score_contributions(ranker, easy_graph("unseen__a", 4, seed=5).matrix())
+        ranker.row_contributions(easy_graph("unseen__a", 4, seed=5).matrix())
 
 
 def test_parts_of_two_are_joined_place_by_place() -> None:
