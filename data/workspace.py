@@ -45,9 +45,6 @@ class Workspace:
     def reports(self) -> Path:
         return self._below("reports")
 
-    def learning_curve(self, collection: Collection) -> Path:
-        return self.reports() / f"learning-{'-'.join(collection.parts)}.json"
-
     def require_writable(self) -> None:
         """Raise `WorkspaceError` unless the folder can be made and written to."""
         try:

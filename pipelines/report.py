@@ -93,7 +93,6 @@ def _page(
         for title, inner in (
             ("Predicted against measured", sections.ranks_section(one)),
             ("Where the model is sure", sections.trust_section(one)),
-            ("Learning curve", sections.learning_section(one)),
             ("Why the best comes first", sections.explained_section(one)),
             ("What the columns are worth", sections.columns_section(one)),
         ):

@@ -158,16 +158,6 @@ def reliability_chart(
     return _svg(figure, name)
 
 
-def learning_chart(name: str, families: Sequence[float], score: Floats, error: Floats, label: str) -> str:
-    """Scores of unseen families by how many families were learned from, with one standard error."""
-    figure, (axes,) = _figure(5.0, 3.0)
-    axes.errorbar(families, score, yerr=error, marker="o", color=BLUE, markersize=5, linewidth=1.2, capsize=3)
-    axes.set_xlabel("families learned from")
-    axes.set_ylabel(label)
-    axes.set_xlim(0, 1.08 * max(families))
-    return _svg(figure, name)
-
-
 def pairs_chart(name: str, graphs: Sequence[str], ours: Floats, theirs: Floats, label: str) -> str:
     """Two runs graph by graph: a line from the other's score to ours."""
     order = np.argsort(ours - theirs)[-_MOST_NAMES:]

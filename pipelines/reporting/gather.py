@@ -21,9 +21,8 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.objectives.labels import mean_rank
-from xlarank.models.trained import CARD, TrainedModel, fingerprint, model_of
+from xlarank.models.trained import CARD, TrainedModel, model_of
 from xlarank.models.validation.judged import judge_graph
-from xlarank.models.validation.learning_curve import LearningCurve
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
 
 Floats = NDArray[np.float64]
@@ -76,7 +75,6 @@ class CollectionFacts:
         importance: column -> share of the gain, the mean over seeds, largest first.
         explained: the graph of the median score.
         studies: SVG of the studies, as `tune` left them.
-        learning: the model's learning curve, where it was measured.
     """
 
     collection: Collection
@@ -88,7 +86,6 @@ class CollectionFacts:
     importance: dict[str, float] = field(default_factory=dict)
     explained: Explained | None = None
     studies: list[str] = field(default_factory=list)
-    learning: LearningCurve | None = None
 
     @property
     def name(self) -> str:
@@ -138,7 +135,6 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     try:
         facts.model = model_of(workspace, collection)
         facts.importance = _importance(facts.model)
-        facts.learning = LearningCurve.load(workspace.learning_curve(collection), fingerprint(facts.model.card))
         manifest = facts.manifests.get(SPLIT)
         if manifest is None:
             facts.why_not = f"there is no {SPLIT} split to judge the model on"

@@ -16,7 +16,6 @@ from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
 from xlarank.models.validation.bootstrap import bootstrap_interval
 from xlarank.models.validation.fold_plan import FOLDS_OF
 from xlarank.models.validation.judged import RANDOM
-from xlarank.models.validation.learning_curve import LEAST_FAMILIES
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, GraphScores, paired
@@ -221,37 +220,6 @@ def trust_section(facts: CollectionFacts) -> str:
         + card(chart, table(heads, bins))
         + card(table(["graph, least sure first", "pairs certain", measure(facts)], unsure))
     )
-
-
-def learning_section(facts: CollectionFacts) -> str:
-    """What more programs to learn from are worth."""
-    if facts.model is None:
-        return ""
-    found = facts.learning
-    if found is None and len({program_family(one) for one in facts.learned}) < LEAST_FAMILIES:
-        return paragraph(f"None: the model learned from fewer than {LEAST_FAMILIES} families.", soft=True)
-    if found is None:
-        return paragraph("Not measured: run report --learning-curve.", soft=True)
-    told = (
-        f"{found.judged} graphs of {found.of_families} families that the model learned from, each scored by "
-        "rankers with its parameters and rounds that learned from other families only: from ever more of them, "
-        "one seed, smaller numbers drawn twice. Errors are standard errors of the mean, families counting as one "
-        "observation."
-    )
-    if facts.model.card.also_from:
-        told += " What the model also learned from, other collections, is left out here."
-    chart = charts.learning_chart(
-        f"learning-{facts.name}",
-        [point.families for point in found.points],
-        np.array([point.score for point in found.points]),
-        np.array([point.error for point in found.points]),
-        measure(facts),
-    )
-    heads = ["families learned from", "graphs", measure(facts), "standard error"]
-    rows: list[Sequence[Cell]] = [
-        [f"{point.families:.1f}", f"{point.graphs:.1f}", point.score, point.error] for point in found.points
-    ]
-    return paragraph(told) + card(chart, table(heads, rows))
 
 
 def explained_section(facts: CollectionFacts) -> str:

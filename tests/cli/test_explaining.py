@@ -49,10 +49,8 @@ def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: 
     ranked = here("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), "--workspace", trained)
     assert "the best is among the first" in ranked.out
     page = tmp_path / "page.html"
-    done = here("report", "--workspace", trained, "--compare", job.work, "--learning-curve", "--threads", 1,
-                "--out", page)  # fmt: skip
+    done = here("report", "--workspace", trained, "--compare", job.work, "--out", page)
     assert done.code == 0, done.err
     assert f"wrote {page}: " in done.out and f"{TILE}: " in done.out
     text = page.read_text(encoding="utf-8")
-    assert "Measured out of fold" in text and "fewer than 3 families" in text
-    assert "2 program families are too few for a learning curve" in done.out + done.err
+    assert "Measured out of fold" in text

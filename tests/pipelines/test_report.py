@@ -18,12 +18,10 @@ from xlarank.models.trained import load_model
 from xlarank.models.validation.judged import RANDOM
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.learning_curve import learning_curve
 from xlarank.pipelines.report import report
 from xlarank.pipelines.reporting.gather import MODEL, gather
 from xlarank.pipelines.reporting.html import Raw, table
 from xlarank.pipelines.reporting.sections import paired_test
-from xlarank.pipelines.train import train
 
 _VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -133,19 +131,6 @@ def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: 
     assert "Measured out of fold on 5 graphs of 3 families" in words
     assert "0 of 2 graphs are ranked better than in" in words
     assert "0 graphs that differ are too few for a test" in words
-
-
-def test_the_learning_curve_is_drawn_once_measured(page: Path, trained: Path, tmp_path: Path) -> None:
-    assert "Not measured: run report --learning-curve" in read(page)[1]
-    place = Workspace(trained)
-    found, left_out = learning_curve(place, collections=[LAYOUT], threads=1)
-    (few, all_others) = found[LAYOUT].points  # 3 families: one is held out, a quarter and a half of 2 are 1
-    assert (few.families, all_others.families, found[LAYOUT].judged) == (1, 2, 5) and not left_out
-    assert few.graphs < all_others.graphs and all_others.error > 0
-    _, words = read(report(place, tmp_path / "report.html", collections=[LAYOUT]).out)
-    assert f"1.0 {few.graphs:.1f} {few.score:.3f} {few.error:.3f}" in words and "5 graphs of 3 families" in words
-    train(place, collections=[LAYOUT], seeds=1, rounds=10, threads=1)
-    assert gather(place, Collection.parse(LAYOUT), explained=False).learning is None, "of another model"
 
 
 def test_the_paired_test() -> None:

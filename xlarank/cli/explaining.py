@@ -123,29 +123,20 @@ def report(
     compare: Annotated[
         Path | None, typer.Option(help="Another workspace, compared graph by graph with a paired test.")
     ] = None,
-    learning_curve: Annotated[
-        bool, typer.Option("--learning-curve", help="First measure what more programs to learn from are worth.")
-    ] = False,
     workspace: Work = WORK,
     collection: Collections = None,
-    threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
     """Write one self-contained page: scores, baselines, certainty, explanations, what the columns are worth."""
     from xlarank.data.workspace import Workspace
-    from xlarank.pipelines.learning_curve import learning_curve as measure
     from xlarank.pipelines.report import report as run
 
     place = workspace_at(workspace)
     other = Workspace(compare) if compare is not None else None
-    without: dict[str, str] = {}
     with progress_bars() as progress:
-        if learning_curve:
-            _, without = measure(place, collections=collection or (), threads=threads, progress=progress)
         written = run(place, out, compare=other, collections=collection or (), progress=progress)
     for name, (score, graphs) in written.judged.items():
         say(f"{name}: {score:.3f} on {graphs} graphs")
-    list_lines("no learning curve", [f"{name}: {why}" for name, why in without.items()])
     list_lines("not judged", [f"{name}: {why}" for name, why in written.left_out.items()])
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
     write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})
