@@ -25,6 +25,7 @@ from xlarank.data.schema import (
     TILE_COLUMNS,
 )
 from xlarank.data.topology import has_cycle
+from xlarank.data.wording import counted
 
 Kind = Literal["layout", "tile"]
 
@@ -67,8 +68,8 @@ class Graph:
 
     def __repr__(self) -> str:
         return (
-            f"<{type(self).__name__} {self.name!r}: {self.nodes:,} nodes, {len(self.edges):,} edges, "
-            f"{self.configs:,} configurations "
+            f"<{type(self).__name__} {self.name!r}: {counted(self.nodes, 'node')}, "
+            f"{counted(len(self.edges), 'edge')}, {counted(self.configs, 'configuration')} "
             f"({self.duplicates.distinct:,} distinct, {np.count_nonzero(self.runtime):,} measured)>"
         )
 
@@ -111,7 +112,7 @@ class LayoutGraph(Graph):
     table: ConfigTable
 
     def __repr__(self) -> str:
-        return f"{super().__repr__()[:-1]}, {len(self.configurable):,} configurable nodes>"
+        return f"{super().__repr__()[:-1]}, {counted(len(self.configurable), 'configurable node')}>"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,6 +11,7 @@ from typing import Final
 from xlarank.data.collection import Collection
 from xlarank.data.errors import SubmissionError
 from xlarank.data.files import atomic_write, regular_only
+from xlarank.data.wording import counted
 
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.
@@ -90,7 +91,8 @@ def submission_problems(
     missing = [row_id for row_id in configs if row_id not in seen]
     if missing:
         yield SubmissionError(
-            f"{len(missing)} ids are missing from {path}, such as {missing[0]}", expected=f"{len(configs)} rows"
+            f"{path} lacks {counted(len(missing), 'id')}, such as {missing[0]}",
+            expected=counted(len(configs), "row"),
         )
 
 
@@ -169,5 +171,5 @@ def _order_problem(
     wanted = fewest if configs is None else wanted_count(row_id, configs)
     enough = tile and more and len(order) > wanted
     if len(order) != wanted and not enough:
-        return SubmissionError(f"{row_id} lists {len(order)} configurations", expected=f"{wanted}")
+        return SubmissionError(f"{row_id} lists {counted(len(order), 'configuration')}", expected=f"{wanted}")
     return None

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
+from xlarank.data.wording import counted
 from xlarank.features.instances.instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import Target
@@ -81,7 +82,7 @@ class RankingData:
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
             raise ModelError(
-                f"none of {len(graphs)} graphs can be learned from",
+                f"none of {counted(len(graphs), 'graph')} can be learned from",
                 expected="a graph with measured runtimes and two configurations that differ",
             )
         for graph in usable:

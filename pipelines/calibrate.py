@@ -9,6 +9,7 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, Judged
 from xlarank.models.fit_settings import FitSettings
@@ -60,7 +61,7 @@ def calibrate(
             left_out[str(collection)] = str(error)
     progress.end()
     if not found:
-        raise CollectionError("; ".join(f"{name}: {why}" for name, why in left_out.items()))
+        raise CollectionError("; ".join(reasons(left_out)))
     return found, left_out
 
 

@@ -10,6 +10,7 @@ from xlarank.data.errors import GraphFileError
 from xlarank.data.root import DataRoot
 from xlarank.data.sizes import graph_size
 from xlarank.data.submission import TILE_TOP, read_submission, submission_id, submission_problems
+from xlarank.data.wording import counted
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,10 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
                 except GraphFileError as error:
                     configs[row_id] = None
                     unknown[row_id] = str(error)
-    against = f"{len(configs)} test graphs"
+    against = counted(len(configs), "test graph")
     if sample is not None:
         listed = read_submission(sample)
-        against = f"{len(listed)} ids of {sample}"
+        against = f"{counted(len(listed), 'id')} of {sample}"
         configs = {
             row_id: configs.get(row_id) or (None if row_id.startswith("tile:") else len(order))
             for row_id, order in listed.items()

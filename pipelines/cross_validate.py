@@ -11,6 +11,7 @@ import numpy as np
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.ranges import require_ranges, thread_count
+from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback
@@ -84,10 +85,7 @@ def cross_validate(
                 raise
             found.left_out[str(collection)] = str(error)
     if not found.report:
-        raise CollectionError(
-            "nothing could be cross-validated: "
-            + "; ".join(f"{name}: {why}" for name, why in found.left_out.items())
-        )
+        raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(found.left_out)))
     return found
 
 

@@ -14,6 +14,7 @@ from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.family import program_family
 from xlarank.data.files import read_text
+from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
@@ -70,10 +71,7 @@ def evaluate(
         progress.step(str(collection))
     progress.end()
     if not found.report:
-        raise CollectionError(
-            f"nothing could be evaluated on {split}: "
-            + "; ".join(f"{name}: {why}" for name, why in found.left_out.items())
-        )
+        raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(found.left_out)))
     return found
 
 

@@ -11,6 +11,7 @@ from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, 
 from xlarank.data.root import find_data_root
 from xlarank.data.sizes import graph_size
 from xlarank.data.submission import complete_submission, submission_id, wanted_count
+from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
@@ -95,8 +96,7 @@ def submit(
         progress.step(str(collection))
     progress.end()
     if not rows and not cover:
-        reasons = [f"{name}: {why}" for name, why in (report.left_out | report.broken).items()]
-        raise CollectionError("there is nothing to submit: " + "; ".join(reasons))
+        raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
     others = {} if cover is not None else _test_graphs(workspace, chosen, split, report, everything=not collections)
     report.origin = complete_submission(out, rows, {**(cover or {}), **others, **configs}, keep=keep)
     return report

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import Graph
+from xlarank.data.wording import counted
 from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY, Calibration
 from xlarank.models.trained import TrainedModel
@@ -69,10 +70,12 @@ class Trust:
             certain = (
                 f"{self.certain:.0%} of the pairs are certain; of such pairs {found.right:.1%} were in the right "
                 f"order on {FOLDS_OF[found.by]} never seen ({found.right_low:.1%} to {found.right_high:.1%}, "
-                f"{found.graphs} graphs)"
+                f"{counted(found.graphs, 'graph')})"
             )
         else:
-            certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({found.graphs} graphs)"
+            certain = (
+                f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({counted(found.graphs, 'graph')})"
+            )
         first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
         nearly = f"one at most {NEARLY:.0%} slower among the first {self.first_nearly}"
         return [certain, f"{first}, {nearly}"]
@@ -161,9 +164,10 @@ class Ranking:
 
     def __repr__(self) -> str:
         first = ", ".join(map(str, self.order[:5])) + ", ..." * (len(self.order) > 5)
+        configs, measured = counted(len(self.order), "configuration"), np.count_nonzero(self.runtime)
         return (
-            f"<Ranking of {self.graph!r} by the model of {self.collection}: {len(self.order):,} configurations "
-            f"({np.count_nonzero(self.runtime):,} measured), fastest first: {first}>"
+            f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs} ({measured:,} measured), "
+            f"fastest first: {first}>"
         )
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError
+from xlarank.data.wording import counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
@@ -138,7 +139,8 @@ def read_training_set(
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(
-            f"{collection} has {found} graphs in {' and '.join(splits)}, none of which can be learned from",
+            f"{collection} has {counted(found, 'graph')} in {' and '.join(splits)}, none of which can be learned "
+            "from",
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )

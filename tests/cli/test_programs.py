@@ -25,7 +25,7 @@ def test_programs_are_imported_and_broken_ones_named(program: Path, tmp_path: Pa
     broken.write_bytes(b"\x0a\xff")
     outcome = here("import-hlo", broken, program, "--out", tmp_path / "own", "--json", tmp_path / "report.json")
     assert outcome.code == 1
-    assert f"wrote 1 graphs below {tmp_path / 'own'}" in outcome.out
+    assert f"wrote 1 graph below {tmp_path / 'own'}" in outcome.out
     named, summary = outcome.errors
     assert "broken.pb: the file is cut off" in named and "1 broken file" in summary
     report = json.loads((tmp_path / "report.json").read_text())

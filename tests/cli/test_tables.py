@@ -47,7 +47,7 @@ def train_sheet(name: str) -> Sheet:
 
 
 def evaluate_sheet(name: str) -> Sheet:
-    values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {name: 0.5}}
+    values = {"mean": 0.5, "std": 0.1, "low": 0.4, "high": 0.6, "graphs": {name: 0.4, "b": 0.6}}
     metrics = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
     return score_table("layout:cpu:random", "valid", dict.fromkeys(metrics, values), True)
 
@@ -75,6 +75,15 @@ def test_every_head_is_told_whole(made, width) -> None:
     sheet = made("layout:cpu:default")
     text = " ".join(shown(sheet, width).replace("┃", " ").split())
     assert all(column.name in text for column in sheet.columns[1:])
+
+
+def test_one_graph_has_no_spread() -> None:
+    one = {"mean": 0.5, "std": 0.0, "low": 0.5, "high": 0.5, "graphs": {"a": 0.5}}
+    sheet = score_table("tile:cpu", "valid", {"score": one}, graphs=True)
+    assert sheet.title == "tile:cpu, valid: 1 graph"
+    assert [cells for cells, _ in sheet.rows] == [
+        ["a", "0.500"], ["mean", "0.500"], ["std", "-"], ["95 % low", "-"], ["95 % high", "-"],
+    ]  # fmt: skip
 
 
 def test_a_wide_window_gets_a_grid_and_a_narrow_one_blocks() -> None:

@@ -51,7 +51,7 @@ def test_tiles_are_compared_by_runtime_over_normalizer() -> None:
 def test_what_cannot_be_learned_from_is_left_out(useless: GraphRows) -> None:
     good = graph_rows("good", [1, 2])
     assert RankingData.from_graphs([useless, good, useless]).names == ["good"]
-    with pytest.raises(ModelError, match="none of 1 graphs can be learned from"):
+    with pytest.raises(ModelError, match="none of 1 graph can be learned from"):
         RankingData.from_graphs([useless])
 
 

@@ -56,7 +56,7 @@ def test_the_ids_of_a_sample_count_and_its_layout_rows_say_how_many(tmp_path: Pa
     (problem,) = check_submission(write(tmp_path / "b.csv", short), sample=sample).problems
     assert problem == f"{LAYOUT_ID} lists 23 configurations; expected 24"
     (problem,) = check_submission(write(tmp_path / "c.csv", {TILE_ID: [0, 1, 2, 3, 4]}), sample=sample).problems
-    assert problem.startswith("1 ids are missing") and LAYOUT_ID in problem
+    assert f"lacks 1 id, such as {LAYOUT_ID}" in problem
 
 
 def test_without_the_graphs_a_tile_row_needs_five_different_ones(tmp_path: Path) -> None:

@@ -400,7 +400,7 @@ def _valid_alone(root: Path) -> None:
     ("make", "said"),
     [
         (_nothing_to_rank, r"tile:cpu has 2 graphs in train, none of which can be learned from"),
-        (_withheld, r"tile:cpu has 1 graphs in train, none of which can be learned from"),
+        (_withheld, r"tile:cpu has 1 graph in train, none of which can be learned from"),
         (_broken, r"tile:cpu has no train split"),
         (_valid_alone, r"tile:cpu has no train split"),
     ],

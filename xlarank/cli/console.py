@@ -17,6 +17,7 @@ import typer
 
 from xlarank.cli.progress import Bar, Lines, Several, bars, plain
 from xlarank.cli.tables import Sheet, new_table, print_sheet
+from xlarank.data.wording import counted
 
 __all__ = [
     "configure", "console", "error_line", "finish", "headline", "list_lines", "log", "new_table", "number_range",
@@ -141,7 +142,7 @@ def finish(broken: dict[str, str]) -> None:
         error_line(line)
     if len(shown) < len(lines):
         error_line(f"and {len(lines) - len(shown):,} more; --verbose names all of them")
-    error_line(f"{len(broken)} broken file{'s' if len(broken) > 1 else ''}; the others were dealt with")
+    error_line(f"{counted(len(broken), 'broken file')}; the others were dealt with")
     raise typer.Exit(1)
 
 

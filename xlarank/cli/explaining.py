@@ -17,6 +17,7 @@ from xlarank.cli.console import (
 )
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Collections, Json, Threads, Work
+from xlarank.data.wording import counted, reasons
 
 app = typer.Typer()
 
@@ -64,7 +65,7 @@ def explain(
     if found.nodes:
         left = sum(node.value for node in found.nodes[top:])
         if len(found.nodes) > top:
-            table.add_row(f"{left:+.4f}", "", f"{len(found.nodes) - top} other nodes", "", "")
+            table.add_row(f"{left:+.4f}", "", counted(len(found.nodes) - top, "other node"), "", "")
         table.add_row(f"{found.rest:+.4f}", "", "the whole graph: what no node answers for alone", "", "")
     show(table)
     table = new_table(">contribution", "pair now", "pair then")
@@ -111,7 +112,7 @@ def calibrate(
             f"{one.first_nearly:.0%}",
         )  # fmt: skip
     show(table)
-    list_lines("left out", [f"{name}: {why}" for name, why in left_out.items()])
+    list_lines("left out", reasons(left_out))
     write_json(json_file, {name: one.as_json() for name, one in found.items()})
 
 
@@ -136,7 +137,7 @@ def report(
     with progress_bars() as progress:
         written = run(place, out, compare=other, collections=collection or (), progress=progress)
     for name, (score, graphs) in written.judged.items():
-        say(f"{name}: {score:.3f} on {graphs} graphs")
-    list_lines("not judged", [f"{name}: {why}" for name, why in written.left_out.items()])
+        say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
+    list_lines("not judged", reasons(written.left_out))
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
     write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})

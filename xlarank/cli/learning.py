@@ -33,6 +33,7 @@ from xlarank.cli.options import (
     Trials,
     Work,
 )
+from xlarank.cli.tables import with_spread
 from xlarank.data.ranges import MAX_ROUNDS
 
 app = typer.Typer()
@@ -162,7 +163,7 @@ def train(
         table.add_row(
             result.collection, result.model + (" (tuned)" if result.tuned else ""), str(result.graphs),
             f"{result.rows:,}", str(result.families), str(result.rounds), result.chosen_by,
-            f"{score['mean']:.3f} ± {score['std']:.3f}" if score else "-", str(result.seeds),
+            with_spread(score) if score else "-", str(result.seeds),
             f"{result.seconds:.0f}",
         )  # fmt: skip
     show(table)

@@ -11,6 +11,7 @@ import typer
 from xlarank.cli.console import finish, list_lines, new_table, progress_bars, say, show, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, Out, Seed, Work
+from xlarank.data.wording import counted
 
 app = typer.Typer()
 
@@ -46,7 +47,7 @@ def import_hlo(
         list_lines(f"note ({graph.graph})", list(graph.notes))
     list_lines("left out", report.left_out)
     if report.graphs:
-        say(f"wrote {len(report.graphs)} graphs below {out}")
+        say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
     write_json(json_file, report.as_json())
     finish(report.broken)
 
@@ -94,5 +95,5 @@ def propose(
         say(f"the model of {found.guided_by} likes {found.default_place:,} of them better than the default")
     if found.configs < configs:
         say(f"there are only {found.configs:,} to propose")
-    say(f"wrote {found.out}: {found.configs:,} configurations ({found.search}), {found.seconds:.1f} s")
+    say(f"wrote {found.out}: {counted(found.configs, 'configuration')} ({found.search}), {found.seconds:.1f} s")
     write_json(json_file, found.as_json())

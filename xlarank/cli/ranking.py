@@ -20,6 +20,7 @@ from xlarank.cli.console import (
 )
 from xlarank.cli.inputs import built_workspace, data_root_of, require_models, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, Out, Root, Work, out_file
+from xlarank.data.wording import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
     from xlarank.pipelines.ranking.result import Ranked
@@ -58,7 +59,8 @@ def rank(
             str(entry.rank), str(entry.configuration), f"{entry.score:.4f}", _milliseconds(entry.runtime_ns),
             *((f"{entry.speedup:.3f}" if entry.speedup else "-") for _ in faster), _identical(entry),
         )  # fmt: skip
-    say(f"{ranking.graph}: {len(ranking.order):,} configurations, ranked by the model of {ranking.collection}")
+    configs = counted(len(ranking.order), "configuration")
+    say(f"{ranking.graph}: {configs}, ranked by the model of {ranking.collection}")
     if ranking.shipped:
         say("the workspace has no layout model: this one came with xlarank, learned from TPU-compiler estimates")
     if ranking.fallback:
@@ -134,10 +136,11 @@ def submit(
     for name, count in report.rows.items():
         table.add_row(name, str(count), report.models[name])
     show(table)
-    say(f"wrote {report.out}: {len(report.origin)} rows, checked")
-    list_lines("default order", [f"{name}: {why}" for name, why in report.left_out.items()])
+    rows = counted(len(report.origin), "row")
+    say(f"wrote {report.out}: {rows}, checked")
+    list_lines("default order", reasons(report.left_out))
     for origin, count in report.unranked().items():
-        list_lines("note", [f"{count} of {len(report.origin)} rows are not ranked by a model: {origin} order"])
+        list_lines("note", [f"{count} of {rows} are not ranked by a model: {origin} order"])
     write_json(json_file, plain_values(report))
     finish(report.broken)
     if strict and report.unranked():
@@ -160,12 +163,11 @@ def check_submission(
     root = None if sample is not None and data_root is None else data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root)
     write_json(json_file, plain_values(checked))
-    list_lines("not known how many configurations", [f"{row_id}: {why}" for row_id, why in checked.unknown.items()])
+    list_lines("not known how many configurations", reasons(checked.unknown))
     if not checked.problems:
-        say(f"{file}: {checked.rows} rows, right (checked against {checked.against})")
+        say(f"{file}: {counted(checked.rows, 'row')}, right (checked against {checked.against})")
         return
     for problem in checked.problems[:20]:
         error_line(problem)
-    many = "s" if len(checked.problems) > 1 else ""
-    error_line(f"{len(checked.problems)} problem{many} in {file} (checked against {checked.against})")
+    error_line(f"{counted(len(checked.problems), 'problem')} in {file} (checked against {checked.against})")
     raise typer.Exit(1)

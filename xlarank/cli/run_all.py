@@ -24,6 +24,7 @@ from xlarank.cli.options import WORK, Collections, Hours, Json, Ram, Root, Seed,
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
 from xlarank.data.ranges import MAX_SEEDS, MAX_THREADS, MAX_TRIALS
+from xlarank.data.wording import counted
 
 #: What the demo learns: one collection of each kind, so that it takes minutes. All others work the same way.
 DEMO: Final = ("layout:tpu-estimate:random", "tile:cpu")
@@ -60,7 +61,7 @@ def run_all(
     settings = RunSettings(
         budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models, seed=seed
     )
-    say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {settings.cores} cores")
+    say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {counted(settings.cores, 'core')}")
     with progress_bars() as progress:
         summary = run(
             root, place, out, settings, collections=collection or (), progress=progress,
@@ -69,7 +70,7 @@ def run_all(
     show_rows([outcome.as_row() for outcome in summary.outcomes], texts=2)
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
-    say(f"wrote {summary.out}: {summary.rows} rows, checked; {summary.seconds / 60:.1f} min")
+    say(f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; {summary.seconds / 60:.1f} min")
     write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
     finish(summary.broken)
 
@@ -96,7 +97,7 @@ def package_kaggle(
     from xlarank.pipelines.package_kaggle import package_kaggle as run
 
     made = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
-    say(f"wrote {made.out}: {made.files} files, {made.size / 1e6:.1f} MB")
+    say(f"wrote {made.out}: {counted(made.files, 'file')}, {made.size / 1e6:.1f} MB")
     list_lines("model", list(made.models))
     list_lines("wheel", list(made.wheels))
     write_json(json_file, plain_values(made))

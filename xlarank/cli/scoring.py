@@ -10,8 +10,9 @@ import typer
 from xlarank.cli.console import list_lines, new_table, progress_bars, say, show, write_json
 from xlarank.cli.inputs import built_workspace
 from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Threads, Work
-from xlarank.cli.tables import Sheet
+from xlarank.cli.tables import Sheet, with_interval
 from xlarank.data.ranges import MAX_THREADS
+from xlarank.data.wording import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.pipelines.support.evaluation import Comparison, Evaluation
@@ -117,12 +118,10 @@ def _show(found: Evaluation, graphs: bool, json_file: Path | None) -> None:
     for name, metrics in found.report.items():
         show(score_table(name, found.judged, metrics, graphs))
     for name, metrics in found.speedups.items():
-        first, five = (
-            f"{about['mean']:.3f} ({about['low']:.3f} to {about['high']:.3f})" for about in metrics.values()
-        )
-        count = len(next(iter(metrics.values()))["graphs"])
-        say(f"{name}: {first} times as fast as the compiler's own choice, best of five {five}; {count} graphs")
-    list_lines("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
+        first, five = (with_interval(about) for about in metrics.values())
+        count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
+        say(f"{name}: {first} times as fast as the compiler's own choice, best of five {five}; {count}")
+    list_lines("left out", reasons(found.left_out))
     list_lines("note", found.notes)
     write_json(
         json_file, {name: {**metrics, **found.speedups.get(name, {})} for name, metrics in found.report.items()}
@@ -132,7 +131,7 @@ def _show(found: Evaluation, graphs: bool, json_file: Path | None) -> None:
 def _show_compared(found: Comparison, json_file: Path | None) -> None:
     for name, rankers in found.report.items():
         show(comparison_table(name, found.judged, rankers))
-    list_lines("left out", [f"{name}: {why}" for name, why in found.left_out.items()])
+    list_lines("left out", reasons(found.left_out))
     list_lines("note", found.notes)
     write_json(json_file, found.report)
 
@@ -144,7 +143,7 @@ def comparison_table(collection: str, judged: str, rankers: dict[str, dict[str, 
     metrics = COMPARED["tile" if collection.startswith("tile:") else "layout"]
     first, count = next(iter(rankers)), len(next(iter(rankers.values()))[metrics[0]]["graphs"])
     table = new_table(
-        "ranker", *(f">{metric}" for metric in metrics), title=f"{collection}, {judged}: {count} graphs"
+        "ranker", *(f">{metric}" for metric in metrics), title=f"{collection}, {judged}: {counted(count, 'graph')}"
     )
     for name, report in rankers.items():
         table.add_row(name, *(f"{report[metric]['mean']:.3f}" for metric in metrics))
@@ -163,16 +162,16 @@ def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: b
     table = new_table(
         "graph",
         *(f">{metric}" for metric in metrics),
-        title=f"{collection}, {judged}: {len(first['graphs'])} graphs",
+        title=f"{collection}, {judged}: {counted(len(first['graphs']), 'graph')}",
     )
     if graphs:
         for name in first["graphs"]:
             table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()))
         table.add_section()
     table.add_row("mean", *(f"{metric['mean']:.3f}" for metric in metrics.values()), style="bold")
-    table.add_row("std", *(f"{metric['std']:.3f}" for metric in metrics.values()))
-    for end in ("low", "high"):
-        table.add_row(f"95 % {end}", *(f"{metric[end]:.3f}" for metric in metrics.values()))
+    several = len(first["graphs"]) > 1  # one graph has no spread
+    for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
+        table.add_row(label, *(f"{metric[part]:.3f}" if several else "-" for metric in metrics.values()))
     without = first.get("baselines", {})
     if without:
         if any(metric["repeats_once"] != metric["mean"] for metric in metrics.values()):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:  # heavy; imported where a table is shown, so that --help stays quick
     from rich.console import Console
@@ -61,6 +62,30 @@ def new_table(*columns: str, title: str = "") -> Sheet:
     """A table; a column that starts with > is aligned right, one that starts with ~ is prose."""
     made = [Column(name.lstrip(">~"), right=name.startswith(">"), wraps=name.startswith("~")) for name in columns]
     return Sheet(made, title)
+
+
+def with_interval(summary: Mapping[str, Any]) -> str:
+    """Return a mean with its 95 % interval over graphs; one graph has none.
+
+    >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
+    '0.250 (0.200 to 0.300)'
+    >>> with_interval({"mean": 0.25, "low": 0.25, "high": 0.25, "graphs": {"a": 0.25}})
+    '0.250'
+    """
+    interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
+    return f"{summary['mean']:.3f}{interval}"
+
+
+def with_spread(summary: Mapping[str, Any]) -> str:
+    """Return a mean with its standard deviation over graphs; one graph has none.
+
+    >>> with_spread({"mean": 0.25, "std": 0.05, "graphs": {"a": 0.2, "b": 0.3}})
+    '0.250 ± 0.050'
+    >>> with_spread({"mean": 0.25, "std": 0.0, "graphs": {"a": 0.25}})
+    '0.250'
+    """
+    spread = f" ± {summary['std']:.3f}" if len(summary["graphs"]) > 1 else ""
+    return f"{summary['mean']:.3f}{spread}"
 
 
 def print_sheet(sheet: Sheet, console: Console) -> None:
