@@ -6,10 +6,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from xlarank.data.collection import Collection
 from xlarank.data.errors import WorkspaceError
+
+if TYPE_CHECKING:  # reads arrays; the command line imports this module for --help
+    from xlarank.data.collection import Collection
 
 #: The workspace where none is named.
 DEFAULT_ROOT: Final = Path("work")
