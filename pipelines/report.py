@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import xlarank
-from xlarank.data.errors import CollectionError
+from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
-from xlarank.pipelines.reporting import sections
+from xlarank.pipelines.reporting import views
 from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, gather, read_runs
-from xlarank.pipelines.reporting.html import Section, facts, page, paragraph
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import chosen_collections
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ def report(
     The page holds everything it shows: it opens from disk without a network, in light and in dark. Models are
     judged on the valid split anew; those of ``compare``, another workspace, too, and compared graph by graph.
 
-    Raises `CollectionError` where the workspace holds nothing, and `XlarankError` without matplotlib.
+    Raises `CollectionError` where the workspace holds nothing, and `XlarankError` without matplotlib or jinja2.
     """
     progress = progress or Silent()
     chosen = chosen_collections(workspace, collections)
@@ -83,38 +86,41 @@ def _page(
     others: dict[str, CollectionFacts],
     compare: Workspace | None,
 ) -> str:
-    parts = [Section("data", "Data", sections.data_section(all_facts))]
-    for number, one in enumerate(all_facts):
-        mark = f"c{number}"
-        scores = f"<h3>Scores</h3>{sections.scores_section(one)}{sections.folds_section(one)}"
-        if one.name in others:
-            scores += "<h3>Against the other run</h3>"
-            scores += sections.compared_section(one, others[one.name], str(compare.root) if compare else "")
-        for title, inner in (
-            ("Predicted against measured", sections.ranks_section(one)),
-            ("Where the model is sure", sections.trust_section(one)),
-            ("Why the best comes first", sections.explained_section(one)),
-            ("What the columns are worth", sections.columns_section(one)),
-        ):
-            scores += f"<h3>{title}</h3>{inner}" if inner else ""
-        parts.append(Section(mark, one.name, scores))
-    parts += [
-        Section("studies", "Studies", sections.study_section(all_facts)),
-        Section("runs", "Time and memory", sections.runs_section(read_runs(workspace))),
-        Section("versions", "Versions", sections.versions_section(all_facts)),
-    ]
-    return page("xlarank report", _lead(workspace, all_facts), parts)
-
-
-def _lead(workspace: Workspace, all_facts: Sequence[CollectionFacts]) -> str:
+    trained = [one for one in all_facts if one.model is not None]
     graphs = sum(len(manifest.graphs) for one in all_facts for manifest in one.manifests.values())
-    numbers = [(f"{graphs:,}", "graphs found")]
-    for one in all_facts:
-        if one.graphs:
-            baselines = {name: one.column(name, "score").mean() for name in sections.baseline_names(one)}
-            best = max(baselines, key=lambda name: baselines[name], default="")
-            beside = f"; {best}: {baselines[best]:.3f}" if best else ""
-            what = f"{one.name}, {sections.measure(one)} on {len(one.graphs)} valid graphs{beside}"
-            numbers.append((f"{one.column(MODEL, 'score').mean():.3f}", what))
-    about = f"Workspace {workspace.root}, written by xlarank {xlarank.__version__}. A click on a column sorts."
-    return paragraph(about, soft=True) + facts(numbers)
+    data, left_out = views.data_views(all_facts)
+    return _template().render(
+        about=f"Workspace {workspace.root.name}: {graphs:,} graphs, written by xlarank {xlarank.__version__}. "
+        "A click on the head of a column sorts.",
+        verdicts=[views.verdict(one) for one in trained if one.graphs],
+        data=data,
+        left_out=left_out,
+        collections=[
+            views.collection_view(
+                one, number, (others[one.name], compare.root.name) if compare is not None else None
+            )
+            for number, one in enumerate(trained)
+        ],
+        untrained=[f"{one.name} ({one.why_not})" for one in all_facts if one.model is None],
+        studies=[picture for one in all_facts for picture in one.studies],
+        runs=views.runs_view(read_runs(workspace)),
+        versions=views.versions_view(all_facts),
+    )
+
+
+def _template() -> Template:
+    try:
+        import jinja2
+    except ImportError as error:
+        raise XlarankError(
+            f"the report needs jinja2 ({error})", expected="jinja2 3.1 or newer", do="pip install 'xlarank[report]'"
+        ) from error
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(views.__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["cell"] = views.format_cell
+    return environment.get_template("report.html.jinja")

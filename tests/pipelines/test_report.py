@@ -20,8 +20,7 @@ from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.report import report
 from xlarank.pipelines.reporting.gather import MODEL, gather
-from xlarank.pipelines.reporting.html import Raw, table
-from xlarank.pipelines.reporting.sections import paired_test
+from xlarank.pipelines.reporting.views import Table, interval, paired_test
 
 _VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -103,7 +102,7 @@ def test_what_was_not_done_is_said(built: Path, page: Path, tmp_path: Path) -> N
     assert "Not calibrated" in read(page)[1]
     found = report(Workspace(built), tmp_path / "report.html")
     assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.judged
-    assert "Not judged: no model was trained" in read(found.out)[1]
+    assert f"Without a model: {LAYOUT} (no model was trained); {TILE}" in read(found.out)[1]
 
 
 def test_an_empty_workspace_has_no_report(tmp_path: Path) -> None:
@@ -129,20 +128,25 @@ def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: 
     ).out
     _, words = read(out)
     assert "Measured out of fold on 5 graphs of 3 families" in words
-    assert "0 of 2 graphs are ranked better than in" in words
-    assert "0 graphs that differ are too few for a test" in words
+    assert "0 of 2 graphs ranked better than in" in words
+    assert "Too few graphs differ for a test: 0." in words
 
 
 def test_the_paired_test() -> None:
     # all of 10 differences of one sign: p = 2 / 2**10
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
-    assert paired_test(np.array([0.1, 0.0, 0.2])) == "2 graphs that differ are too few for a test."
+    assert paired_test(np.array([0.1, 0.0, 0.2])) == "Too few graphs differ for a test: 2."
 
 
-def test_tables_align_numbers_and_escape_words() -> None:
-    found = table(["name", "value"], [["a<b", 0.5], ["c", None]], [["sum", "0.5 (0 to 1)"]])
-    assert '<td class="n" data-v="0.5">0.500</td>' in found
-    assert "a&lt;b" in found and '<tr class="sum"><td>sum</td><td class="n">0.5 (0 to 1)</td>' in found
-    assert "<b>" in table(["x"], [[Raw("<b>bold</b>")]])
-    assert table(["x"], []) == ""
+def test_tables_align_numbers() -> None:
+    assert Table(["name", "value"], [["a<b", 0.5], ["c", None]]).right == [False, True]
+    assert Table(["none"], [[None]]).right == [False] and Table(["x"], []).right == []
+    assert interval(np.array([0.5])) == "0.500" and interval(np.array([])) == "-"
+
+
+def test_the_page_begins_with_a_verdict_and_holds_no_local_path(page: Path, shared_trained: Path) -> None:
+    text, words = read(page)
+    assert "the best rule without learning, " in words and "on average: " in words
+    assert str(shared_trained.parent) not in text.split("Time and memory")[0]
+    assert "withheld" in words, "labels of the test split"
