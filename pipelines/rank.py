@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from xlarank.data.errors import ArgumentError, GraphFileError, XlarankError
@@ -36,10 +37,11 @@ def rank_folder(
 ) -> tuple[dict[str, Ranking], dict[str, str]]:
     """`rank` every npz file below a folder: name below the folder -> ranking, and -> why there is none.
 
-    Raises `GraphFileError` for a folder without npz files.
+    Hidden files and folders and virtual environments are left out. Raises `GraphFileError` for a folder without npz
+    files.
     """
     progress = progress or Silent()
-    files = sorted(path for path in folder.rglob("*.npz") if not path.name.startswith("."))
+    files = _graph_files(folder)
     if not files:
         raise GraphFileError(f"{folder} holds no npz files", expected="graphs in TpuGraphs format")
     rankings: dict[str, Ranking] = {}
@@ -54,3 +56,15 @@ def rank_folder(
         progress.step(name)
     progress.end()
     return rankings, broken
+
+
+def _graph_files(folder: Path) -> list[Path]:
+    found = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [
+            name
+            for name in folders
+            if not name.startswith(".") and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
+        ]
+        found += [Path(place, name) for name in files if name.endswith(".npz") and not name.startswith(".")]
+    return sorted(found)

@@ -310,6 +310,10 @@ def test_a_ranking_as_a_table(shared_trained: Path, tmp_path: Path) -> None:
 def test_every_graph_of_a_folder(tree: Path, shared_trained: Path, tmp_path: Path) -> None:
     folder = graph_path(tree, LAYOUT, "valid", "x").parent
     (folder / "broken.npz").write_bytes(b"no zip")
+    for hidden in (".venv/lib", "env/lib"):
+        (folder / hidden).mkdir(parents=True)
+        shutil.copy(folder / "delta__a.npz", folder / hidden / "test-data.npz")
+    (folder / "env/pyvenv.cfg").write_text("")
     rankings, broken = rank_folder(Workspace(shared_trained), folder)
     assert set(rankings) == {"delta__a", "delta__b"} and set(broken) == {"broken"}
     alone = run(shared_trained, folder / "delta__a.npz")
