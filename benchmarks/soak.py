@@ -1,59 +1,59 @@
-"""Two or three commands at once on one workspace, chosen at random, with kills: nothing lost, nothing wrong.
+"""Random sequences of commands on a small tree, with faults: never a traceback, never a wrong file called right.
 
-    python -m benchmarks.soak [--minutes 60] [--seed 0]
+    python -m benchmarks.soak [--sequences 200] [--seed 0]
 
-Each of a workspace's rounds starts commands within a second of each other; some are killed, interrupted or find a
-full disk. Asserted of every round: commands end within `LIMIT` seconds and show no traceback; a submission or an
-evaluation of exit code 0 is one that undisturbed commands give; models load, unless their data root was replaced.
-In the end the commands run undisturbed and give the submission of an undisturbed workspace, to the last byte.
+Faults: a process killed at a random moment, files of the workspace cut short or with a bit flipped, files that may
+not grow (as on a full disk). After each sequence the commands run undisturbed and must give the submission that an
+undisturbed workspace gives.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import os
 import random
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
 
-from tests.pipelines.trees import LAYOUT, TILE, write_tree
-from xlarank.data.collection import Collection
-from xlarank.data.workspace import Workspace
-from xlarank.models.trained import model_of
+from tests.pipelines.trees import data_root, write_tree
+from xlarank.pipelines.check_submission import check_submission
 
-RUN: Final = Path(__file__).parent.parent / "run.py"
-LIMIT: Final = 240.0
-#: Bytes that a file may have where the disk is "full".
-_FULL: Final = 3_000
-_TREE: Final = ("--data-root", "tree", "--workspace", "work")
-BUILD: Final = ("build-features", *_TREE, "--tier", "fast")
-FULL: Final = ("build-features", *_TREE, "--tier", "full")
-REPLACE: Final = ("build-features", "--data-root", "other", "--workspace", "work", "--tier", "fast", "--replace")
-TRAIN: Final = ("train", "--workspace", "work", "--seeds", "1", "--rounds", "8", "--threads", "1")
-RANKNET: Final = (*TRAIN, "--model", "ranknet")
-SUBMIT: Final = ("submit", "--workspace", "work", "--out", "out.csv")
-EVALUATE: Final = ("evaluate", "--workspace", "work", "--json", "scores.json")
-TUNE: Final = ("tune", "--workspace", "work", "--trials", "2", "--rounds", "8", "--threads", "1")
-RANK: Final = ("rank", "tree/npz/tile/cpu/test", "--workspace", "work", "--csv", "ranks.csv")
-#: Those that write are drawn more often.
-COMMANDS: Final = (
-    *(BUILD, FULL, TRAIN, RANKNET, SUBMIT, EVALUATE) * 3, REPLACE, TUNE, RANK,
-    ("explain", "tree/npz/tile/cpu/test/sort__a.npz", "--workspace", "work"),
-    ("report", "--workspace", "work", "--out", "report.html"), ("calibrate", "--workspace", "work"),
+RUN = Path(__file__).parent.parent / "run.py"
+TREE = ("--data-root", "tree", "--workspace", "work")
+SMALL = ("--rounds", "8", "--threads", "1")
+BUILD = ("build-features", *TREE, "--tier", "fast")
+TRAIN = ("train", *TREE, "--seeds", "1", *SMALL)
+SUBMIT = ("submit", *TREE, "--out", "out.csv")
+COMMANDS = (
+    BUILD, TRAIN, SUBMIT, ("tune", *TREE, "--trials", "2", *SMALL), ("evaluate", *TREE, "--json", "scores.json"),
+    ("rank", "tree/npz/tile/cpu/test", "--workspace", "work", "--csv", "ranks.csv"),
+    ("info", "--data-root", "tree"),
 )  # fmt: skip
-FAULTS: Final = ("none", "none", "none", "SIGKILL", "SIGKILL", "SIGTERM", "full disk")
-#: By collection, what undisturbed commands give: rows of a submission, and evaluations as JSON.
-Known = dict[str, list[Any]]
+#: Bytes that a file may have where the disk is "full".
+_FULL = 3_000
+
+
+def command(
+    words: tuple[str, ...], folder: Path, *, before: Callable[[], None] | None = None, kill: float = 0.0
+) -> int:
+    """Exit code of a command; raises `AssertionError` where it shows a traceback."""
+    process = subprocess.Popen(
+        [sys.executable, str(RUN), *words], cwd=folder, text=True, preexec_fn=before, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    if kill:
+        time.sleep(kill)
+        os.killpg(process.pid, signal.SIGKILL)
+    out, err = process.communicate(timeout=300)
+    assert "Traceback" not in out + err, f"{' '.join(words)}\n{out}\n{err}"
+    return process.returncode
 
 
 def full_disk() -> None:
@@ -62,112 +62,76 @@ def full_disk() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (_FULL, _FULL))
 
 
-def start(words: tuple[str, ...], folder: Path, number: int = 0, fault: str = "none") -> subprocess.Popen[bytes]:
-    """The command, which writes what it shows and its files to a folder of its own."""
-    here = folder / f"command-{number}"
-    shutil.rmtree(here, ignore_errors=True)
-    for path in (here, folder / "work"):
-        path.mkdir(exist_ok=True)
-    for name in ("tree", "other", "work"):
-        (here / name).symlink_to(folder / name)
-    with (here / "shown").open("wb") as shown:
-        return subprocess.Popen(
-            [sys.executable, str(RUN), *words], cwd=here, stdout=shown, stderr=shown, start_new_session=True,
-            preexec_fn=full_disk if fault == "full disk" else None, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+def spoil(work: Path, rng: random.Random) -> str:
+    """One file of the workspace cut short or with a bit flipped; its name, or nothing where there is none."""
+    files = sorted(path for path in work.rglob("*") if path.is_file() and path.stat().st_size)
+    if not files:
+        return ""
+    path = rng.choice(files)
+    content = bytearray(path.read_bytes())
+    if rng.random() < 0.5:
+        content = content[: rng.randrange(len(content))]
+    else:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+    return str(path.relative_to(work))
 
 
-def ended(process: subprocess.Popen[bytes], folder: Path, number: int = 0) -> int:
-    """The exit code; raises `AssertionError` for a command that does not end or shows a traceback."""
-    try:
-        code = process.wait(LIMIT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        raise AssertionError(f"command {number} did not end in {LIMIT:.0f} s") from None
-    shown = (folder / f"command-{number}" / "shown").read_text(encoding="utf-8")
-    assert "Traceback" not in shown, shown
-    return code
+def right(folder: Path) -> bool:
+    """Whether the submission covers every test graph."""
+    root = data_root(folder / "tree")
+    return not check_submission(folder / "out.csv", data_root=root).problems
 
 
-def rows_of(path: Path) -> dict[str, list[tuple[str, ...]]]:
-    """Collection -> rows of a submission."""
-    found = defaultdict(list)
-    with path.open(newline="") as stream:
-        for row in list(csv.reader(stream))[1:]:
-            found[row[0].rpartition(":")[0]].append(tuple(row))
-    return dict(found)
+def sequence(folder: Path, rng: random.Random, expected: bytes, counts: Counter[str]) -> None:
+    """Random commands and faults, then the commands undisturbed; raises `AssertionError` for what must not be."""
+    write_tree(folder / "tree")
+    steps = []
+    for _ in range(rng.randrange(2, 5)):
+        words, fault = rng.choice(COMMANDS), rng.choice(("none", "none", "killed", "spoilt", "full disk"))
+        steps.append(f"{words[0]} ({fault})")
+        counts[fault] += 1
+        if fault == "spoilt":
+            steps[-1] += f" {spoil(folder / 'work', rng)}"
+        code = command(
+            words,
+            folder,
+            before=full_disk if fault == "full disk" else None,
+            kill=rng.uniform(0.3, 3.0) if fault == "killed" else 0.0,
+        )
+        counts[f"exit {code}"] += 1
+        if words is SUBMIT and code == 0:
+            assert right(folder), steps
+    for words in (BUILD, TRAIN, SUBMIT):
+        assert command(words, folder) == 0, (steps, words)
+    tuned = (folder / "work" / "studies").exists()
+    assert right(folder), steps
+    if not tuned:  # a study may have chosen other parameters
+        assert (folder / "out.csv").read_bytes() == expected, steps
 
 
-def results(folder: Path, words: tuple[str, ...], number: int = 0) -> dict[str, Any]:
-    """By collection, what a command left that ended well; empty for those without figures."""
-    here = folder / f"command-{number}"
-    if words is SUBMIT:
-        return rows_of(here / "out.csv")
-    return dict(json.loads((here / "scores.json").read_text())) if words is EVALUATE else {}
-
-
-def undisturbed(folder: Path, *commands: tuple[str, ...]) -> dict[str, Any]:
-    """Results of the last command."""
-    for words in commands:
-        assert ended(start(words, folder), folder) == 0, (words, (folder / "command-0" / "shown").read_text())
-    return results(folder, commands[-1])
-
-
-def one_round(folder: Path, rng: random.Random, known: Known, counts: Counter[str]) -> bool:
-    """Some commands at once; whether models and figures are still those of the tree."""
-    drawn = [(rng.choice(COMMANDS), rng.choice(FAULTS)) for _ in range(rng.choice((2, 2, 3)))]
-    print("  " + " | ".join(f"{' '.join(words)} ({fault})" for words, fault in drawn), flush=True)
-    replaced, tuned = any(words is REPLACE for words, _ in drawn), any(words is TUNE for words, _ in drawn)
-    processes = []
-    for number, (words, fault) in enumerate(drawn):
-        time.sleep(rng.uniform(0.0, 0.5))
-        processes.append(start(words, folder, number, fault))
-    for process, (_, fault) in sorted(zip(processes, drawn, strict=True), key=lambda _: rng.random()):
-        if fault.startswith("SIG"):
-            time.sleep(rng.uniform(0.0, 4.0))
-            if process.poll() is None:
-                os.killpg(process.pid, signal.Signals[fault])
-    for number, (process, (words, fault)) in enumerate(zip(processes, drawn, strict=True)):
-        code = ended(process, folder, number)
-        counts[f"{fault}, exit {code}"] += 1
-        if code == 0 and not replaced and not tuned:
-            for collection, found in results(folder, words, number).items():
-                assert found in known[collection], (words, collection, found)
-    if not replaced:
-        for name in (LAYOUT, TILE):
-            model_of(Workspace(folder / "work"), Collection.parse(name))
-    return not replaced and not tuned
-
-
-def soak(place: Path, minutes: float, seed: int) -> None:
-    whole, known = place / "whole", defaultdict(list)
+def soak(place: Path, sequences: int, seed: int = 0) -> Counter[str]:
+    """Counts of faults and exit codes."""
+    whole = place / "whole"
     write_tree(whole / "tree")
-    write_tree(whole / "other", {TILE: {"train": ["y__a", "y__b", "x__a"], "test": ["z__a"]}})
-    for before in ((FULL, RANKNET), (TRAIN,), (BUILD, RANKNET), (TRAIN,)):
-        undisturbed(whole, *before)
-        for last in (EVALUATE, SUBMIT):
-            for collection, found in undisturbed(whole, last).items():
-                known[collection].append(found)
-    expected, counts, number = undisturbed(whole, SUBMIT), Counter[str](), 0
-    end = time.monotonic() + 60 * minutes
-    while time.monotonic() < end:
-        rng = random.Random(f"{seed}/{number}")
-        print(f"workspace {number}", flush=True)
-        with tempfile.TemporaryDirectory(dir=place) as name:
-            folder = Path(name)
-            shutil.copytree(whole, folder, dirs_exist_ok=True, symlinks=True)
-            while one_round(folder, rng, known, counts) and rng.random() < 0.7:
-                pass
-            shutil.rmtree(folder / "work" / "studies", ignore_errors=True)  # else it may train by other parameters
-            assert undisturbed(folder, (*BUILD, "--replace"), TRAIN, SUBMIT) == expected
-        number += 1
-    print(f"{number} workspaces, all as they should be: {dict(counts.most_common())}")
+    for words in (BUILD, TRAIN, SUBMIT):
+        assert command(words, whole) == 0
+    counts: Counter[str] = Counter()
+    for number in range(sequences):
+        with tempfile.TemporaryDirectory(dir=place) as folder:
+            sequence(Path(folder), random.Random(f"{seed}/{number}"), (whole / "out.csv").read_bytes(), counts)
+        print(f"{number + 1} sequences: {dict(counts.most_common())}", flush=True)
+    return counts
 
 
-if __name__ == "__main__":
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--sequences", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        soak(Path(place), asked.minutes, asked.seed)
+        soak(Path(place), asked.sequences, asked.seed)
+
+
+if __name__ == "__main__":
+    main()

@@ -43,6 +43,7 @@ from xlarank.features.tile.bounds import Bounds, TileCounts, TileShape
 from xlarank.features.tile.candidates import TileCandidateRanks, TileCandidateScores
 from xlarank.features.tile.inner import TileEstimate, TileInner
 from xlarank.features.tile.kernel import Kernel
+from xlarank.features.tile.tpu_time import TpuTime
 from xlarank.features.tile.traffic import Traffic
 
 
@@ -107,6 +108,7 @@ BLOCKS: Final = checked(
         TileEstimate(),
         Kernel(),
         Traffic(),
+        TpuTime(),
     )
 )
 

@@ -41,6 +41,7 @@ _BY_BLOCK: Final[dict[str, str]] = {
     "shape": TILES,
     "inner": INNER,
     "estimate": ESTIMATE,
+    "tpu": ESTIMATE,
     "traffic": TRAFFIC,
     # of instances
     "graph": PROGRAM,

@@ -11,6 +11,7 @@ from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.features.tile.inner import TileEstimate, TileInner
+from xlarank.features.tile.tpu_time import TpuTime
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,6 @@ CPU: Final = Target(
     frozenset([*TileInner.columns, *TileEstimate.columns, "shape__input_registers__log"]),
     "estimate__sum__log",
 )
-#: Of its time there is no estimate yet that has shown its worth.
 TPU: Final = Target(
     "tpu",
     "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",
@@ -47,8 +47,10 @@ TPU: Final = Target(
             "traffic__padded_tile__ratio",
             "traffic__padded_vmem__ratio",
             "traffic__vmem__ratio",
+            *TpuTime.columns,
         ]
     ),
+    "tpu__cycles__log",
 )
 TARGETS: Final = {target.name: target for target in (CPU, TPU)}
 

@@ -157,6 +157,10 @@ class Ranker(ABC, Generic[P]):
             do="train another model",
         )
 
+    def nanoseconds(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Predicted times of scores; None for rankers whose scores only order."""
+        return None
+
     @property
     def row_by_row(self) -> bool:
         """Whether the score of a row depends on that row alone, not on others of its graph or on its instances."""

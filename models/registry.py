@@ -9,10 +9,11 @@ from xlarank.models.base import Ranker
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.sibling import SiblingRanker
+from xlarank.models.rankers.tile_cost import TileCost
 
 RANKERS: Final[dict[str, type[Ranker[Any]]]] = {
     **MEMBERS,
-    **{ranker.name: ranker for ranker in (Ensemble, SiblingRanker)},
+    **{ranker.name: ranker for ranker in (Ensemble, SiblingRanker, TileCost)},
 }
 DEFAULT: Final = LambdaRank.name
 

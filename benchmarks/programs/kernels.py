@@ -199,9 +199,9 @@ def _elements(family: str, number: int) -> int:
 
 
 def _in_turn() -> dict[str, Callable[[], Program]]:
-    """Families in turn, the small programs of each first."""
+    """Families in turn, from middling sizes to large ones; the smallest, which fit into any memory, come last."""
     programs = {}
-    for place in range(_VARIANTS):
+    for place in (*range(_VARIANTS // 3, _VARIANTS), *range(_VARIANTS // 3)):
         for family in _FAMILIES:
             number = sorted(range(_VARIANTS), key=partial(_elements, family))[place]
             programs[f"{family}__k{number:02d}"] = partial(_make, family, number)

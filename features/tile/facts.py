@@ -122,6 +122,16 @@ class TileFacts(ProgramContext):
         turned = np.take_along_axis(sizes, np.maximum(position, 0), axis=1)
         return np.where(position >= 0, turned, 0.0)
 
+    def physical_extents(self, node: int) -> Floats:
+        """``(6,)`` extents of a node's output major to minor, the two minor-most in hardware tiles."""
+        extents: Floats = self._physical(np.array([node]))[0]
+        return extents
+
+    def slots_of(self, node: int) -> Ints:
+        """``(3,)`` node ids of a node's output, input and kernel (`slots.slot_tensors`); -1 for none."""
+        tensors: Ints = slot_tensors(self, np.array([node]))[0]
+        return tensors
+
     @cached_property
     def physical(self) -> bool:
         """Whether the output bounds count hardware tiles in physical order."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from xlarank.features.targets import CPU, Target
 from xlarank.models.param_checks import Number
 from xlarank.models.ranking_data import RankingData
-
-#: The estimate, log2 of a time; only rows of tiles have it, and it holds for CPUs alone.
-ESTIMATE: Final = CPU.estimate
 
 
 @dataclass(frozen=True)
@@ -25,7 +22,7 @@ class InitScore:
     there too, and the trees have only to learn where the estimate is wrong.
 
     Attributes:
-        column: index of the estimate among the columns.
+        column: index of the estimate, log2 of a time, among the columns; only rows of tiles have one.
         weight: relevance for each factor of two in time.
     """
 
@@ -34,14 +31,19 @@ class InitScore:
 
     @classmethod
     def find(cls, columns: Sequence[str], weight: float, target: Target | None = None) -> Self | None:
-        """None for a weight of 0, rows without the estimate, or a target that it does not hold for.
+        """None for a weight of 0, and for rows without an estimate for the target; an unknown one counts as a CPU.
 
-        A target that is not known has the estimate where its rows have. Raises `ModelError` for a negative weight.
+        Raises `ModelError` for a negative weight.
         """
         checked = Number(0)("init_score_weight", weight)
-        if target is not None and target.estimate != ESTIMATE:
-            return None
-        return cls(columns.index(ESTIMATE), checked) if checked and ESTIMATE in columns else None
+        name = (target or CPU).estimate
+        return cls(columns.index(name), checked) if checked and name in columns else None
+
+    @classmethod
+    def restored(cls, columns: Sequence[str], state: Mapping[str, Any]) -> Self | None:
+        """What `init_score_state` was made of; raises `ValueError` or `ModelError` for what is damaged."""
+        weight = Number(0)("init_score_weight", state["init_score_weight"])
+        return cls(columns.index(state["init_score_column"]), weight) if weight else None
 
     def relevance(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
         """``(rows,)``, higher is faster."""
@@ -72,3 +74,10 @@ def score_contributions(
     if init_score is not None:
         found[:, init_score.column] -= init_score.relevance(values)
     return found
+
+
+def init_score_state(init_score: InitScore | None, columns: Sequence[str]) -> dict[str, Any]:
+    """What `InitScore.restored` takes, as JSON takes it."""
+    if init_score is None:
+        return {"init_score_weight": 0.0}
+    return {"init_score_weight": init_score.weight, "init_score_column": columns[init_score.column]}

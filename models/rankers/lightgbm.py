@@ -20,7 +20,7 @@ from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import leaves_param
-from xlarank.models.rankers.init_score import InitScore, score_contributions
+from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
 from xlarank.models.rankers.lightgbm_data import Learnable, binned, hush
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.rankers.row_order import dealt_orders
@@ -294,7 +294,7 @@ class LightGBMRanker(Ranker[T]):
     def _learned(self) -> Learned:
         state = {
             "used": self._used.tolist(),
-            "init_score_weight": self._init_score.weight if self._init_score else 0.0,
+            **init_score_state(self._init_score, self.columns),
         }
         if self._start:
             state |= {"start_trees": self._start.trees, "start_rate": self._start.rate}
@@ -302,7 +302,7 @@ class LightGBMRanker(Ranker[T]):
 
     def _restore(self, learned: Learned) -> None:
         self._used = checked_indices(learned.state["used"], len(self._tree_columns()))
-        self._init_score = InitScore.find(self.columns, learned.state["init_score_weight"])
+        self._init_score = InitScore.restored(self.columns, learned.state)
         try:
             text = checked_text(learned.files[BOOSTER], self._restored_features(learned.state))
         except ValueError as error:

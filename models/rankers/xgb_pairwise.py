@@ -29,7 +29,7 @@ from xlarank.models.rankers.common_params import (
     pairs_param,
     tie_tolerance_param,
 )
-from xlarank.models.rankers.init_score import InitScore, score_contributions
+from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
 from xlarank.models.rankers.xgboost_data import quantiles
 from xlarank.models.rankers.xgboost_json import checked_json
 from xlarank.models.ranking_data import RankingData
@@ -132,14 +132,14 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
     def _learned(self) -> Learned:
         state = {
             "used": self._used.tolist(),
-            "init_score_weight": self._init_score.weight if self._init_score else 0.0,
+            **init_score_state(self._init_score, self.columns),
         }
         return Learned(state, {_BOOSTER: self._trees().save_raw("json").decode("utf-8")})
 
     def _restore(self, learned: Learned) -> None:
         xgb = _xgboost()
         self._used = checked_indices(learned.state["used"], len(self.columns))
-        self._init_score = InitScore.find(self.columns, learned.state["init_score_weight"])
+        self._init_score = InitScore.restored(self.columns, learned.state)
         try:
             text = checked_json(learned.files[_BOOSTER], len(self._used))
         except ValueError as error:

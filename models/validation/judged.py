@@ -12,7 +12,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import target_of
-from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, compiler_cost, judge, speedups
+from xlarank.models.validation.metrics import METRICS, judge
+from xlarank.models.validation.speedup import LAYOUTS_SET, compiler_cost, speedups
 
 Floats = NDArray[np.float64]
 
@@ -20,6 +21,11 @@ FILE_ORDER: Final = "file order"
 RANDOM: Final = "random"
 FEWEST_SET: Final = "fewest layouts set"
 ESTIMATED_TIME: Final = "estimated time"
+LARGEST_OUTPUT: Final = "largest output tile"
+LARGEST_TILE: Final = "largest tile"
+NEAREST_FIRST: Final = "nearest to the first configuration"
+_BOUNDS: Final = "bounds__"
+_VOLUMES: Final = ("bounds__output_volume__log", "bounds__kernel_volume__log")
 
 
 @dataclass(frozen=True)
@@ -61,7 +67,9 @@ def baselines(
     """Metrics of one graph by orders that need no model: ``{baseline: {metric: value}}``.
 
     A random order has tau 0 and half of the pairs right; its slowdown is the expected one. The fewest layouts set
-    are ranked where they were counted, the estimated time for hardware that has an estimate.
+    are ranked where they were counted, the estimated time for hardware that has an estimate. Tiles are ranked by
+    volume, too: of the output, and with that of the kernel tensor; and by how near bounds are to those of the first
+    configuration, the compiler's own choice (sum of the differences of their logarithms).
     """
     kind, cost, group = collection.kind, rows.cost, rows.group
     columns = {FEWEST_SET: LAYOUTS_SET, ESTIMATED_TIME: target_of(collection).estimate}
@@ -70,12 +78,26 @@ def baselines(
         for name, column in columns.items()
         if column in rows.columns
     }
-    orders = {FILE_ORDER: np.arange(len(cost), dtype=np.float64), **orders}
+    orders = {FILE_ORDER: np.arange(len(cost), dtype=np.float64), **orders, **_tile_orders(rows)}
     if picked is not None:
         cost, group = cost[picked], group[picked]
         orders = {name: order[picked] for name, order in orders.items()}
     found = {name: judge(kind, order, cost, group) for name, order in orders.items()}
     return {FILE_ORDER: found.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **found}
+
+
+def _tile_orders(rows: GraphRows) -> dict[str, Floats]:
+    """Scores of the configurations of a tile graph by simple rules; empty for others."""
+    if not set(_VOLUMES) <= set(rows.columns):
+        return {}
+    volumes = np.stack([rows.matrix(used=np.array([rows.columns.index(name)]))[rows.group, 0] for name in _VOLUMES])
+    orders = {LARGEST_OUTPUT: -volumes[0].astype(np.float64), LARGEST_TILE: -volumes.sum(axis=0, dtype=np.float64)}
+    first = np.flatnonzero(rows.ids == 0)
+    if len(first):
+        used = np.array([at for at, name in enumerate(rows.columns) if name.startswith(_BOUNDS)])
+        bounds = rows.matrix(used=used)[rows.group].astype(np.float64)
+        orders[NEAREST_FIRST] = np.abs(bounds - bounds[first[0]]).sum(axis=1)
+    return orders
 
 
 def _random(kind: Kind, cost: Floats, group: NDArray[np.int64]) -> dict[str, float]:

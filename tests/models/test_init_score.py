@@ -14,11 +14,12 @@ from tests.models.rows import graph_rows
 from xlarank.data.errors import ModelError
 from xlarank.features.targets import CPU, TPU
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.init_score import ESTIMATE, InitScore
+from xlarank.models.rankers.init_score import InitScore, init_score_state
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import kendall_tau
 
+ESTIMATE = CPU.estimate
 COLUMNS = ["size", ESTIMATE, "wrong"]
 MODELS = ("lambdarank", "ranknet", "xgb-pairwise", "pair-vote")
 
@@ -63,9 +64,12 @@ def test_there_is_none_without_a_weight_or_an_estimate():
     assert InitScore.find(["size", "wrong"], 2.0) is None
 
 
-def test_it_holds_for_a_cpu_alone():
+def test_every_target_has_its_own():
     assert InitScore.find(COLUMNS, 2.0, CPU) == InitScore.find(COLUMNS, 2.0) == InitScore(1, 2.0)
     assert InitScore.find(COLUMNS, 2.0, TPU) is None
+    both = InitScore.find([TPU.estimate, *COLUMNS], 2.0, TPU)
+    assert both == InitScore(0, 2.0)
+    assert InitScore.restored([TPU.estimate, *COLUMNS], init_score_state(both, [TPU.estimate, *COLUMNS])) == both
 
 
 @pytest.mark.parametrize("model", [*MODELS, "sum-pooled", "pair-vote"])

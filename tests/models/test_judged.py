@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,12 +13,16 @@ from xlarank.models.validation.judged import (
     ESTIMATED_TIME,
     FEWEST_SET,
     FILE_ORDER,
+    LARGEST_OUTPUT,
+    LARGEST_TILE,
+    NEAREST_FIRST,
     RANDOM,
     baselines,
     each_once,
     judge_graph,
 )
-from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, judge
+from xlarank.models.validation.metrics import METRICS, judge
+from xlarank.models.validation.speedup import LAYOUTS_SET
 
 LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:cpu")
 
@@ -45,6 +51,16 @@ def test_columns_that_are_orders() -> None:
     estimated = rows_of("estimate__sum__log")
     assert baselines(TILES, estimated)[ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
     assert ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), "that of another machine"
+
+
+def test_rules_for_tiles() -> None:
+    """Volumes 1, 3, 2, 0 of the output and 4, 0, 1, 0 of the kernel; costs 10, 40, 20."""
+    volumes = np.array([[1, 4], [3, 0], [2, 1], [0, 0]], np.float32)
+    names = ["bounds__output_volume__log", "bounds__kernel_volume__log"]
+    found = baselines(TILES, replace(rows_of(), columns=names, config_values=volumes))
+    assert found[LARGEST_OUTPUT]["tau"] == pytest.approx(-1.0)
+    assert found[LARGEST_TILE]["slowdown@1"] == 0, "5 elements on the logarithmic scale against 3 and 3"
+    assert found[NEAREST_FIRST]["tau"] == pytest.approx(1.0), "0, 6 and 4 apart"
 
 
 def test_a_random_order_of_three_is_as_slow_as_their_mean() -> None:

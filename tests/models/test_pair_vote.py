@@ -16,9 +16,9 @@ from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from tests.models.test_init_score import kernel
 from xlarank.data.errors import ModelError
+from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows
 from xlarank.models.rankers import voting
-from xlarank.models.rankers.init_score import ESTIMATE
 from xlarank.models.rankers.lightgbm_text import checked_text, narrowed_text
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.ranking_data import RankingData
@@ -209,4 +209,4 @@ def test_explanations_count_what_pairs_begin_at() -> None:
     scores = ranker.predict(graph.matrix(), graph.columns)
     parts = ranker.contributions(Rows.of(graph), 0, 1)
     assert sum(parts.columns.values()) == pytest.approx(scores[0] - scores[1], abs=1e-9)
-    assert ESTIMATE in parts.columns
+    assert CPU.estimate in parts.columns

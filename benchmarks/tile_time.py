@@ -1,0 +1,92 @@
+"""Fit the constants of the time model of TPU tiles to estimated cycles.
+
+    python -m benchmarks.tile_time ROOT [ROOT...] [--megahertz 940]
+
+``ROOT`` is what ``benchmarks.tiles`` wrote. Constants are positive and fitted to the logarithm of the cycles of
+the train split, each kernel weighed alike, with a robust loss; products and other kernels apart. They are printed
+for `xlarank.features.tile.tpu_time`, with the median relative error and the rank correlation across kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import astuple, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import least_squares
+from scipy.stats import kendalltau
+
+from xlarank.data.graph import TileGraph, read_graph
+from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tpu_time import PRODUCTS, STREAMS, Costs
+from xlarank.features.tile.window_loop import WindowLoop, window_loop
+
+Floats = NDArray[np.float64]
+
+
+def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLoop, Floats]]:
+    """Loops and cycles of every kernel of a split."""
+    found = []
+    for path in sorted(path for root in roots for path in root.glob(f"npz/tile/*/{split}/*.npz")):
+        graph = read_graph(path, "tile")
+        assert isinstance(graph, TileGraph)
+        cycles = graph.runtime[graph.duplicates.first] * megahertz / 1000
+        found.append((window_loop(TileContext(graph)), cycles))
+    return found
+
+
+def joined(kernels: list[tuple[WindowLoop, Floats]]) -> tuple[WindowLoop, Floats, Floats]:
+    """One loop of all configurations, their cycles, and weights by which kernels count alike."""
+    first = kernels[0][0]
+    names = [one.name for one in fields(first) if one.name != "product"]
+    parts: dict[str, Any] = {name: np.concatenate([getattr(loop, name) for loop, _ in kernels]) for name in names}
+    weight = np.concatenate([np.full(len(cycles), len(cycles) ** -0.5) for _, cycles in kernels])
+    return replace(first, **parts), np.concatenate([cycles for _, cycles in kernels]), weight
+
+
+def fit(kernels: list[tuple[WindowLoop, Floats]], start: Costs) -> Costs:
+    """Constants that suit the kernels best."""
+    loop, cycles, weight = joined(kernels)
+    begin = np.log(np.maximum(astuple(start), 1e-3))
+
+    def residual(logs: Floats) -> Floats:
+        found: Floats = weight * np.log(Costs(*np.exp(logs)).cycles(loop) / cycles)
+        return found
+
+    bounds = (begin - 9, begin + 5)
+    fitted = least_squares(
+        residual, begin, loss="soft_l1", f_scale=0.2 * weight.mean(), bounds=bounds, max_nfev=100
+    )
+    return Costs(*(float(f"{value:.3g}") for value in np.exp(fitted.x)))
+
+
+def judged(kernels: list[tuple[WindowLoop, Floats]], products: Costs, streams: Costs) -> str:
+    """Median relative error, tau across all tiles, and mean tau within kernels."""
+    found = [(products if loop.product else streams).cycles(loop) for loop, _ in kernels]
+    within = [kendalltau(one, cycles)[0] for one, (_, cycles) in zip(found, kernels, strict=True)]
+    predicted, cycles = np.concatenate(found), np.concatenate([cycles for _, cycles in kernels])
+    error = np.median(np.abs(predicted / cycles - 1))
+    across = kendalltau(predicted, cycles)[0]
+    return f"{len(kernels)} kernels: error {error:.3f}, tau across {across:.3f}, within {np.nanmean(within):.3f}"
+
+
+def main() -> None:
+    """Fit and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("roots", type=Path, nargs="+")
+    parser.add_argument("--megahertz", type=float, default=940.0)
+    asked = parser.parse_args()
+    train = read(asked.roots, "train", asked.megahertz)
+    products = fit([one for one in train if one[0].product], PRODUCTS)
+    streams = fit([one for one in train if not one[0].product], STREAMS)
+    print(f"PRODUCTS: Final = {products}\nSTREAMS: Final = {streams}")
+    print(f"train, {judged(train, products, streams)}")
+    if valid := read(asked.roots, "valid", asked.megahertz):
+        print(f"valid, {judged(valid, products, streams)}")
+
+
+if __name__ == "__main__":
+    main()

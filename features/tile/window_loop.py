@@ -1,0 +1,337 @@
+"""The loop over windows that a TPU kernel is: how often it runs, what it moves and what it computes.
+
+A kernel walks over its output in tiles; a product (a convolution, or a dot written as one) walks over the tiles of
+its kernel tensor for each of them. In every step the next windows are copied from memory while the last ones are
+computed on. Bounds count hardware tiles in physical order (`xlarank.features.tile.facts`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from xlarank.data.schema import MAX_RANK, OPCODE
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.tensors import Floats
+from xlarank.features.tile.facts import TileFacts
+
+_CONVOLUTION: Final = "convolution_dim_numbers"
+#: Elementwise operations that take several instructions of the vector unit.
+_HEAVY: Final = [
+    OPCODE[name]
+    for name in (
+        "tanh", "exponential", "log", "logistic", "power", "divide", "rsqrt", "sqrt", "exponential-minus-one",
+        "log-plus-one", "sine", "cosine", "remainder", "atan2", "cbrt", "tan",
+    )
+]  # fmt: skip
+#: What computes nothing on the vector unit.
+_FREE: Final = [
+    OPCODE[name]
+    for name in (
+        "parameter", "constant", "broadcast", "bitcast", "tuple", "get-tuple-element", "fusion", "iota", "call",
+        "reshape", "convolution", "dot",
+    )
+]  # fmt: skip
+_COPIES: Final = [OPCODE["copy"], OPCODE["transpose"]]
+#: Bytes of a scalar that is passed to a kernel: one row of lanes.
+_SCALAR_BYTES: Final = 512.0
+
+
+@dataclass(frozen=True, eq=False)
+class WindowLoop:
+    """What all steps of a kernel take together; arrays are ``(configs,)``.
+
+    Attributes:
+        product: whether the kernel multiplies matrices.
+        steps: iterations of the loop.
+        tiles: of the output.
+        arrays: read or written in each step.
+        moved: bytes between memory and vector memory, padded to hardware tiles.
+        runs: stretches of memory that tiles of the output, and of arrays like it, lie in.
+        kernel_runs: those of tiles of a product's kernel tensor.
+        passes: times that a block of 128 x 128 weights is put into the matrix unit.
+        rows: rows of 128 elements that go through it.
+        summed: elements of the output that are added to in vector memory, where a product takes several steps.
+        light, heavy: elements of elementwise operations and reductions, padded; heavy ones take many instructions.
+        turned, copied: elements of a copy that changes the minor-most dimension, and of one that does not.
+        across: elements summed along the lanes.
+        tile: elements of one output tile, padded.
+    """
+
+    product: bool
+    steps: Floats
+    tiles: Floats
+    arrays: Floats
+    moved: Floats
+    runs: Floats
+    kernel_runs: Floats
+    passes: Floats
+    rows: Floats
+    summed: Floats
+    light: Floats
+    heavy: Floats
+    turned: Floats
+    copied: Floats
+    across: Floats
+    tile: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """A tensor cut into tiles: arrays over its dimensions in physical order, the first ``rank`` of six.
+
+    Attributes:
+        node: whose output it is.
+        logical: ``(rank,)`` its dimensions, major to minor.
+        extents: ``(rank,)`` in units.
+        unit: ``(rank,)`` elements of a unit.
+        tile, count: ``(configs, rank)`` bounds in units, and how many tiles there are.
+    """
+
+    node: int
+    logical: list[int]
+    extents: Floats
+    unit: Floats
+    tile: Floats
+    count: Floats
+
+    @property
+    def runs(self) -> Floats:
+        """``(configs,)`` stretches of memory that one tile lies in."""
+        run, whole = np.ones(len(self.tile)), np.ones(len(self.tile), bool)
+        for at in reversed(range(len(self.logical))):
+            run = np.where(whole, run * self.tile[:, at], run)
+            whole &= self.tile[:, at] >= self.extents[at]
+        stretches: Floats = self.tile.prod(axis=1) / run
+        return stretches
+
+    @property
+    def elements(self) -> Floats:
+        """``(configs,)`` of a tile, padded."""
+        found: Floats = (self.tile * self.unit).prod(axis=1)
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Product:
+    """What a product multiplies; arrays are ``(configs,)``.
+
+    Attributes:
+        output, kernel: cut tensors.
+        operands: node numbers of input and kernel.
+        steps: kernel tiles for each output tile.
+        moved: bytes of both operands.
+        passes, rows: of one step (`WindowLoop`).
+    """
+
+    output: _Cut
+    kernel: _Cut
+    operands: tuple[int, int]
+    steps: Floats
+    moved: Floats
+    passes: Floats
+    rows: Floats
+
+
+def window_loop(facts: TileFacts) -> WindowLoop:
+    """The loop of every configuration."""
+    graph, configs = facts.graph, facts.configs
+    product = _product(facts)
+    output = _cut(facts, facts.walked, "output") if product is None else product.output
+    parameters, results = _entry(facts)
+    tiles = output.count.prod(axis=1)
+    padding = float((output.extents * output.unit).prod()) / max(1.0, float(facts.volume[output.node]))
+    volume = np.where(facts.volume > 1, facts.volume, 0.0)
+    heavy = volume[np.isin(graph.opcode, _HEAVY)].sum() * padding
+    light = volume[~np.isin(graph.opcode, [*_HEAVY, *_FREE])].sum() * padding
+    none = np.zeros(configs)
+    of_root = facts.opcode_class[facts.main] if product is None else -1
+    if product is None:
+        others, steps = parameters, tiles
+        moved, kernel_runs, passes, rows, summed = none, none, none, none, none
+    else:
+        shapes = {tuple(facts.dims[one]) for one in product.operands}
+        others = [one for one in parameters if tuple(facts.dims[one]) not in shapes]
+        steps, moved, kernel_runs = (
+            tiles * product.steps,
+            product.moved,
+            product.kernel.runs * tiles * product.steps,
+        )
+        passes, rows = product.passes * steps, product.rows * steps
+        summed = np.where(product.steps > 1, steps * output.elements, 0.0)
+    most = padded_bytes(facts, output.node) if OPCODE_CLASSES[of_root] == "slice" and product is None else np.inf
+    around = sum(min(padded_bytes(facts, one), most) for one in others)
+    around += sum(padded_bytes(facts, one) for one in results)
+    alike = len(results) + sum(facts.volume[one] >= facts.volume[output.node] / 2 for one in others)
+    copy = _copy(facts, parameters)
+    whole = float((output.extents * output.unit).prod())
+    across = whole if product is None and facts.reduces_minor else 0.0
+    return WindowLoop(
+        product=product is not None, steps=steps, tiles=tiles,
+        arrays=np.full(configs, float(len(parameters) + len(results))),
+        moved=moved + around, runs=output.runs * tiles * alike, kernel_runs=kernel_runs,
+        passes=passes, rows=rows, summed=summed,
+        light=none + light, heavy=none + heavy,
+        turned=none + whole * (copy == "turned"), copied=none + whole * (copy == "copied"), across=none + across,
+        tile=output.elements,
+    )  # fmt: skip
+
+
+def padded_bytes(facts: TileFacts, node: int) -> float:
+    """Bytes of an output in whole hardware tiles."""
+    rank = int(facts.rank[node])
+    if rank == 0:
+        return _SCALAR_BYTES
+    tiles = np.maximum(facts.physical_extents(node)[:rank], 1.0).prod()
+    size = max(1.0, float(facts.element_bytes[node]))
+    return float(tiles * facts.tiling.lanes * (facts.tiling.sublanes if rank > 1 else 1) * size)
+
+
+def _entry(facts: TileFacts) -> tuple[list[int], list[int]]:
+    """What the kernel reads and writes: operands and parts of the last node, which stands for the whole."""
+    root = facts.graph.nodes - 1
+    operands = _operands(facts, root)
+    read = [one for one in operands if facts.graph.opcode[one] == OPCODE["parameter"]]
+    called = [one for one in operands if one not in read]
+    if facts.rank[root] > 0 or not called:
+        return read or operands, [root]
+    body = called[-1]
+    parts = _operands(facts, body) if facts.graph.opcode[body] == OPCODE["tuple"] else [body]
+    return read or operands, [one for one in parts if facts.rank[one] > 0] or [body]
+
+
+def _operands(facts: TileFacts, node: int) -> list[int]:
+    edges = facts.graph.edges
+    found: list[int] = edges[edges[:, 0] == node, 1].tolist()
+    return found
+
+
+def _copy(facts: TileFacts, read: list[int]) -> str:
+    """Whether the kernel is a copy, and whether that changes the minor-most dimension."""
+    root = facts.graph.nodes - 1
+    if facts.graph.opcode[root] not in _COPIES or len(read) != 1:
+        return ""
+    return "turned" if facts.default_layout[root, 0] != facts.default_layout[read[0], 0] else "copied"
+
+
+def _cut(facts: TileFacts, node: int, slot: str) -> _Cut:
+    rank = max(1, int(facts.rank[node]))
+    extents = np.maximum(facts.physical_extents(node)[:rank], 1.0)
+    bounds = facts.bounds[slot][:, :rank]
+    tile = np.where(bounds > 0, np.minimum(bounds, extents), extents)
+    unit = np.ones(rank)
+    unit[-1] = facts.tiling.lanes
+    if rank > 1:
+        unit[-2] = facts.tiling.sublanes
+    layout = facts.default_layout[node]
+    logical = [int(layout[rank - 1 - at]) for at in range(rank)]
+    return _Cut(node, logical, extents, unit, tile, np.ceil(extents / tile))
+
+
+def _product(facts: TileFacts) -> _Product | None:
+    """The convolution that the bounds cut; None for kernels that multiply no matrices.
+
+    A fusion may hold several: the one is taken whose output and operand the bounds fit, and reach, best.
+    """
+    most, least = facts.bounds["kernel"].max(axis=0), facts.bounds["output"].max(axis=0)
+    convolutions = np.flatnonzero(facts.graph.opcode == OPCODE["convolution"]).tolist()
+    if not most.any() or not convolutions:
+        return None
+    found = []
+    for node in convolutions:
+        kernel = int(facts.slots_of(node)[2])
+        operands = [kernel, *(one for one in _operands(facts, node) if one != kernel)]
+        fits = [_fit(facts, one, most) for one in operands]
+        at = int(np.argmax(fits))
+        other = operands[1 - at] if len(operands) == 2 else operands[at]
+        found.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
+    _, node, input_, kernel = max(found)
+    return _multiplied(facts, node, input_, kernel)
+
+
+def _fit(facts: TileFacts, node: int, most: Floats) -> float:
+    """Dimensions of a tensor that its largest bounds reach, 10 more where none is beyond; -5 where one is."""
+    extents = facts.physical_extents(node)
+    return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
+
+
+def _multiplied(facts: TileFacts, node: int, input_: int, kernel: int) -> _Product:
+    """Roles of the dimensions of a convolution's output and kernel tensor, and what follows for each step."""
+    out, weights = _cut(facts, node, "output"), _cut(facts, kernel, "kernel")
+    of_output, of_kernel = (
+        int(facts.column(f"{_CONVOLUTION}_{name}")[node])
+        for name in ("output_feature_dim", "kernel_output_feature_dim")
+    )
+    spatial = _Spatial(facts, node, input_)
+    ones = np.ones(facts.configs)
+    depth, steps, columns, rows, batches = ones, ones, ones, ones, ones
+    row_tiles, column_tiles, halo = ones, ones, ones
+    window, windows = {}, {}
+    for at, dim in enumerate(weights.logical):
+        place = spatial.of_kernel.get(dim)
+        if dim == of_kernel or (place is not None and spatial.paired[place]):
+            continue
+        steps = steps * weights.count[:, at]
+        depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, facts.dims[kernel, dim]))
+        if place is not None:
+            window[place], windows[place] = weights.tile[:, at], weights.count[:, at]
+    for at, dim in enumerate(out.logical):
+        size, place = out.tile[:, at] * out.unit[at], spatial.of_output.get(dim)
+        if dim == of_output:
+            columns, column_tiles = size, out.count[:, at]
+        elif place is not None and spatial.paired[place]:
+            batches = batches * size
+        else:
+            rows, row_tiles = rows * size, row_tiles * out.count[:, at]
+            if place is not None:
+                span = spatial.span(place, size, window.get(place, ones))
+                halo = halo * np.maximum(span * out.count[:, at] * windows.get(place, ones), 1.0)
+    several = steps > 1
+    first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
+    # the faster of two loop orders: an operand that stays the same from step to step is not fetched again
+    moved = np.minimum(
+        first * np.where(several | (row_tiles > 1), column_tiles, 1.0) + second * np.where(several, row_tiles, 1.0),
+        first * np.where(several, column_tiles, 1.0)
+        + second * np.where(several | (column_tiles > 1), row_tiles, 1.0),
+    )
+    side = facts.tiling.lanes
+    passes = batches * np.ceil(depth / side) * np.ceil(columns / side)
+    return _Product(out, weights, (input_, kernel), steps, moved, passes, passes * rows)
+
+
+class _Spatial:
+    """Window of a convolution along its spatial dimensions.
+
+    Attributes:
+        of_output, of_kernel: dimension -> number of the spatial dimension.
+        paired: for each, whether every output position meets a single kernel position: a batch dimension of a dot
+            that the compiler wrote as a convolution.
+    """
+
+    def __init__(self, facts: TileFacts, node: int, input_: int) -> None:
+        named = {
+            int(facts.column(f"{_CONVOLUTION}_{name}")[node]) for name in ("output_batch_dim", "output_feature_dim")
+        }
+        outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named]
+        kernel = facts.column(f"{_CONVOLUTION}_kernel_spatial_dims_0", 4)[node].astype(np.int64)
+        inputs = facts.column(f"{_CONVOLUTION}_input_spatial_dims_0", 4)[node].astype(np.int64)
+        count = min(len(outputs), 4)
+        self.of_output = {dim: place for place, dim in enumerate(outputs[:count])}
+        self.of_kernel = {int(kernel[place]): place for place in range(count)}
+        size, self._stride, self._dilation, self._base = (
+            np.maximum(facts.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
+            for name in ("size", "stride", "window_dilation", "base_dilation")
+        )
+        self._extent = [max(1.0, float(facts.dims[input_, min(int(dim), MAX_RANK - 1)])) for dim in inputs[:count]]
+        self.paired = [
+            bool(size[place] > 1 and (self._base[place] >= size[place] or self._extent[place] == 1))
+            for place in range(count)
+        ]
+
+    def span(self, place: int, rows: Floats, window: Floats) -> Floats:
+        """``(configs,)`` part of the input that a tile of so many output rows reads through so large a window."""
+        reach = (rows - 1) * self._stride[place] + (window - 1) * self._dilation[place] + 1
+        share: Floats = np.minimum(np.ceil(reach / self._base[place]) / self._extent[place], 1.0)
+        return share

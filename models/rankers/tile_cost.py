@@ -1,0 +1,61 @@
+"""Trees on what a kernel takes: an absolute time for every tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.common_params import columns_param
+from xlarank.models.rankers.init_score import InitScore
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
+from xlarank.models.ranking_data import RankingData
+
+#: Logarithms (base 2) beyond which trees have lost their way; keeps times finite.
+_MOST: Final = 100.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class TileCostParams(TreeParams):
+    """Parameters of `TileCost`."""
+
+    ranker: ClassVar[str] = "tile-cost"
+
+    columns: str = columns_param()
+
+
+class TileCost(LightGBMRanker[TileCostParams]):
+    """Least squares on log2 of the nanoseconds of a tile, beginning at the estimate of the target's time model.
+
+    Ranks within a kernel say which of its tiles is better, times of many kernels what makes a tile cost what it
+    does. Kernels count alike, whatever the number of their tiles. A score is log2 of the predicted nanoseconds.
+    Rows without an estimate teach times over the mean of their kernel, and scores are then no times.
+    """
+
+    name = TileCostParams.ranker
+    params_class = TileCostParams
+
+    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        start = InitScore.find(data.columns, 1.0, data.target)
+        if start is None:
+            label = data.per_group(lambda cost: np.log2(cost).mean() - np.log2(cost))
+        else:
+            label = -np.log2(_nanoseconds(data)) - start.relevance(data.matrix())
+        sizes = np.diff(data.indptr)
+        weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
+        self._train(
+            data, label, {"objective": "regression"}, settings,
+            columns=self.params.columns, init_score_weight=0.0, weight=weight,
+        )  # fmt: skip
+        self._init_score = start
+
+    def nanoseconds(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        return np.exp2(np.minimum(scores, _MOST)) if self._init_score else None
+
+
+def _nanoseconds(data: RankingData) -> NDArray[np.float64]:
+    """``(rows,)`` times; runs of one kernel are brought to one normalizer."""
+    return np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
