@@ -147,6 +147,8 @@ class Calibration:
     def certainly_slower(self, scores: Floats) -> NDArray[np.int64]:
         """``(rows,)`` how many other rows each one is certainly faster than, from ``(seeds, rows)`` scores."""
         mean = scores.mean(axis=0)
+        if not np.isfinite(self.threshold):
+            return np.zeros(len(mean), np.int64)
         least = max(self.threshold * np.sqrt(2.0) * seed_noise(scores), 1e-12)
         slower: NDArray[np.int64] = len(mean) - np.searchsorted(np.sort(mean), mean + least)
         return slower

@@ -51,6 +51,7 @@ def test_pure_noise_is_never_certain() -> None:
     found = Calibration.of(graphs)
     assert found.threshold == np.inf and found.certain == 0.0 and np.isnan(found.right)
     assert found.certainly_slower(graphs[0].scores).tolist() == [0] * 60
+    assert found.certainly_slower(np.zeros((3, 60))).tolist() == [0] * 60, "seeds that agree: inf * 0"
     assert found.first > 0.8
 
 
