@@ -21,8 +21,9 @@ from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.support.fine_tuning import DEFAULT_RATE, DEFAULT_ROUNDS, RATES, FineTuning
-from xlarank.pipelines.train import TrainResult, train
+from xlarank.pipelines.fine_tune import DEFAULT_RATE, DEFAULT_ROUNDS, RATES, FineTuning, fine_tune
+from xlarank.pipelines.support.fitting import TrainResult
+from xlarank.pipelines.train import train
 
 OTHER = "layout:tpu-estimate:random"
 
@@ -42,8 +43,8 @@ def two(trained: Path) -> Workspace:
 
 
 def tune(place: Workspace, start: str, **options: Any) -> tuple[TrainResult, TrainedModel]:
-    chosen = {"collections": [LAYOUT], "seeds": 1, "rounds": 30, "threads": 1, "fine_tune": start, **options}
-    (result,) = train(place, **chosen)
+    chosen = {"collections": [LAYOUT], "seeds": 1, "rounds": 30, "threads": 1, **options}
+    (result,) = fine_tune(place, start, **chosen)
     return result, load_model(place.model(Collection.parse(LAYOUT)))
 
 
@@ -105,8 +106,8 @@ def test_families_that_the_model_knows_are_not_judged(two: Workspace) -> None:
     (folder / "model.json").write_text(json.dumps(card), "utf-8")
     tuning = FineTuning.find(OTHER, two)
     families = ["alpha", "beta", "alpha", "gamma", "beta"]
-    assert tuning.folds(families, 10) == [[1, 4], [3]]
-    assert tuning.folds(["alpha", "beta"], 10) == []
+    assert tuning.folds(families) == [[1, 4], [3]]
+    assert tuning.folds(["alpha", "beta"]) == []
     result, model = tune(two, OTHER)
     assert set(model.card.folds) == {"beta__a", "beta__b", "gamma__a"}
     assert result.chosen_by == "default (fewer than 3 families that the model did not know)"

@@ -26,7 +26,8 @@ from xlarank.pipelines.rank import rank
 from xlarank.pipelines.reporting.gather import MODEL, gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.training_sets import read_training_set
-from xlarank.pipelines.train import TrainResult, train
+from xlarank.pipelines.support.fitting import TrainResult
+from xlarank.pipelines.train import train
 from xlarank.pipelines.tune import tune
 
 COLLECTION = Collection.parse(TILE)

@@ -43,7 +43,8 @@ from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.metrics import METRICS, kendall_tau, summarise
 from xlarank.pipelines.support.training_sets import read_training_set
-from xlarank.pipelines.train import TrainResult, train
+from xlarank.pipelines.support.fitting import TrainResult
+from xlarank.pipelines.train import train
 
 
 def run(workspace: Path, **options: Any) -> list[TrainResult]:

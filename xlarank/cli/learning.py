@@ -141,19 +141,26 @@ def train(
         typer.Option(help="local; or dask: each booster is grown by all workers of --scheduler (lambdarank only)."),
     ] = "local",
     scheduler: Scheduler = None,
+    allow_constant: Annotated[
+        bool, typer.Option("--allow-constant", help="Save a model that learned nothing, too: its trees never split.")
+    ] = False,
     json_file: Json = None,
 ) -> None:
     """Fit the final boosters, with tuned parameters where there are some."""
-    from xlarank.pipelines.train import train as run
+    from xlarank.pipelines.fine_tune import fine_tune as continue_model
+    from xlarank.pipelines.train import train as fit_anew
 
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
-        results = run(
-            place, collections=collection or (), also_from=also_from or (),
-            fine_tune=fine_tune, model=model, seeds=seeds, with_valid=with_valid, rounds=rounds, select=select,
-            seed=seed, threads=threads, engine=engine, scheduler=scheduler,
-            progress=progress,
-        )  # fmt: skip
+        settings: dict[str, Any] = {
+            "collections": collection or (), "also_from": also_from or (), "model": model, "seeds": seeds,
+            "with_valid": with_valid, "rounds": rounds, "select": select, "seed": seed, "threads": threads,
+            "engine": engine, "scheduler": scheduler, "progress": progress,
+        }  # fmt: skip
+        if fine_tune is not None:
+            results = continue_model(place, fine_tune, **settings)
+        else:
+            results = fit_anew(place, allow_constant=allow_constant, **settings)
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
     for result in results:

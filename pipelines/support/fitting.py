@@ -1,0 +1,282 @@
+"""From read rows to the saved model of each collection: what `train` and `fine_tune` share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError
+from xlarank.data.ranges import MAX_SEED
+from xlarank.data.workspace import Workspace
+from xlarank.features.targets import target_of
+from xlarank.models.base import Ranker
+from xlarank.models.fallback import Fallback, learned_kinds
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.trained import Continued, ModelCard, save_model
+from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.fold_plan import KIND, FoldPlan
+from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.metrics import summarise
+from xlarank.models.validation.selection import objective_value
+from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
+from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
+from xlarank.pipelines.support.workspace_lock import workspace_lock
+
+
+@dataclass
+class TrainResult:
+    """One trained collection, or why it was left out.
+
+    Attributes:
+        graphs, rows, families: learned from.
+        why: how the ranker was chosen, or what it goes on from.
+        note: what to know of the training.
+        rounds: trees per seed; ``chosen_by`` says how the number was found.
+        fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
+        folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
+    """
+
+    collection: str
+    model: str = ""
+    tuned: bool = False
+    why: str = ""
+    note: str = ""
+    graphs: int = 0
+    rows: int = 0
+    families: int = 0
+    rounds: int = 0
+    chosen_by: str = ""
+    seeds: int = 0
+    fallback: str = ""
+    folds: dict[str, dict[str, Any]] = field(default_factory=dict)
+    importance: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    skipped: str = ""
+
+
+class ConstantModelError(ModelError):
+    """Nothing was learned: no tree has a split."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainRequest:
+    """What was asked for, whatever the ranker.
+
+    Attributes:
+        collections: names or patterns; empty for all.
+        also_from: other collections that are learned from, too.
+        splits: learned from.
+        seeds: boosters of each collection.
+        select: what rounds and rankers are best by.
+        settings: of the folds; its rounds are the most.
+        allow_constant: save models whose trees have no split.
+    """
+
+    collections: Sequence[str]
+    also_from: Sequence[str]
+    splits: Sequence[str]
+    seeds: int
+    select: str
+    settings: FitSettings
+    allow_constant: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """An unfitted ranker and its out-of-fold curves, None without folds; ``select`` is what the best is best by."""
+
+    ranker: Ranker[Any]
+    tuned: bool
+    curves: Curves | None
+    select: str
+
+    @cached_property
+    def stage(self) -> int:
+        """The stage of the best number of rounds."""
+        assert self.curves is not None
+        return self.curves.best_stage(self.select)
+
+    @property
+    def metrics(self) -> dict[str, dict[str, float]]:
+        """Out-of-fold metrics of each graph at the best number of rounds."""
+        assert self.curves is not None
+        return self.curves.at(self.stage)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Out-of-fold score of each graph at the best number of rounds."""
+        return {name: values["score"] for name, values in self.metrics.items()}
+
+    @property
+    def value(self) -> float:
+        """What rankers are compared by."""
+        return float(objective_value(np.array(list(self.scores.values())), self.select))
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """How the boosters of a collection are fitted.
+
+    Attributes:
+        rankers: unfitted; the seeds take them in turn.
+        tuned: whether their parameters come from a study.
+        rounds, chosen_by: trees of each, and in words why so many.
+        scores: out-of-fold metrics of each graph; empty without folds.
+        why: in words, how the ranker was chosen.
+        continues: the model that they go on from, and ``kinds`` of kernels that it learned.
+    """
+
+    rankers: Sequence[Ranker[Any]]
+    tuned: bool
+    rounds: int
+    chosen_by: str
+    scores: dict[str, dict[str, float]]
+    why: str = ""
+    continues: Continued | None = None
+    kinds: Sequence[str] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """The training of one collection: its rows, its folds and what was asked for."""
+
+    workspace: Workspace
+    training: StoredTrainingSet
+    plan: FoldPlan
+    request: TrainRequest
+    progress: Progress
+
+    def begin(self, candidates: int) -> None:
+        """Announce the work of so many candidates and of the boosters."""
+        steps = candidates * len(self.plan.folds) + self.request.seeds
+        self.progress.begin(f"training {self.training.collection}", steps)
+
+    def candidate(self, ranker: Ranker[Any], tuned: bool, *, rounds: int | None = None, name: str = "") -> Candidate:
+        """Validate a ranker out of fold, with at most ``rounds``; ``name`` goes before each step of the progress."""
+        settings = self.request.settings if rounds is None else replace(self.request.settings, rounds=rounds)
+
+        def step(fold: Fold) -> None:
+            families = sorted({self.training.data.families[group] for group in fold.held})
+            self.progress.step(f"{name}held out {', '.join(families)}")
+
+        curves = self.plan.curves(self.training, ranker, settings, step) if self.plan.folds else None
+        return Candidate(ranker, tuned, curves, self.request.select)
+
+
+def fit_each(
+    workspace: Workspace,
+    request: TrainRequest,
+    plan_of: Callable[[StoredTrainingSet], FoldPlan],
+    choose: Callable[[Job], Choice],
+    progress: Progress,
+) -> list[TrainResult]:
+    """Train collection by collection, in the folds of ``plan_of`` as ``choose`` says.
+
+    A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was asked for
+    by name or when nothing at all could be trained, and `ConstantModelError` after all others where nothing was
+    learned.
+    """
+    weights = weighted_collections(request.also_from)
+    others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
+    results: list[TrainResult] = []
+    constant: list[ConstantModelError] = []
+    for collection in chosen_collections(workspace, request.collections):
+        try:
+            training = _read(workspace, collection, others, request)
+            plan = plan_of(training)
+        except CollectionError as error:
+            if request.collections:
+                raise
+            results.append(TrainResult(str(collection), skipped=str(error)))
+            continue
+        job = Job(workspace, training, plan, request, progress)
+        started = time.monotonic()
+        try:
+            result = fit_and_save(job, choose(job))
+        except ConstantModelError as error:
+            constant.append(error)
+            continue
+        finally:
+            progress.end()
+        result.seconds = time.monotonic() - started
+        results.append(result)
+    if constant:
+        raise constant[0] if len(constant) == 1 else ConstantModelError("; ".join(map(str, constant)))
+    if all(result.skipped for result in results):
+        raise CollectionError("; ".join(result.skipped for result in results))
+    return results
+
+
+def _read(
+    workspace: Workspace, collection: Collection, others: dict[Collection, float], request: TrainRequest
+) -> StoredTrainingSet:
+    beside = {other: weight for other, weight in others.items() if other != collection}
+    training = read_training_set(workspace, collection, request.splits)
+    return also_learn_from(training, workspace, beside)
+
+
+def fit_and_save(job: Job, choice: Choice) -> TrainResult:
+    """Fit the boosters on all rows and replace the model of the collection.
+
+    Raises `ConstantModelError`, before anything is replaced, where no tree has a split.
+    """
+    request, training = job.request, job.training
+    settings, learned = request.settings, training.whole()
+    rankers: list[Ranker[Any]] = []
+    for number in range(request.seeds):
+        each = replace(settings, rounds=choice.rounds, seed=(settings.seed + number) % (MAX_SEED + 1))
+        rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(learned, each).finish())
+        job.progress.step(f"seed {each.seed}, {each.rounds} rounds")
+    first = rankers[0]
+    if not request.allow_constant and not any(ranker.importance() for ranker in rankers):
+        raise ConstantModelError(
+            f"{first.name} learned nothing of {training.collection}: no tree has a split on its {len(learned.cost)} "
+            "rows, so the model is not saved",
+            do="add graphs or configurations, or run tune, which tries smaller leaves; --allow-constant saves it",
+        )
+    card = ModelCard(
+        collection=str(training.collection),
+        model=first.name,
+        params=first.params.values(),
+        rounds=choice.rounds,
+        tuned=choice.tuned,
+        recipe=training.manifest.recipe,
+        columns=training.manifest.columns,
+        trained_on=training.splits,
+        also_from=training.also_from,
+        also_weights=training.also_weights,
+        continues=choice.continues,
+        folds=choice.scores,
+        folds_by=job.plan.by,
+        target=target_of(training.collection).name,
+        kinds=sorted({*learned_kinds(learned.parts), *choice.kinds}),
+        fallback=Fallback() if job.plan.by == KIND else None,
+        select=request.select,
+    )
+    with workspace_lock(job.workspace, job.progress):
+        training.require_current(job.workspace)
+        save_model(job.workspace.model(training.collection), card, rankers)
+    mended = settings.cluster.told() if settings.cluster is not None else []
+    return TrainResult(
+        collection=card.collection,
+        model=card.model,
+        tuned=card.tuned,
+        why=choice.why,
+        note=f"{training.collection}: {'; '.join(mended)}" if mended else "",
+        graphs=learned.groups,
+        rows=len(learned.cost),
+        families=len(set(learned.families)),
+        rounds=choice.rounds,
+        chosen_by=choice.chosen_by,
+        fallback=str(card.fallback) if card.fallback else "",
+        seeds=request.seeds,
+        folds=summarise(choice.scores) if choice.scores else {},
+        importance=first.importance(),
+    )
