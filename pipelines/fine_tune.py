@@ -125,7 +125,6 @@ class FineTuning:
         card = self.model.card
         return Continued(self.where, card.collection, fingerprint(card), rate, sorted(self.known_graphs()))
 
-
     def __str__(self) -> str:
         name = "the ranker that comes with xlarank" if self.where == SHIPPED else f"the model at {self.where}"
         return f"goes on from {name} ({self.model.card.collection}, {len(self.known_graphs())} programs)"
@@ -150,10 +149,10 @@ def fine_tune(
 ) -> list[TrainResult]:
     """Continue a model on each collection, in place of learning from nothing.
 
-    ``start`` is "shipped" for the ranker that comes with xlarank, a collection with a model in the workspace, or the
-    folder of a model. Its rankers get more trees, at most ``rounds``, on the columns that they use; folds choose the
-    number and how fast the new trees learn. Only families that the model did not know are validated on; with fewer
-    than `FEWEST_FAMILIES` of them both are defaults. The other arguments are those of `xlarank.pipelines.train.train`.
+    ``start`` is "shipped" for the ranker that comes with xlarank, a collection with a model in the workspace, or
+    the folder of a model. Its rankers get more trees, at most ``rounds``, on the columns they use. Folds choose
+    the number and how fast the new trees learn; only families that the model did not know are validated on, and
+    with fewer than `FEWEST_FAMILIES` of them both are defaults. The other arguments are those of `train`.
 
     Raises `ModelError` where the model is missing or cannot be continued, and as
     `xlarank.pipelines.support.fitting.fit_each`.
@@ -212,8 +211,8 @@ def choose_rate(job: Job, tuning: FineTuning) -> Choice:
     lead, spread = paired_difference(scores, before, job.request.select)
     score = objective_value(np.array([*scores.values()]), job.request.select)
     why = (
-        f"{tuning}; out of fold {score:.3f} on {len(scores)} graphs of families new to it, {lead:+.3f} ± {spread:.3f} "
-        f"to that model as it is; new trees learn {rate:g} times as fast as its own"
+        f"{tuning}; out of fold {score:.3f} on {len(scores)} graphs of families new to it, {lead:+.3f} ± "
+        f"{spread:.3f} to that model as it is; new trees learn {rate:g} times as fast as its own"
     )
     if lead < 0:
         why += "; as it was it ranks them better: measure more graphs, or rank with that model"

@@ -62,7 +62,7 @@ def train(
     its address, or "local" for ``threads`` worker processes here. The model is an ordinary one. One worker
     makes the trees that this process would, several make others, and as many always the same.
 
-    A model whose trees have no split is not saved, unless with ``allow_constant``. Raises as
+    A model that learned nothing is not saved, unless with ``allow_constant``. Raises as
     `xlarank.pipelines.support.fitting.fit_each`.
     """
     require_ranges(seeds=seeds, rounds=rounds, seed=seed)

@@ -18,6 +18,7 @@ from xlarank.features.targets import target_of
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback, learned_kinds
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import Continued, ModelCard, save_model
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
@@ -62,7 +63,7 @@ class TrainResult:
 
 
 class ConstantModelError(ModelError):
-    """Nothing was learned: no tree has a split."""
+    """Nothing was learned: all configurations of a graph score alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,7 @@ class TrainRequest:
         seeds: boosters of each collection.
         select: what rounds and rankers are best by.
         settings: of the folds; its rounds are the most.
-        allow_constant: save models whose trees have no split.
+        allow_constant: save models that learned nothing.
     """
 
     collections: Sequence[str]
@@ -158,8 +159,10 @@ class Job:
         steps = candidates * len(self.plan.folds) + self.request.seeds
         self.progress.begin(f"training {self.training.collection}", steps)
 
-    def candidate(self, ranker: Ranker[Any], tuned: bool, *, rounds: int | None = None, name: str = "") -> Candidate:
-        """Validate a ranker out of fold, with at most ``rounds``; ``name`` goes before each step of the progress."""
+    def candidate(
+        self, ranker: Ranker[Any], tuned: bool, *, rounds: int | None = None, name: str = ""
+    ) -> Candidate:
+        """Validate a ranker out of fold, with at most ``rounds``; steps of the progress begin with ``name``."""
         settings = self.request.settings if rounds is None else replace(self.request.settings, rounds=rounds)
 
         def step(fold: Fold) -> None:
@@ -225,7 +228,7 @@ def _read(
 def fit_and_save(job: Job, choice: Choice) -> TrainResult:
     """Fit the boosters on all rows and replace the model of the collection.
 
-    Raises `ConstantModelError`, before anything is replaced, where no tree has a split.
+    Raises `ConstantModelError`, before anything is replaced, where nothing was learned.
     """
     request, training = job.request, job.training
     settings, learned = request.settings, training.whole()
@@ -235,12 +238,15 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(learned, each).finish())
         job.progress.step(f"seed {each.seed}, {each.rounds} rounds")
     first = rankers[0]
-    if not request.allow_constant and not any(ranker.importance() for ranker in rankers):
-        raise ConstantModelError(
-            f"{first.name} learned nothing of {training.collection}: no tree has a split on its {len(learned.cost)} "
-            "rows, so the model is not saved",
-            do="add graphs or configurations, or run tune, which tries smaller leaves; --allow-constant saves it",
-        )
+    notes = settings.cluster.told() if settings.cluster is not None else []
+    if not any(ranker.importance() for ranker in rankers):
+        notes.append(f"no tree has a split: {len(learned.cost)} rows are too few for {first.name} to learn from")
+        if not request.allow_constant and _constant(first, learned):
+            raise ConstantModelError(
+                f"{training.collection}: {notes[-1]}, and all scores are equal, so the model is not saved",
+                do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
+                "--allow-constant saves it",
+            )
     card = ModelCard(
         collection=str(training.collection),
         model=first.name,
@@ -263,13 +269,12 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
     with workspace_lock(job.workspace, job.progress):
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
-    mended = settings.cluster.told() if settings.cluster is not None else []
     return TrainResult(
         collection=card.collection,
         model=card.model,
         tuned=card.tuned,
         why=choice.why,
-        note=f"{training.collection}: {'; '.join(mended)}" if mended else "",
+        note=f"{training.collection}: {'; '.join(notes)}" if notes else "",
         graphs=learned.groups,
         rows=len(learned.cost),
         families=len(set(learned.families)),
@@ -279,4 +284,12 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         seeds=request.seeds,
         folds=summarise(choice.scores) if choice.scores else {},
         importance=first.importance(),
+    )
+
+
+def _constant(ranker: Ranker[Any], data: RankingData) -> bool:
+    """Whether all rows of each graph score alike."""
+    return all(
+        np.ptp(ranker.predict(part.matrix(), data.columns, data.instances_of(group))) == 0
+        for group, part in enumerate(data.parts)
     )

@@ -34,12 +34,12 @@ def test_a_right_file_has_no_problems(tree: Path, tmp_path: Path) -> None:
 
 
 def test_a_tile_may_list_more_than_the_five_that_count(tree: Path, tmp_path: Path) -> None:
-    rows = {**GOOD, TILE_ID: list(range(12))}
+    rows = {**GOOD, TILE_ID: list(range(24))}
     assert check_submission(write(tmp_path / "a.csv", rows), data_root=data_root(tree)).problems == []
     (problem,) = check_submission(
-        write(tmp_path / "b.csv", {**GOOD, TILE_ID: [0, 1, 2, 12, 3]}), data_root=data_root(tree)
+        write(tmp_path / "b.csv", {**GOOD, TILE_ID: [0, 1, 2, 24, 3]}), data_root=data_root(tree)
     ).problems
-    assert problem == f"{TILE_ID} lists configuration 12; expected 0 to 11"
+    assert problem == f"{TILE_ID} lists configuration 24; expected 0 to 23"
 
 
 def test_all_problems_are_found_not_only_the_first(tree: Path, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.rank import rank
 from xlarank.pipelines.fine_tune import DEFAULT_RATE, DEFAULT_ROUNDS, RATES, FineTuning, fine_tune
+from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.fitting import TrainResult
 from xlarank.pipelines.train import train
 

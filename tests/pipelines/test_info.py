@@ -35,7 +35,7 @@ def test_every_split_is_counted(shared_tree: Path) -> None:
     layout, tile = parts[LAYOUT, "train"], parts[TILE, "train"]
     assert (layout.configs, layout.distinct) == (5 * 24, 5 * 22)
     assert (layout.nodes, layout.configurable) == ([len(LAYOUT_PROGRAM)] * 5, [2] * 5)
-    assert (tile.configs, tile.distinct, tile.configurable) == (4 * 12, 4 * 11, [])
+    assert (tile.configs, tile.distinct, tile.configurable) == (4 * 24, 4 * 23, [])
 
 
 def test_broken_and_unrankable_files_are_named(tree: Path) -> None:

@@ -25,8 +25,8 @@ from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.reporting.gather import MODEL, gather
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.fitting import TrainResult
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 from xlarank.pipelines.tune import tune
 

@@ -134,7 +134,7 @@ def test_without_labels_there_is_nothing_measured(shared_tree: Path, shared_trai
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "test", "sort__a"))
     assert ranking.metrics is None
     assert {entry.runtime_ns for entry in ranking.best()} == {None}
-    assert sorted(ranking.order.tolist()) == list(range(12))
+    assert sorted(ranking.order.tolist()) == list(range(24))
     json.dumps(ranking.as_json(), allow_nan=False)
 
 

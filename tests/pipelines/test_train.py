@@ -42,8 +42,8 @@ from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.metrics import METRICS, kendall_tau, summarise
-from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.fitting import TrainResult
+from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
 
@@ -450,6 +450,20 @@ def test_bad_requests(built: Path, tmp_path: Path) -> None:
     (built / "models").write_text("in the way")
     with pytest.raises(WorkspaceError, match=r"cannot write .*models"):
         run(built)
+
+
+# A model that learned nothing ------------------------------------------------------------------------------
+
+
+def test_a_model_that_learned_nothing_does_not_replace_the_one_there_is(trained: Path) -> None:
+    card = trained / "models" / "layout" / "cpu" / "random" / "model.json"
+    before = card.read_bytes()
+    save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000})
+    with pytest.raises(ModelError, match=r"no tree has a split: .* rows are too few .* all scores are equal.*tune"):
+        run(trained, collections=[LAYOUT])
+    assert card.read_bytes() == before
+    (result,) = run(trained, collections=[LAYOUT], allow_constant=True)
+    assert "no tree has a split" in result.note and card.read_bytes() != before
 
 
 # Progress and interruptions -------------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def layout_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arra
 _TILE_CHOICES = tuple(product((8, 32, 64, 256), (16, 128, 1024), (64, 512)))
 
 
-def tile_graph(seed: int, *, configs: int = 12, labelled: bool = True) -> Arrays:
+def tile_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays:
     """A tile graph; with four or more configurations the last repeats the first."""
     rng = np.random.default_rng(seed)
     picked = [*rng.permutation(len(_TILE_CHOICES))[:configs]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -142,7 +142,8 @@ def train(
     ] = "local",
     scheduler: Scheduler = None,
     allow_constant: Annotated[
-        bool, typer.Option("--allow-constant", help="Save a model that learned nothing, too: its trees never split.")
+        bool,
+        typer.Option("--allow-constant", help="Save a model that learned nothing, too."),
     ] = False,
     json_file: Json = None,
 ) -> None:
