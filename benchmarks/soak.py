@@ -1,137 +1,167 @@
-"""Random sequences of commands on a small tree, with faults: never a traceback, never a wrong file called right.
+"""Two or three commands at once on one workspace, chosen at random, with kills: nothing lost, nothing wrong.
 
-    python -m benchmarks.soak [--sequences 200] [--seed 0]
+    python -m benchmarks.soak [--minutes 60] [--seed 0]
 
-Faults: a process killed at a random moment, files of the workspace cut short or with a bit flipped, files that may
-not grow (as on a full disk). After each sequence the commands run undisturbed and must give the submission that an
-undisturbed workspace gives.
+Each of a workspace's rounds starts commands within a second of each other; some are killed, interrupted or find a
+full disk. Asserted of every round: commands end within `LIMIT` seconds and show no traceback; a submission or an
+evaluation of exit code 0 is one that undisturbed commands give; models load, unless their data root was replaced.
+In the end the commands run undisturbed and give the submission of an undisturbed workspace.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, Final
 
-from tests.pipelines.trees import data_root, write_tree
-from xlarank.pipelines.check_submission import check_submission
+from tests.pipelines.trees import LAYOUT, TILE, write_tree
+from xlarank.data.collection import Collection
+from xlarank.data.errors import XlarankError
+from xlarank.data.submission import read_submission
+from xlarank.data.workspace import Workspace
+from xlarank.models.trained import model_of
 
-RUN = Path(__file__).parent.parent / "run.py"
-TREE = ("--data-root", "tree", "--workspace", "work")
-SMALL = ("--rounds", "8", "--threads", "1")
-BUILD = ("build-features", *TREE, "--tier", "fast")
-TRAIN = ("train", *TREE, "--seeds", "1", *SMALL)
-SUBMIT = ("submit", *TREE, "--out", "out.csv")
-COMMANDS = (
-    BUILD, TRAIN, SUBMIT, ("tune", *TREE, "--trials", "2", *SMALL), ("evaluate", *TREE, "--json", "scores.json"),
-    ("rank", "tree/npz/tile/cpu/test", "--workspace", "work", "--csv", "ranks.csv"),
-    ("info", "--data-root", "tree"),
+RUN: Final = Path(__file__).parent.parent / "run.py"
+LIMIT: Final = 240.0
+_BUILD: Final = "build-features --workspace work --data-root tree --tier"
+BUILD, FULL = f"{_BUILD} fast", f"{_BUILD} full"
+REPLACE: Final = BUILD.replace("tree", "other") + " --replace"
+TRAIN: Final = "train --workspace work --seeds 1 --rounds 8 --threads 1"
+RANKNET: Final = f"{TRAIN} --model ranknet"
+SUBMIT: Final = "submit --workspace work --out out.csv"
+EVALUATE: Final = "evaluate --workspace work --json scores.json"
+TUNE: Final = "tune --workspace work --trials 2 --rounds 8 --threads 1"
+#: What others read is drawn more often.
+COMMANDS: Final = (
+    *(BUILD, FULL, TRAIN, RANKNET, SUBMIT, EVALUATE) * 3, REPLACE, TUNE,
+    "rank tree/npz/tile/cpu/test --workspace work --csv ranks.csv",
+    "explain tree/npz/tile/cpu/test/sort__a.npz --workspace work",
+    "report --workspace work --out report.html", "calibrate --workspace work",
 )  # fmt: skip
-#: Bytes that a file may have where the disk is "full".
-_FULL = 3_000
-
-
-def command(
-    words: tuple[str, ...], folder: Path, *, before: Callable[[], None] | None = None, kill: float = 0.0
-) -> int:
-    """Exit code of a command; raises `AssertionError` where it shows a traceback."""
-    process = subprocess.Popen(
-        [sys.executable, str(RUN), *words], cwd=folder, text=True, preexec_fn=before, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    if kill:
-        time.sleep(kill)
-        os.killpg(process.pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=300)
-    assert "Traceback" not in out + err, f"{' '.join(words)}\n{out}\n{err}"
-    return process.returncode
+FAULTS: Final = ("none", "none", "none", "SIGKILL", "SIGKILL", "SIGTERM", "full disk")
 
 
 def full_disk() -> None:
     """No file of this process may grow beyond a few kilobytes; writing says so, as a full disk does."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (_FULL, _FULL))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3_000, 3_000))
 
 
-def spoil(work: Path, rng: random.Random) -> str:
-    """One file of the workspace cut short or with a bit flipped; its name, or nothing where there is none."""
-    files = sorted(path for path in work.rglob("*") if path.is_file() and path.stat().st_size)
-    if not files:
-        return ""
-    path = rng.choice(files)
-    content = bytearray(path.read_bytes())
-    if rng.random() < 0.5:
-        content = content[: rng.randrange(len(content))]
-    else:
-        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    path.write_bytes(content)
-    return str(path.relative_to(work))
+def start(words: str, folder: Path, number: int = 0, fault: str = "none") -> subprocess.Popen[bytes]:
+    """The command, which writes what it shows and its files to a folder of its own."""
+    here = folder / f"command-{number}"
+    shutil.rmtree(here, ignore_errors=True)
+    for path in (here, folder / "work"):
+        path.mkdir(exist_ok=True)
+    for name in ("tree", "other", "work"):
+        (here / name).symlink_to(folder / name)
+    with (here / "shown").open("wb") as shown:
+        return subprocess.Popen(
+            [sys.executable, str(RUN), *words.split()], cwd=here, stdout=shown, stderr=subprocess.STDOUT,
+            start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+            preexec_fn=full_disk if fault == "full disk" else None,
+        )  # fmt: skip
 
 
-def right(folder: Path) -> bool:
-    """Whether the submission covers every test graph."""
-    root = data_root(folder / "tree")
-    return not check_submission(folder / "out.csv", data_root=root).problems
+def ended(process: subprocess.Popen[bytes], folder: Path, number: int = 0) -> int:
+    """The exit code; raises `AssertionError` for a command that does not end or shows a traceback."""
+    try:
+        code = process.wait(LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise AssertionError(f"command {number} did not end in {LIMIT:.0f} s") from None
+    shown = (folder / f"command-{number}" / "shown").read_text(encoding="utf-8")
+    assert "Traceback" not in shown, shown
+    return code
 
 
-def sequence(folder: Path, rng: random.Random, expected: bytes, counts: Counter[str]) -> None:
-    """Random commands and faults, then the commands undisturbed; raises `AssertionError` for what must not be."""
-    write_tree(folder / "tree")
-    steps = []
-    for _ in range(rng.randrange(2, 5)):
-        words, fault = rng.choice(COMMANDS), rng.choice(("none", "none", "killed", "spoilt", "full disk"))
-        steps.append(f"{words[0]} ({fault})")
-        counts[fault] += 1
-        if fault == "spoilt":
-            steps[-1] += f" {spoil(folder / 'work', rng)}"
-        code = command(
-            words,
-            folder,
-            before=full_disk if fault == "full disk" else None,
-            kill=rng.uniform(0.3, 3.0) if fault == "killed" else 0.0,
-        )
-        counts[f"exit {code}"] += 1
-        if words is SUBMIT and code == 0:
-            assert right(folder), steps
-    for words in (BUILD, TRAIN, SUBMIT):
-        assert command(words, folder) == 0, (steps, words)
-    tuned = (folder / "work" / "studies").exists()
-    assert right(folder), steps
-    if not tuned:  # a study may have chosen other parameters
-        assert (folder / "out.csv").read_bytes() == expected, steps
+def results(folder: Path, words: str, number: int = 0) -> dict[str, Any]:
+    """Row by id or figures by collection, where a command that ended well leaves any."""
+    here = folder / f"command-{number}"
+    if words == SUBMIT:
+        return dict(read_submission(here / "out.csv"))
+    return dict(json.loads((here / "scores.json").read_text())) if words == EVALUATE else {}
 
 
-def soak(place: Path, sequences: int, seed: int = 0) -> Counter[str]:
-    """Counts of faults and exit codes."""
-    whole = place / "whole"
+def undisturbed(folder: Path, *commands: str) -> dict[str, Any]:
+    """Results of the last command."""
+    for words in commands:
+        assert ended(start(words, folder), folder) == 0, (words, (folder / "command-0" / "shown").read_text())
+    return results(folder, commands[-1])
+
+
+def one_round(folder: Path, rng: random.Random, known: dict[str, list[Any]], counts: Counter[str]) -> bool:
+    """Some commands at once; whether models and figures are still those of the tree."""
+    drawn = [(rng.choice(COMMANDS), rng.choice(FAULTS)) for _ in range(rng.choice((2, 2, 3)))]
+    print("  " + " | ".join(f"{words} ({fault})" for words, fault in drawn), flush=True)
+    same = not {REPLACE, TUNE} & {words for words, _ in drawn}
+    with ExitStack() as stack:
+        processes = []
+        for number, (words, fault) in enumerate(drawn):
+            time.sleep(rng.uniform(0.0, 0.5))
+            processes.append(start(words, folder, number, fault))
+            stack.callback(processes[-1].kill)
+        for process, (_, fault) in zip(processes, drawn, strict=True):
+            if fault.startswith("SIG"):
+                time.sleep(rng.uniform(0.0, 4.0))
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.Signals[fault])
+        for number, (process, (words, fault)) in enumerate(zip(processes, drawn, strict=True)):
+            code = ended(process, folder, number)
+            counts[f"{fault}, exit {code}"] += 1
+            for key, found in results(folder, words, number).items() if code == 0 and same else ():
+                assert found in known[key], (words, key, found)
+    for name in () if REPLACE in dict(drawn) else (LAYOUT, TILE):
+        model_of(Workspace(folder / "work"), Collection.parse(name))
+    return same
+
+
+def soak(place: Path, minutes: float, seed: int) -> bool:
+    """Whether all was as it should be."""
+    whole, known, wrong = place / "whole", defaultdict(list), 0
     write_tree(whole / "tree")
-    for words in (BUILD, TRAIN, SUBMIT):
-        assert command(words, whole) == 0
-    counts: Counter[str] = Counter()
-    for number in range(sequences):
-        with tempfile.TemporaryDirectory(dir=place) as folder:
-            sequence(Path(folder), random.Random(f"{seed}/{number}"), (whole / "out.csv").read_bytes(), counts)
-        print(f"{number + 1} sequences: {dict(counts.most_common())}", flush=True)
-    return counts
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--sequences", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        soak(Path(place), asked.sequences, asked.seed)
+    write_tree(whole / "other", {TILE: {"train": ["y__a", "y__b", "x__a"], "test": ["z__a"]}})
+    for before in ((FULL, RANKNET), (TRAIN,), (BUILD, RANKNET), (TRAIN,)):
+        undisturbed(whole, *before)
+        for last in (EVALUATE, SUBMIT):
+            for key, found in undisturbed(whole, last).items():
+                known[key].append(found)
+    expected, counts, number = undisturbed(whole, SUBMIT), Counter[str](), 0
+    end = time.monotonic() + 60 * minutes
+    while time.monotonic() < end:
+        rng = random.Random(f"{seed}/{number}")
+        print(f"workspace {number}", flush=True)
+        folder = Path(shutil.copytree(whole, place / str(number), symlinks=True))
+        try:
+            while one_round(folder, rng, known, counts) and rng.random() < 0.7:
+                pass
+            shutil.rmtree(folder / "work" / "studies", ignore_errors=True)  # else it may train by other parameters
+            assert undisturbed(folder, f"{BUILD} --replace", TRAIN, SUBMIT) == expected
+        except (AssertionError, XlarankError) as error:
+            print(f"WRONG: {error}", flush=True)
+            wrong += 1
+        shutil.rmtree(folder)
+        number += 1
+    print(f"{number} workspaces, {wrong} wrong: {dict(counts.most_common())}")
+    return not wrong
 
 
 if __name__ == "__main__":
-    main()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    with tempfile.TemporaryDirectory() as place:
+        sys.exit(not soak(Path(place), asked.minutes, asked.seed))
