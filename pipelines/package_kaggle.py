@@ -80,11 +80,11 @@ def package_kaggle(
         owner: the name of the Kaggle account, for the metadata.
 
     Raises `XlarankError` outside a clone or offline, `ModelError` for a workspace without models, `WorkspaceError`
-    where ``out`` cannot be written.
+    where ``out`` cannot be written and for files that are links: what they point to is not published.
     """
     if not re.fullmatch(r"[\w-]+", owner):
         raise XlarankError(f"--owner is {owner!r}", expected="the name of a Kaggle account, as in its URL")
-    content = {_place(name): ROOT / name for name in _tracked()}
+    content = {_place(name): _own_file(ROOT / name, ROOT) for name in _tracked()}
     brought = _models(models, content) if models is not None else ()
     with tempfile.TemporaryDirectory(prefix="xlarank-package-") as scratch:
         made = Path(scratch)
@@ -158,6 +158,17 @@ def _place(name: str) -> str:
     return f"xlarank/{name}" if name.split("/")[0] in SUBPACKAGES else name
 
 
+def _own_file(path: Path, root: Path) -> Path:
+    """The path; raises `WorkspaceError` where it is a link, or lies behind one, below ``root``."""
+    if path.resolve() != root.resolve() / path.relative_to(root):
+        raise WorkspaceError(
+            f"{path} leads to {path.resolve()}",
+            expected="files, no symbolic links",
+            do="replace the link by what may be published",
+        )
+    return path
+
+
 def _models(root: Path, content: dict[str, Path]) -> tuple[str, ...]:
     """Add the models of a workspace and the best parameters of its studies; each model must load."""
     workspace = Workspace(root)
@@ -179,7 +190,7 @@ def _models(root: Path, content: dict[str, Path]) -> tuple[str, ...]:
             paths += workspace.study(collection).glob(pattern)
         paths.append(first_scores(workspace, collection))
         for path in sorted(path for path in paths if path.is_file()):
-            content[f"{BROUGHT}/{path.relative_to(root).as_posix()}"] = path
+            content[f"{BROUGHT}/{path.relative_to(root).as_posix()}"] = _own_file(path, root)
     return tuple(map(str, collections))
 
 

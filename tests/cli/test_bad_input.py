@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -277,3 +278,47 @@ def test_a_disk_that_is_full_while_a_library_writes(job: Job, tmp_path: Path) ->
         cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     refused(Outcome(done.returncode, done.stdout, done.stderr), r"cannot be written .*make room and run")
+
+
+@pytest.mark.parametrize(
+    ("workspace", "said"),
+    [("w" * 300, "File name too long"), ("w\udcff", r"the path '.*w.udcff.*' is not valid UTF-8")],
+    ids=["too long", "not UTF-8"],
+)
+def test_a_workspace_whose_name_no_file_system_or_library_takes(
+    tree: Path, command: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    workspace: str, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    refused(command("build-features", "--data-root", tree, "--workspace", workspace, "--tier", "fast"), said)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
+def test_too_little_memory_is_said_in_one_line(
+    command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    error: Exception,
+) -> None:  # fmt: skip
+    def fail(*_: object) -> None:
+        raise ValueError("what a library makes of it") from error
+
+    monkeypatch.setattr("xlarank.data.root.find_data_root", fail)
+    assert command("info").code == 1
+    assert capfd.readouterr().err.startswith("error: not enough memory; ")
+
+
+def test_a_closed_standard_output_is_an_error_and_no_columns_are_those_of_a_file(
+    tree: Path, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    assert TILE in command("info", "--data-root", tree).out
+    monkeypatch.setattr(contextlib, "redirect_stdout", lambda _: _without_stdout())
+    refused(command("info", "--data-root", tree), "standard output is closed")
+
+
+@contextlib.contextmanager
+def _without_stdout() -> Iterator[None]:
+    before, sys.stdout = sys.stdout, None  # as Python finds it with `>&-`
+    try:
+        yield
+    finally:
+        sys.stdout = before

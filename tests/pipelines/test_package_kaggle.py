@@ -70,6 +70,29 @@ def test_models_come_along_in_a_workspace_of_their_own(shared_trained: Path, tmp
     assert not (tmp_path / "other").exists()
 
 
+def test_links_are_not_followed(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    best = trained / "studies" / "tile" / "cpu" / "best-lambdarank.json"
+    best.parent.mkdir(parents=True)
+    best.symlink_to(secret)
+    with pytest.raises(WorkspaceError, match=r"best-lambdarank\.json leads to .*secret; expected files"):
+        package_kaggle(tmp_path / "package", models=trained)
+    best.unlink()
+    models = (trained / "models").rename(tmp_path / "elsewhere")
+    (trained / "models").symlink_to(models)
+    with pytest.raises(WorkspaceError, match=r" leads to .*elsewhere"):
+        package_kaggle(tmp_path / "package", models=trained)
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    (clone / "run.py").symlink_to(secret)
+    monkeypatch.setattr(module, "ROOT", clone)
+    monkeypatch.setattr(module, "_tracked", lambda: ["run.py"])
+    with pytest.raises(WorkspaceError, match=r"run\.py leads to"):
+        package_kaggle(tmp_path / "package")
+    assert not (tmp_path / "package").exists()
+
+
 def test_a_model_of_other_code_is_refused_before_it_is_uploaded(trained: Path, tmp_path: Path) -> None:
     card = trained / "models" / "tile" / "cpu" / "model.json"
     value = json.loads(card.read_text())

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +26,9 @@ from xlarank.cli import (
 )
 from xlarank.cli.common import load_config, moved_to_front
 from xlarank.cli.console import error_line
+
+if TYPE_CHECKING:
+    from xlarank.data.errors import XlarankError
 
 app = typer.Typer(
     name="xlarank",
@@ -87,29 +91,72 @@ def common(
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
+#: What libraries raise besides `MemoryError` where memory or address space is short.
+_NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
+
+
 def main() -> None:
     """Run a command; problems of the user's making end in one clear line, never a traceback."""
-    from xlarank.data.errors import XlarankError
-
     interruption.listen()
     code: object = 1
     try:
+        _require_streams()
         app(args=moved_to_front(sys.argv[1:]))
         code = 0
     except BaseException as error:
         interruption.leave_if_heard()  # whatever a library made of the interruption
         if isinstance(error, SystemExit):
             code = error.code or 0
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:  # from whichever library was writing
-            error = XlarankError(
-                f"a file cannot be written ({error.strerror})",
-                expected="room on the disk",
-                do="make room and run the same command again; what was finished is kept",
+        if _out_of_memory(error):  # too little perhaps for all that prints a line
+            os.write(
+                2, b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
             )
-        if not isinstance(error, XlarankError):
+            sys.exit(1)
+        known = _user_error(error)
+        if known is None:
             raise
-        error_line(str(error))
+        error_line(str(known))
         sys.exit(1)
     finally:
         record.end(code)
         console.close_log()
+
+
+def _require_streams() -> None:
+    """Raise `XlarankError` where standard output is closed: a file opened next would get what is printed."""
+    from xlarank.data.errors import XlarankError
+
+    if os.environ.get("COLUMNS", "1").strip("0") == "":
+        del os.environ["COLUMNS"]  # rich would print nothing
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")
+    if sys.stdout is None:
+        raise XlarankError("standard output is closed", do="send it to /dev/null where it is not wanted")
+
+
+def _user_error(error: BaseException) -> XlarankError | None:
+    """The error that a user can act on; None for any other, which is a bug."""
+    from xlarank.data.errors import XlarankError
+
+    if isinstance(error, XlarankError):
+        return error
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:  # from whichever library was writing
+        return XlarankError(
+            f"a file cannot be written ({error.strerror})",
+            expected="room on the disk",
+            do="make room and run the same command again; what was finished is kept",
+        )
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return XlarankError(f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name")
+    if isinstance(error, UnicodeEncodeError) and "surrogates" in error.reason:  # how Python reads other bytes
+        return XlarankError(f"the path {error.object!r} is not valid UTF-8", do="rename it, or choose another")
+    return None
+
+
+def _out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        lacking = isinstance(error, RuntimeError | SystemError | ImportError | OSError)
+        if isinstance(error, MemoryError) or (lacking and any(text in str(error) for text in _NO_MEMORY)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from contextlib import suppress
@@ -44,7 +45,7 @@ def worked_in(workspace: Path) -> None:
 
 def end(code: object) -> None:
     """Add the line, where there is a workspace by now; a record that cannot be written stops nobody."""
-    if _run.workspace is None or not _run.workspace.is_dir():
+    if _run.workspace is None or not os.path.isdir(_run.workspace):
         return
     entry = {
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(_run.began)),
