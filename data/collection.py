@@ -21,7 +21,7 @@ SPLITS: Final = ("train", "valid", "test")
 
 @dataclass(frozen=True, order=True)
 class Collection:
-    """A set of graphs that are trained and judged together.
+    """A set of graphs that one model is trained on and scored on.
 
     >>> Collection.parse("layout:xla:random").parts, Collection.parse("tile:xla").kind
     (('layout', 'xla', 'random'), 'tile')

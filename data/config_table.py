@@ -57,7 +57,7 @@ class ConfigTable:
 
     @cached_property
     def frequency(self) -> NDArray[np.int64]:
-        """``(R,)`` in how many configurations each row is taken."""
+        """``(R,)`` number of configurations that use each row."""
         step = max(1, _PIECE // max(1, self.nodes))  # bincount widens what it counts
         count = np.zeros(len(self.rows), np.int64)
         for at in range(0, self.configs, step):
@@ -65,7 +65,7 @@ class ConfigTable:
         return count
 
     def select(self, configs: NDArray[np.intp]) -> ConfigTable:
-        """The table of some configurations only; rows that none of them takes stay."""
+        """Return the table of some configurations; all rows are kept."""
         return ConfigTable(self.codes[configs], self.rows, self.node, self.start)
 
     @classmethod
@@ -127,7 +127,7 @@ class ConfigTable:
 
 
 def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
-    """Sparse ``(configs, width)`` with a one for every code; several equal codes of a row add up."""
+    """Return sparse counts of codes, ``(configs, width)``."""
     configs, nodes = codes.shape
     indptr = np.arange(0, configs * nodes + 1, max(1, nodes), dtype=np.int64)
     if nodes == 0:
@@ -136,7 +136,7 @@ def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
 
 
 def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
-    """One number per row of 18 entries, ``(configs * nodes,)``: its digits in base 7, the first one lowest."""
+    """Return each row of 18 entries as one number, ``(configs * nodes,)``: digits in base 7, first entry lowest."""
     low, high = (block.min(), block.max()) if block.size else (-1, -1)
     if not (low >= -1 and high < MAX_RANK):  # written so that a NaN fails too
         bad = low if not low >= -1 else high
@@ -158,7 +158,7 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
 
 
 def _rows_of(keys: NDArray[np.int64]) -> NDArray[np.int8]:
-    """Undo `_row_keys`: ``(R, 18)``."""
+    """Return the rows ``(R, 18)`` of keys; inverse of `_row_keys`."""
     left = keys
     rows = np.empty((len(keys), _WIDTH), np.int8)
     for entry in range(_WIDTH):

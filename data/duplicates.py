@@ -27,7 +27,7 @@ class Duplicates:
 
 
 def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -> NDArray[Any]:
-    """``(groups,)`` smallest value of each group; the largest number there is where a group has none.
+    """Return the smallest value of each group, ``(groups,)``; the largest possible number for an empty group.
 
     So the cost of a choice that was measured several times is that of its fastest repeat: anything else only ever
     adds noise to a runtime.

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class XlarankError(Exception):
-    """A problem with the input or the surroundings, never a bug in xlarank.
+    """A problem with the input or the environment, not a bug in xlarank.
 
     The message always has the parts *got / expected / do this*:
 
@@ -25,7 +25,7 @@ class XlarankError(Exception):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Advice that names those that are close; empty where none is.
+    """Return a hint that lists similar names; empty if there are none.
 
     >>> did_you_mean("n_estimator", ["ranker", "n_estimators"]), did_you_mean("max_depth", ["max_group"])
     ('did you mean n_estimators?', '')
@@ -75,7 +75,7 @@ class SubmissionError(XlarankError):
 
 
 class CompilerError(XlarankError):
-    """A compiler is not installed, or cannot make anything of a program."""
+    """A compiler is not installed, or cannot compile a program."""
 
 
 class HloError(XlarankError):
@@ -83,4 +83,4 @@ class HloError(XlarankError):
 
 
 class ClusterError(XlarankError):
-    """A cluster cannot be reached or used, or was lost on the way."""
+    """A cluster cannot be reached or used, or was lost during work."""

@@ -1,4 +1,4 @@
-"""Writing files so that they are either whole or absent, and opening regular files only."""
+"""Atomic writes, and reads restricted to regular files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 from xlarank.data.errors import WorkspaceError
 
 _PARTIAL: Final = ".partial-"
-#: Seconds after which nobody can still be writing a file.
+#: Seconds after which a temporary file counts as abandoned.
 _ABANDONED: Final = 24 * 3600.0
 _KINDS: Final = (
     (stat.S_ISDIR, "a folder"),
@@ -37,7 +37,7 @@ def regular_only(path: str, flags: int) -> int:
 
 
 def regular_no_link(path: str, flags: int) -> int:
-    """The same for a file to write to: symbolic links are not followed."""
+    """Opener for a file to write to; does not follow symbolic links."""
     return regular_only(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
@@ -54,7 +54,7 @@ def read_text(path: Path) -> str:
 
 
 def output_target(path: Path) -> Path:
-    """The file that writing to ``path`` would replace: links followed, whether or not it is there yet.
+    """Return the file that writing to ``path`` would replace, with links followed.
 
     Raises `WorkspaceError` for what must not be replaced by a file (a folder, a device, a pipe, a socket), for a
     file that its mode or the system protects, and for links in a circle.
@@ -81,7 +81,7 @@ def _unwritable(path: Path, why: str, do: str) -> WorkspaceError:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside ``path``; move it into place when the block ends without an error.
+    """Yield a temporary path beside ``path`` and move it into place if the block succeeds.
 
     A link stays a link: the file it names is replaced. A file that is replaced keeps its mode. Raises
     `WorkspaceError` when the folder cannot be made or written to, and as `output_target` does.
@@ -116,7 +116,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _mode_of(target: Path) -> int:
-    """Of the file in place, else of any other new file (mkstemp makes private ones)."""
+    """Return the mode of the existing file, or that of a new file (mkstemp makes private ones)."""
     try:
         return stat.S_IMODE(target.stat().st_mode)
     except OSError:
@@ -126,15 +126,15 @@ def _mode_of(target: Path) -> int:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write ``value`` as indented JSON, whole or not at all."""
+    """Write ``value`` as indented JSON, atomically."""
     with atomic_write(path) as partial:
         partial.write_text(json.dumps(value, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
 def sweep_partial(folder: Path) -> list[Path]:
-    """Remove what killed processes left half written below ``folder`` more than a day ago; what was removed.
+    """Remove temporary files below ``folder`` older than a day and return their paths.
 
-    Younger ones may be at work still. What cannot be removed stays: it is in nobody's way.
+    Younger ones may still be in use; those that cannot be removed are kept.
     """
     removed = []
     for path in sorted(folder.rglob(f"{_PARTIAL}*")):

@@ -1,4 +1,4 @@
-"""Reading one graph file into a checked, frozen object."""
+"""Graphs, read from files and validated."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DEFAULT_LAYOUT = NODE_COLUMN["layout_minor_to_major_0"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """What layout and tile graphs share.
+    """Base class of layout and tile graphs.
 
     Attributes:
         name: file name without ``.npz``.
@@ -83,7 +83,7 @@ class Graph:
 
     @property
     def measured(self) -> NDArray[np.bool_]:
-        """``(configs,)``"""
+        """``(configs,)`` whether each configuration was measured."""
         return self.runtime > 0
 
     @property
@@ -93,13 +93,13 @@ class Graph:
 
     @property
     def cost(self) -> NDArray[np.float64]:
-        """``(configs,)`` what a ranking is judged by, lower is faster: nanoseconds; inf where not measured."""
+        """``(configs,)`` ground truth of a ranking, lower is faster: nanoseconds; inf where not measured."""
         return np.where(self.measured, self.runtime.astype(np.float64), np.inf)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayoutGraph(Graph):
-    """A whole program whose nodes are given layouts.
+    """A whole program; configurations choose layouts of its nodes.
 
     Attributes:
         splits: ``(k,)`` int64; nodes ``splits[i]:splits[i + 1]`` are one computation.
@@ -117,7 +117,7 @@ class LayoutGraph(Graph):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TileGraph(Graph):
-    """One kernel that is given tile sizes.
+    """One kernel; configurations choose its tile sizes.
 
     Attributes:
         config_feat: ``(configs, 24)`` float32, columns as in `xlarank.data.schema.TILE_COLUMNS`.
@@ -134,7 +134,7 @@ class TileGraph(Graph):
 
 
 def graph_kind(graph: Graph) -> Kind:
-    """What its configurations choose: layouts or tiles."""
+    """Return what the configurations choose: "layout" or "tile"."""
     return "layout" if isinstance(graph, LayoutGraph) else "tile"
 
 
@@ -159,7 +159,7 @@ def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
 
 
 def _check_headers(archive: NpzReader, kind: Kind) -> None:
-    """Compare all shapes and types with each other before a byte of any array is unpacked."""
+    """Check all shapes and types for consistency before any array is decompressed."""
     _header(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
     nodes = archive.header("node_feat").shape[0]
     if nodes == 0:
@@ -288,7 +288,7 @@ def _runtime(archive: NpzReader) -> NDArray[np.int64]:
 
 
 def _header(archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str) -> None:
-    """Check shape (None: any extent) and kind of dtype before a byte of the array is read."""
+    """Check the shape (None: any extent) and the kind of dtype from the header."""
     header = archive.header(name)
     fits = len(header.shape) == len(shape) and all(
         want is None or want == have for want, have in zip(shape, header.shape, strict=True)
@@ -301,7 +301,7 @@ def _header(archive: NpzReader, name: str, shape: Sequence[int | None], kinds: s
 
 
 def _whole(archive: NpzReader, name: str, shape: Sequence[int | None]) -> None:
-    """`_header` for whole numbers."""
+    """Apply `_header` for integers."""
     header = archive.header(name)
     if header.dtype.kind not in "iu":
         raise GraphFileError(f"{name} has type {header.dtype}", expected="integers")
@@ -318,7 +318,7 @@ def _integers(archive: NpzReader, name: str, shape: Sequence[int | None] | None)
 
 
 def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
-    """A whole array as finite float32."""
+    """Return an array as finite float32."""
     with np.errstate(over="ignore"):  # what outgrows float32 becomes inf, and inf is refused
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
     _check_finite(name, values)
@@ -366,7 +366,7 @@ def _check_layouts(
     rank = tensor_ranks(node_feat)
     operand_rank = np.full(len(rank), -1)
     np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
-    operand_rank[operand_rank < 0] = MAX_RANK  # a node without edges does not tell
+    operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
     limits = (rank, operand_rank, operand_rank)
     owner = configurable[table.node]
     for number, slot in enumerate(LAYOUT_SLOTS):

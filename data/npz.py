@@ -1,4 +1,4 @@
-"""Reading npz archives that may be hostile, huge or half written, without ever unpickling.
+"""Reader for untrusted npz archives: never unpickles, checks sizes before it allocates.
 
 `numpy.load` takes memory for the whole array before it sees the bytes and, for a layout file,
 holds gigabytes at once. `NpzReader` checks each header against the bytes behind it first, and can
@@ -49,7 +49,7 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """What an ``.npy`` header claims, once it has been checked against the archive."""
+    """A validated ``.npy`` header."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -103,19 +103,19 @@ class NpzReader:
         return frozenset(self._members)
 
     def header(self, name: str) -> ArrayHeader:
-        """The checked header of one array; takes no memory for the array itself."""
+        """Return the validated header of one array without reading the array."""
         if name not in self._headers:
             with self._open(name) as stream:
                 self._headers[name] = self._read_header(name, stream)
         return self._headers[name]
 
     def read(self, name: str) -> NDArray[Any]:
-        """One whole array."""
+        """Return one whole array."""
         blocks = list(self._blocks(name, rows=None))
         return blocks[0]
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
-        """The array in order, in blocks of whole leading rows, about a megabyte each.
+        """Yield the array in blocks of leading rows, about a megabyte each.
 
         The next blocks are unpacked on a thread of their own meanwhile. A block is only valid until the next
         one is asked for: the buffers are reused.
@@ -240,7 +240,7 @@ class NpzReader:
 
 
 def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any], None, None]:
-    """The same blocks, made on a thread that keeps `_AHEAD` of them ready.
+    """Yield the same blocks, prefetched by a thread that keeps `_AHEAD` of them ready.
 
     At any time one block is with the caller, one with the thread, and one may be waiting for a free place.
     """
@@ -277,7 +277,7 @@ def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any
 
 
 def _fill(stream: IO[bytes], view: memoryview) -> None:
-    """Read until ``view`` is full, or raise EOFError."""
+    """Fill ``view`` from the stream; raise EOFError if it ends early."""
     assert isinstance(stream, io.BufferedIOBase)
     at = 0
     while at < len(view):

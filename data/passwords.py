@@ -1,4 +1,4 @@
-"""Addresses of servers as they may be shown and kept: without their passwords."""
+"""Removal of passwords from addresses of servers before they are shown or stored."""
 
 from __future__ import annotations
 

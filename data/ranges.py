@@ -1,4 +1,4 @@
-"""What numbers may be asked for: one place for the command line and for functions that are called from Python."""
+"""Allowed ranges of numeric arguments, for the command line and the Python API."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TRIALS: Final = 1_000_000
 MAX_SEEDS: Final = 1_000
 #: A year: more is a mistake of units.
 MAX_HOURS: Final = 24.0 * 366
-#: More threads (or processes) than this help nobody; thousands of them crash the libraries below.
+#: More threads (or processes) bring nothing; thousands of them crash the libraries below.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
 
 _WHOLE: Final[dict[str, tuple[int, int]]] = {
@@ -54,7 +54,7 @@ def require_ranges(**values: Any) -> None:
 
 
 def thread_count(threads: int) -> int:
-    """``threads`` as the boosters take it: 0, like -1, is every core. Raises `XlarankError`.
+    """Return ``threads`` for the boosters: 0 and -1 mean every core. Raises `XlarankError`.
 
     >>> thread_count(-1), thread_count(0), thread_count(3)
     (0, 0, 3)

@@ -1,4 +1,4 @@
-"""Finding the data: the first place of a fixed order that holds a TpuGraphs tree."""
+"""The data root: the first of several places that holds a TpuGraphs tree."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SAMPLE: Final = Path(__file__).parent / "sample"
 
 @dataclass(frozen=True)
 class DataRoot:
-    """Where the data is and why it was chosen.
+    """The location of the data and the reason for choosing it.
 
     Attributes:
         path: the folder as it was named.

@@ -80,14 +80,14 @@ NODE_COLUMNS: Final[tuple[str, ...]] = (
 )
 NODE_COLUMN: Final[dict[str, int]] = {name: i for i, name in enumerate(NODE_COLUMNS)}
 
-#: The three tensors a layout row speaks of, six minor-to-major entries each, padded with -1.
+#: The three tensors of a layout row, six minor-to-major entries each, padded with -1.
 LAYOUT_SLOTS: Final[tuple[str, ...]] = ("output", "input", "kernel")
 #: The 18 columns of ``node_config_feat``.
 LAYOUT_COLUMNS: Final[tuple[str, ...]] = tuple(
     f"{slot}_layout_{i}" for slot in LAYOUT_SLOTS for i in range(MAX_RANK)
 )
 
-#: The three tensors a tile row speaks of, in file order.
+#: The three tensors of a tile row, in file order.
 TILE_SLOTS: Final[tuple[str, ...]] = ("kernel", "output", "input")
 #: The 24 columns of ``config_feat``.
 TILE_COLUMNS: Final[tuple[str, ...]] = tuple(

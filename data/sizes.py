@@ -1,4 +1,4 @@
-"""How large graphs and collections are, from the headers of the files: nothing is unpacked."""
+"""Sizes of graphs and collections, from file headers alone."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class CollectionSize:
 
 
 def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
-    """Sizes of all collections from the headers of their files; a millisecond a file."""
+    """Return the sizes of all collections, about a millisecond a file."""
     graphs: dict[Collection, dict[str, list[GraphSize]]] = {}
     families: dict[Collection, set[str]] = {}
     broken: dict[Collection, list[Unreadable]] = {}

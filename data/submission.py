@@ -30,7 +30,7 @@ def wanted_count(row_id: str, configs: int) -> int:
 
 
 def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
-    """Write rows ``{id: configurations, best first}`` to a file that is not yet in place."""
+    """Write rows ``{id: configurations, best first}``."""
     with path.open("w", encoding="utf-8", newline="") as stream:
         stream.write(",".join(HEADER) + "\n")
         for row_id, configs in rows.items():
@@ -60,7 +60,7 @@ def submission_problems(
     more_tiles: bool = False,
     fewest: Mapping[str, int] | None = None,
 ) -> Iterator[SubmissionError]:
-    """Everything that is wrong with a file, in the order of its lines; the first problem of each line.
+    """Yield the problems of a file in the order of its lines, at most one a line.
 
     Args:
         configs: id -> number of configurations, None where unknown.
@@ -97,7 +97,7 @@ def submission_problems(
 
 
 def read_submission(path: Path) -> dict[str, list[int]]:
-    """Rows of a file, whatever they list; lines that cannot be a row are passed over. Raises `SubmissionError`."""
+    """Return the rows of a file without checking them; malformed lines are skipped. Raises `SubmissionError`."""
     rows = {}
     for line in _lines(path):
         entries = line[1].split(";") if len(line) == 2 else []
@@ -109,7 +109,7 @@ def read_submission(path: Path) -> dict[str, list[int]]:
 def complete_submission(
     path: Path, ranked: Mapping[str, Sequence[int]], configs: Mapping[str, int], *, keep: bool = True
 ) -> dict[str, str]:
-    """Write a file that covers all of ``configs``, whole or not at all, and say where each row is from.
+    """Write a file with a row for each of ``configs``, atomically, and return the origin of each row.
 
     A row is ``ranked``; or else, with ``keep``, it stays what it is in the file now in place, if it is right there
     ("kept"); or else it lists the configurations in the order of the graph's file ("default").
@@ -133,7 +133,7 @@ def complete_submission(
 
 
 def _lines(path: Path) -> list[list[str]]:
-    """Lines below the header."""
+    """Return the lines below the header."""
     try:
         csv.field_size_limit(2**31 - 1)  # 100,000 configurations make a field of 700 kB
         with open(path, encoding="utf-8-sig", newline="", opener=regular_only) as stream:

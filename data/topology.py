@@ -51,7 +51,7 @@ def _in_order(operands: NDArray[np.int64], consumers: NDArray[np.int64], nodes: 
 
 
 def _by_frontier(pairs: NDArray[np.int64], consumers: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
-    """Levels of any graph: Kahn's algorithm on whole frontiers, one turn a level."""
+    """Return levels of any graph: Kahn's algorithm on whole frontiers, one iteration a level."""
     first = np.searchsorted(pairs // nodes, np.arange(nodes + 1))
     missing = np.bincount(consumers, minlength=nodes)
     level = np.full(nodes, -1, np.int64)

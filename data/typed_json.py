@@ -1,4 +1,4 @@
-"""JSON that somebody may have edited, turned into a dataclass only where every value is of the declared type."""
+"""Validated conversion of JSON into dataclasses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 def from_json(kind: type[T], value: Any, where: str = "it") -> T:
-    """A dataclass from the object that `dataclasses.asdict` and JSON made of one.
+    """Return a dataclass from the JSON of `dataclasses.asdict`.
 
     Fields may be numbers, text, lists, ``dict[str, ...]``, dataclasses, ``Any``, or one of several of these; those
     with a default may be missing. Raises `TypeError` that names the entry of another type.

@@ -1,1 +1,1 @@
-"""Programs: HLO modules in, the dataset's node columns from them, candidate configurations."""
+"""Programs: reading HLO modules, encoding them as the dataset's node columns, candidate configurations."""

@@ -41,7 +41,7 @@ _EXPANDED_AT_ONCE: Final = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """What each configurable node may take.
+    """Candidate rows of each configurable node.
 
     Attributes:
         rows: for each configurable node ``(choices, 18)`` int8, distinct, the first one all -1.
@@ -55,17 +55,17 @@ class Candidates:
 
     @cached_property
     def choices(self) -> NDArray[np.int64]:
-        """``(nodes,)`` how many rows a node may take, the default among them."""
+        """``(nodes,)`` number of candidate rows, the default included."""
         return np.array([len(rows) for rows in self.rows], np.int64)
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
-        """Positions of the nodes that have a choice."""
+        """Positions of the nodes with several candidate rows."""
         return np.flatnonzero(self.choices > 1)
 
     @property
     def space(self) -> int:
-        """How many configurations there are."""
+        """Number of possible configurations."""
         space = 1
         for choices in self.choices.tolist():
             space *= choices
@@ -143,7 +143,7 @@ def _padded(order: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _default_order(graph: LayoutGraph, node: int, rank: int) -> tuple[int, ...]:
-    """The default layout that the node's columns state, or row major where they state none."""
+    """Return the default layout of a node's columns, or row major if there is none."""
     first = NODE_COLUMN["layout_minor_to_major_0"]
     order = tuple(int(entry) for entry in graph.node_feat[node, first : first + rank])
     return order if sorted(order) == list(range(rank)) else tuple(reversed(range(rank)))

@@ -1,4 +1,4 @@
-"""From an HLO module to the arrays of the dataset: 140 node columns, opcodes, edges, splits.
+"""Encoding of an HLO module as the dataset's arrays: 140 node columns, opcodes, edges, splits.
 
 The formulas are those of Google's extractor (google-research-datasets/tpu_graphs, ``process_data/xla``): a number
 is kept as a 64-bit integer and rounded to float32 once, sequences keep their first 2, 4 or 6 entries and, where
@@ -29,7 +29,7 @@ _ELEMENT_TYPES: Final = dict(
 _ELEMENT_COLUMN: Final = {
     number: NODE_COLUMN[f"shape_element_type_is_{name}"] for number, name in _ELEMENT_TYPES.items()
 }
-#: Computations that end a split: the extractor tells them by these words in their names.
+#: Computations that end a split: the extractor recognises them by these words in their names.
 _MAJOR: Final = ("cluster", "while", "cond")
 _EMPTY_ROW: Final = np.array([name.endswith("_product") for name in NODE_COLUMNS], np.int64)
 
@@ -217,7 +217,7 @@ def _splits(module: Message) -> NDArray[np.int64]:
 
 
 def _notes(structure: Structure) -> tuple[str, ...]:
-    """What the format has no place for, counted by name."""
+    """Count what the format cannot express, by name."""
     opcodes: Counter[str] = Counter()
     types: Counter[str] = Counter()
     ranks: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""What a graph's nodes are called in the module that it was made from: a graph file holds numbers alone."""
+"""Names of a graph's nodes, from the module that it was made of; graph files hold numbers only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a file's bytes to the message that is in them, decided by the content, never by the name."""
+"""Parsing of program files; the format is recognised by content, never by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def read_program(path: Path) -> Message:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Let every `HloError` of the block name the file."""
+    """Add the file's name to every `HloError` of the block."""
     try:
         yield
     except HloError as error:

@@ -1,4 +1,4 @@
-"""A program in a file as a graph that can be ranked."""
+"""Reading of programs as graphs that can be ranked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from xlarank.data.schema import LAYOUT_COLUMNS
 
 
 class HloWarning(UserWarning):
-    """Part of a program has no place in the dataset's format; the rest was read."""
+    """Part of a program cannot be expressed in the dataset's format; the rest was read."""
 
 
 def read_hlo(path: Path | str) -> LayoutGraph:

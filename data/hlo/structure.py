@@ -1,4 +1,4 @@
-"""What hangs together in an HLO module, checked: ids that are there and unique, roots, opcodes, no recursion.
+"""Validated structure of an HLO module: existing and unique ids, roots, opcodes, no recursion.
 
 Nothing in a file is believed: every id is looked up before anything is computed from it.
 """
@@ -23,7 +23,7 @@ _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Where things are in a checked module.
+    """Index of a validated module.
 
     Attributes:
         module: the ``HloModuleProto``.
@@ -132,5 +132,5 @@ def configurable_nodes(structure: Structure) -> list[int]:
 
 
 def label(part: Message) -> str:
-    """An instruction or computation as people would call it; its name is the file's, so it is cut and quoted."""
+    """Return a display name of an instruction or computation; names from files are cut and quoted."""
     return f"%{part.name[:80]}" if part.name.isprintable() and part.name else f"the one with id {part.id}"

@@ -1,4 +1,4 @@
-"""TpuGraphs' own protobufs: configurations and runtimes beside a program, as the dataset's arrays.
+"""Conversion of TpuGraphs' own protobufs (program, configurations, runtimes) into the dataset's arrays.
 
 Which runs count, and how, is taken from Google's reader (``tuning_data_iterator.cc`` of
 google-research-datasets/tpu_graphs).
@@ -36,7 +36,7 @@ class Tuned:
 
 
 def program_arrays(program: ProgramArrays) -> dict[str, NDArray[Any]]:
-    """What layout and tile files share."""
+    """Return the arrays common to layout and tile files."""
     return {
         "node_feat": program.node_feat,
         "node_opcode": program.node_opcode,

@@ -1,4 +1,4 @@
-"""Layouts set in a module: ``LayoutConstraint`` custom calls, which XLA's layout assignment obeys.
+"""Constraining of layouts in a module by ``LayoutConstraint`` custom calls, which XLA's layout assignment obeys.
 
 The module must be as that pass sees it (what TpuGraphs stores). A call takes the place of the value it
 constrains, in every later use and as the root. `with_layout_constraint` of JAX becomes the same call.
@@ -26,7 +26,7 @@ _COMPOSITE: Final = 1 << 32
 
 @dataclass(frozen=True)
 class Layouts:
-    """What one node is given: minor-to-major orders, whole permutations.
+    """Layouts of one node: minor-to-major orders, full permutations.
 
     Attributes:
         output: of its result; empty for the compiler's choice.
@@ -47,7 +47,7 @@ def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
 def layouts_of(
     module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any], *, operands: bool = False
 ) -> dict[int, Layouts]:
-    """What one configuration ``rows (nodes, 18)`` sets: node id -> layouts.
+    """Return the layouts that a configuration ``rows (nodes, 18)`` sets: node id -> layouts.
 
     An order that names only the minor-most dimensions is completed by the others, the last dimension first.
     Operands are left to the compiler unless asked for: constrained too, copies cancel one another and the

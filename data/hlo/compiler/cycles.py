@@ -25,7 +25,7 @@ _BRANCHES: Final = re.compile(r"\b(?:branch_computations=\{([^}]*)\}|(?:true|fal
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the compiler thinks of one compiled program.
+    """The compiler's estimate of one compiled program.
 
     Attributes:
         cycles: of all operations with an estimate: the program's label before the clock.

@@ -1,4 +1,4 @@
-"""What was compiled so far, one line of JSON a configuration, so that a killed run loses nothing that was done."""
+"""Journal of compiled configurations, one line of JSON each, from which a killed run is resumed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Journal:
             )
 
     def add(self, configuration: str, outcome: Outcome) -> None:
-        """Keep an outcome; it is on disk when this returns."""
+        """Append an outcome; it is on disk when this returns."""
         line: dict[str, Any] = {
             "configuration": configuration,
             "status": outcome.status,

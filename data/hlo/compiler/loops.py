@@ -1,4 +1,4 @@
-"""How often a loop of a compiled program runs, where the compiler does not say so itself."""
+"""Trip counts of loops in a compiled program."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def split_line(line: str) -> Line | None:
 
 
 def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Sequence[str]]) -> int | None:
-    """Runs of a ``while`` that stands among the lines ``around``; None where it cannot be told.
+    """Return the trip count of a ``while`` among the lines ``around``; None if unknown.
 
     What the compiler notes counts; else the usual form is looked for: a counter that begins at a constant,
     goes up by a constant, and is compared with a constant.
@@ -81,7 +81,7 @@ def _lines(text: Sequence[str]) -> dict[str, Line]:
 
 
 def _constant(name: str, lines: Mapping[str, Line]) -> int | None:
-    """The whole number that a value is, through copies."""
+    """Return the integer constant behind a value, through copies."""
     line = lines.get(name)
     while line is not None and line.opcode in _SAME and line.operands:
         line = lines.get(line.operands[0])
@@ -99,7 +99,7 @@ def _element(name: str, place: int, lines: Mapping[str, Line]) -> int | None:
 
 
 def _step(place: int, body: Mapping[str, Line]) -> int | None:
-    """What one run of the body adds to the counter."""
+    """Return the increment of the counter in one iteration."""
     result = list(body.values())[-1]
     if result.opcode != "tuple" or place >= len(result.operands):
         return None

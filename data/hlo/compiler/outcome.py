@@ -9,7 +9,7 @@ from xlarank.data.hlo.compiler.cycles import Estimate
 
 
 class Status(StrEnum):
-    """How it ended."""
+    """Status of a compilation."""
 
     OK = "ok"
     FAILED = "failed"

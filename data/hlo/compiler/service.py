@@ -1,4 +1,4 @@
-"""The process that owns JAX: takes modules, forks a child for each, answers with what the compiler made of it.
+"""The process that owns JAX: receives modules, forks a child for each and sends back the results.
 
 It never compiles itself: a child forked from a process without compiled programs is cheap and free of its threads'
 locks, may crash or hang alone, and is ended as soon as its optimised module turns out to be known, before code is
@@ -249,7 +249,7 @@ def _forked(work: Callable[[], None], folder: Path) -> int:
 
 
 def _exited(process: int) -> str | None:
-    """How a child ended, or None while it runs."""
+    """Return how a child ended, or None while it runs."""
     try:
         found, status = os.waitpid(process, os.WNOHANG)
     except ChildProcessError:

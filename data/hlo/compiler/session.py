@@ -1,4 +1,4 @@
-"""The compiler as the rest of xlarank sees it: modules in, outcomes out."""
+"""Client of the compiler process: modules in, outcomes out."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ class Compiler:
         self._stderr.close()
 
     def know(self, estimates: Mapping[str, Estimate]) -> None:
-        """Estimates by fingerprint from an earlier run of the same compiler; such code is not generated again."""
+        """Register estimates by fingerprint of an earlier run, so that their code is not generated again."""
         if estimates:
             self._connection.send(dict(estimates))
 
     def compile(self, modules: Iterable[Message], *, limit: float | None = None) -> Iterator[tuple[int, Outcome]]:
-        """Position and outcome of every module, in the order in which they are done.
+        """Yield position and outcome of every module in order of completion.
 
         ``limit`` seconds for each, where that is less than the compiler's own.
         """
@@ -196,6 +196,6 @@ class Compiler:
 
 
 def _path() -> list[str]:
-    """Where the other process finds this very package, installed or not, and then what this one was told."""
+    """Return the PYTHONPATH with which the other process imports this package, installed or not."""
     root = str(Path(xlarank.__file__).resolve().parents[1])
     return [root, *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -1,4 +1,4 @@
-"""Chips that programs can be compiled for, and how long one of their cycles takes."""
+"""Chips that programs can be compiled for, with their clock rates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xlarank.data.errors import CompilerError
 
 @dataclass(frozen=True)
 class Target:
-    """What a program is compiled for.
+    """A chip to compile for.
 
     Attributes:
         name: as on the command line.
@@ -33,7 +33,7 @@ class Target:
         return self.platform == "tpu"
 
     def nanoseconds(self, cycles: int) -> int:
-        """Time of so many cycles, rounded to whole nanoseconds.
+        """Return the time of a number of cycles in whole nanoseconds.
 
         >>> TARGETS["tpu-v3"].nanoseconds(940)
         1000

@@ -1,4 +1,4 @@
-"""JAX and XLA, as little of them as possible; used in the process of `xlarank.data.hlo.compiler.service` alone.
+"""Thin wrapper of JAX and XLA, used only in the process of `xlarank.data.hlo.compiler.service`.
 
 What jax offers in public is used where it suffices. A module that no JAX function made goes through jaxlib: HLO to
 StableHLO, parsed, and given to the client of a topology, which compiles without a chip.
@@ -201,5 +201,5 @@ def _module_in(path: Path) -> Message:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the pages that XLA adds."""
+    """Return the first line of an error's message; XLA adds pages."""
     return (str(error).strip() or repr(error)).splitlines()[0][:300]
