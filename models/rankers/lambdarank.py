@@ -16,7 +16,7 @@ from xlarank.models.param_checks import Flag, OneOf, Whole
 from xlarank.models.params import param
 from xlarank.models.rankers.common_params import columns_param, init_score_param, tie_tolerance_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
-from xlarank.models.rankers.row_order import even_sizes
+from xlarank.models.rankers.lightgbm_data import even_sizes
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Among
 
@@ -69,7 +69,7 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
 
 
 def query_groups(data: RankingData, most: int, seed: int) -> tuple[int | None, list[int]]:
-    """The seed that `row_order.dealt_orders` shuffles rows by, and the sizes of the query groups.
+    """The seed that `dealt_orders` shuffles rows by, and the sizes of the query groups.
 
     A graph of more than ``most`` rows is dealt into several; where there is none, rows stay as they are (None).
     """

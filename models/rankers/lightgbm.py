@@ -21,9 +21,8 @@ from xlarank.models.params import RankerParams, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns
 from xlarank.models.rankers.common_params import leaves_param
 from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
-from xlarank.models.rankers.lightgbm_data import Learnable, binned, hush
+from xlarank.models.rankers.lightgbm_data import Learnable, binned, dealt_orders, hush
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
-from xlarank.models.rankers.row_order import dealt_orders
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
@@ -185,7 +184,7 @@ class LightGBMRanker(Ranker[T]):
             columns: one of `xlarank.models.rankers.columns.CHOICES`.
             init_score_weight: see `InitScore`.
             deal, sizes: query groups, where the objective has them: the seed that each graph's rows are shuffled by
-                (`row_order`; None: they stay as they are), and the rows of each query group.
+                (`dealt_orders`; None: they stay as they are), and the rows of each query group.
         """
         own, self._threads, self._growing = self.params, settings.threads, None
         going_on = self._start

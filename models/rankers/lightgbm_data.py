@@ -15,6 +15,8 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.features.rows import GraphRows
+from xlarank.features.sampling import draw_of_graph
 from xlarank.models.ranking_data import RankingData
 
 #: Rows that the bounds of the bins are found from. A quantile of so many has a standard error of 0.7 % of the rows
@@ -175,3 +177,27 @@ def bin_sample(data: RankingData, used: NDArray[np.intp]) -> NDArray[np.float32]
         if a < b:
             found[a:b] = part.matrix(drawn[a:b] - first, used)
     return found
+
+
+def dealt_order(part: GraphRows, seed: int) -> NDArray[np.intp]:
+    """``(rows,)`` a graph's rows shuffled; it depends on the seed and the graph alone.
+
+    So the same rows serve query groups of any size, cut one after the other, and any choice of graphs.
+    """
+    return draw_of_graph(seed, part.name).permutation(len(part))
+
+
+def dealt_orders(data: RankingData, seed: int | None) -> list[NDArray[np.intp]] | None:
+    """`dealt_order` of each graph; None, as the rows are, without a seed."""
+    return None if seed is None else [dealt_order(part, seed) for part in data.parts]
+
+
+def even_sizes(rows: int, most: int) -> list[int]:
+    """Rows of the fewest query groups of at most ``most`` that a graph can be cut into, even in size.
+
+    >>> even_sizes(10, 4)
+    [4, 3, 3]
+    """
+    parts = -(-rows // most)
+    size, larger = divmod(rows, parts)
+    return [size + 1] * larger + [size] * (parts - larger)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 import lightgbm as lgb
 import numpy as np
@@ -35,12 +35,17 @@ from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_set
 from xlarank.models.rankers.lightgbm_data import Learnable
 from xlarank.models.rankers.lightgbm_text import narrowed_text
 from xlarank.models.rankers.pair_rows import PairColumns, PairPart, binned_pairs
-from xlarank.models.rankers.voting import vote_shares
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
+#: ``(a, columns), (b, columns) -> (stages, a, b)`` the chance that each of the first is faster than each of the
+#: second.
+Chance = Callable[[NDArray[np.float32], NDArray[np.float32]], Floats]
+
+#: Pairs that are asked for in one call.
+_BATCH: Final = 1 << 13
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +76,9 @@ class PairVoteParams(TreeParams):
 class PairVote(LightGBMRanker[PairVoteParams]):
     """A binary classifier of sampled pairs: the columns of one configuration and their difference to another's.
 
-    A score is the share of votes against a configuration, 0 to 1 (`xlarank.models.rankers.voting`): of all of its
-    graph, or of a sample of them, drawn by the seed, where there are more than ``all_pairs``. It depends on the
-    other rows and not on their order. The 11th place of the Kaggle competition ranked layouts like this.
+    A score is the share of votes against a configuration, 0 to 1 (`vote_shares`): of all of its graph, or of a
+    sample of them, drawn by the seed, where there are more than ``all_pairs``. It depends on the other rows and not
+    on their order. The 11th place of the Kaggle competition ranked layouts like this.
 
     With an initial score a pair begins at the difference of both relevances.
     """
@@ -270,3 +275,42 @@ def _change(parts: Floats) -> Floats:
     slope = np.where(near, first * (1 - first), (first - second) / np.where(near, 1.0, apart))
     found: Floats = slope @ (parts[0] - parts[1])[:, :-1]
     return found
+
+
+def vote_shares(chance: Chance, rows: NDArray[np.float32], voters: NDArray[np.float32] | None = None) -> Floats:
+    """``(stages, rows)`` the share of votes against each row, 0 to 1, lower is faster.
+
+    The vote of a pair is v(a, b) = (p(a, b) + 1 - p(b, a)) / 2, p the chance that is asked for: whatever p says,
+    v(a, b) + v(b, a) = 1. The share is 1 minus the mean of v over all voters; who votes on itself gives 1/2.
+
+    Args:
+        rows: ``(rows, columns)``.
+        voters: ``(voters, columns)`` what each row is compared with; None: all rows, each p asked for once.
+    """
+    if voters is None:
+        ahead, behind = _among(chance, rows)
+    else:
+        sides = [
+            (chance(batch, voters).sum(axis=2), chance(voters, batch).sum(axis=1))
+            for batch in _batches(rows, len(voters))
+        ]
+        ahead, behind = (np.concatenate([side[k] for side in sides], axis=1) for k in (0, 1))
+    shares: Floats = 0.5 - (ahead - behind) / (2 * len(rows if voters is None else voters))
+    return shares
+
+
+def _among(chance: Chance, rows: NDArray[np.float32]) -> tuple[Floats, Floats]:
+    """``(stages, rows)`` each: the sums over all rows of p(row, other), and of p(other, row)."""
+    ahead: list[Floats] = []
+    behind: Floats = np.zeros((1, len(rows)))
+    for batch in _batches(rows, len(rows)):
+        found = chance(batch, rows)  # says of a pair what the first's ahead and the second's behind ask for
+        ahead.append(found.sum(axis=2))
+        behind = behind + found.sum(axis=1)
+    return np.concatenate(ahead, axis=1), behind
+
+
+def _batches(rows: NDArray[np.float32], opponents: int) -> Iterator[NDArray[np.float32]]:
+    step = max(1, _BATCH // max(1, opponents))
+    for at in range(0, len(rows), step):
+        yield rows[at : at + step]

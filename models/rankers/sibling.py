@@ -20,8 +20,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.labels import mean_rank
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import RankerParams, nested_params, param
-from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams
-from xlarank.models.rankers.ensemble_weights import blend
+from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.search_space import Between
 from xlarank.models.validation.folds import family_folds, whole_folds

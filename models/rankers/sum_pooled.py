@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import expit
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
@@ -20,7 +21,7 @@ from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives.graph_weights import graph_weights
-from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
+from xlarank.models.objectives.ties import faster_by_sign
 from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import param
 from xlarank.models.rankers.columns import chosen_columns, leaves_out
@@ -89,7 +90,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.instances.Instances`.
 
     The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is
-    grown on these, and its leaf values are then one joint Newton step (`pair_matrix.newton_step`). TVM's
+    grown on these, and its leaf values are then one joint Newton step (`newton_step`). TVM's
     cost model sums the scores of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor
     Programs*).
 
@@ -283,3 +284,56 @@ def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:
     graph, candidates = leaves_out(choice)
     left_out = {*(InstanceGraph.columns if graph else ()), *(InstanceRarity.columns if candidates else ())}
     return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class PairTerms:
+    """Derivatives of the mean over pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
+
+    With p = 1 / (1 + exp(relevance of the faster - that of the slower)) a pair adds -p to the gradient of the
+    faster, p to the slower one's, and p (1 - p) to its weight; all is divided by the number of pairs. A tie (see
+    `faster_by_sign`) is no pair. The matrix of second derivatives is the Laplacian of the weights: their row sums
+    on the diagonal, minus the weights. A relevance is higher for what is faster.
+
+    Attributes:
+        gradient: ``(configs,)``.
+        weight: ``(configs, configs)`` symmetric, 0 on the diagonal.
+    """
+
+    gradient: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, relevance: Floats, cost: Floats, tie_tolerance: float) -> PairTerms:
+        sign = faster_by_sign(cost[:, None], cost[None, :], tie_tolerance)
+        pairs = max(1.0, np.count_nonzero(sign) / 2)
+        wrong = expit(sign * (relevance[None, :] - relevance[:, None]))
+        gradient = -(sign * wrong).sum(axis=1) / pairs
+        return cls(gradient, np.abs(sign) * wrong * (1 - wrong) / pairs)
+
+    def scaled(self, weight: float) -> PairTerms:
+        """The derivatives of ``weight`` times the loss."""
+        return PairTerms(self.gradient * weight, self.weight * weight)
+
+    @property
+    def curvature(self) -> Floats:
+        """``(configs,)`` the diagonal of the second derivatives."""
+        total: Floats = self.weight.sum(axis=1)
+        return total
+
+
+def newton_step(terms: Sequence[PairTerms], held: Sequence[Floats], ridge: float) -> Floats:
+    """``(leaves,)`` values that minimise the second-order loss, the mean over graphs plus ridge / 2 |values|^2.
+
+    Where S, ``held[g]`` ``(configs, leaves)``, says how many instances of each leaf a configuration of graph g
+    holds, its relevances change by S v: v solves (mean of S' L S + ridge I) v = - mean of S' gradient, L the
+    Laplacian of the pairs' weights. LightGBM's own leaf values take instances of one configuration as if each
+    moved it alone.
+    """
+    leaves = held[0].shape[1]
+    slope, curve = np.zeros(leaves), np.zeros((leaves, leaves))
+    for term, counts in zip(terms, held, strict=True):
+        slope += counts.T @ term.gradient
+        curve += counts.T @ (term.curvature[:, None] * counts - term.weight @ counts)
+    step = np.linalg.solve(curve / len(terms) + ridge * np.eye(leaves), -slope / len(terms))
+    return step.astype(np.float64)

@@ -14,8 +14,7 @@ from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph
 from xlarank.data.errors import ModelError
 from xlarank.models.rankers import ensemble
-from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, weight_name
-from xlarank.models.rankers.ensemble_weights import blend
+from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, blend, weight_name
 
 _NONE = {weight_name(name): 0.0 for name in MEMBERS}
 

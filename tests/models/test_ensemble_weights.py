@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.models.rows import easy_data
-from xlarank.models.rankers.ensemble_weights import STEPS, blend, ensemble_weights
+from xlarank.models.rankers.ensemble import STEPS, blend, ensemble_weights
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.validation.metrics import kendall_tau
 

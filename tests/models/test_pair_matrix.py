@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
+from xlarank.models.rankers.sum_pooled import PairTerms, newton_step
 
 
 def loss(relevance: np.ndarray, cost: np.ndarray, tolerance: float) -> float:

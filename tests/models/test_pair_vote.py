@@ -18,7 +18,6 @@ from tests.models.test_init_score import kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows
-from xlarank.models.rankers import voting
 from xlarank.models.rankers.lightgbm_text import checked_text, narrowed_text
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.ranking_data import RankingData
@@ -58,7 +57,7 @@ def test_ranks_do_not_depend_on_the_order_of_configurations(
     few = pair_vote(all_pairs=4, opponents=6)
     for one in (ranker, few):
         assert np.array_equal(one.predict(ROWS[shuffled], COLUMNS), one.predict(ROWS, COLUMNS)[shuffled])
-    monkeypatch.setattr(voting, "_BATCH", 10)
+    monkeypatch.setattr("xlarank.models.rankers.pair_vote._BATCH", 10)
     assert np.array_equal(few.predict(ROWS[shuffled], COLUMNS), few.predict(ROWS, COLUMNS)[shuffled])
 
 

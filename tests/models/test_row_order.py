@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.models.rows import easy_graph
 from xlarank.models.rankers.lambdarank import query_groups
-from xlarank.models.rankers.row_order import dealt_order, dealt_orders, even_sizes
+from xlarank.models.rankers.lightgbm_data import dealt_order, dealt_orders, even_sizes
 from xlarank.models.ranking_data import RankingData
 
 

@@ -15,8 +15,7 @@ from xlarank.data.errors import ModelError
 from xlarank.features.instances.instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.pair_matrix import PairTerms, newton_step
-from xlarank.models.rankers.sum_pooled import SumPooled
+from xlarank.models.rankers.sum_pooled import PairTerms, SumPooled, newton_step
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.validation.folds import family_folds, whole_folds
 from xlarank.models.validation.metrics import kendall_tau

@@ -12,7 +12,7 @@ from xlarank.data.errors import ClusterError
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers import tree_cluster
 from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.rankers.row_order import dealt_orders
+from xlarank.models.rankers.lightgbm_data import dealt_orders
 from xlarank.models.rankers.tree_cluster import _NETWORK, TreeCluster, partitions, rows_between
 
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlarank.models.rankers import voting
-from xlarank.models.rankers.voting import Chance, vote_shares
+from xlarank.models.rankers import pair_vote
+from xlarank.models.rankers.pair_vote import Chance, vote_shares
 
 
 def told(table: np.ndarray) -> Chance:
@@ -59,7 +59,7 @@ def test_votes_are_those_of_loops(stages: int, count: int, seed: int, batch: int
             votes = [(table[stage, one, v] + 1 - table[stage, v, one]) / 2 for v in voters]
             expected[stage, one] = 1 - sum(votes) / len(votes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(voting, "_BATCH", batch)
+        patch.setattr(pair_vote, "_BATCH", batch)
         found = vote_shares(told(table), rows(count), None if everyone else rows(count)[voters])
     np.testing.assert_allclose(found, expected, atol=1e-12)
     if everyone:
@@ -73,6 +73,6 @@ def test_each_pair_is_asked_for_once_where_all_vote(monkeypatch: pytest.MonkeyPa
         asked.extend((int(a), int(b)) for a in first[:, 0] for b in second[:, 0])
         return np.full((1, len(first), len(second)), 0.5)
 
-    monkeypatch.setattr(voting, "_BATCH", 20)
+    monkeypatch.setattr(pair_vote, "_BATCH", 20)
     vote_shares(chance, rows(9))
     assert sorted(asked) == [(a, b) for a in range(9) for b in range(9)]
