@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,8 +17,8 @@ from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, write_manifest
-from xlarank.pipelines.building.builders import Builders, LocalProcesses, outcomes
-from xlarank.pipelines.building.cluster_builders import ClusterBuilders
+from xlarank.pipelines.building.builders import local_outcomes
+from xlarank.pipelines.building.cluster_builders import cluster_outcomes
 from xlarank.pipelines.building.graph_job import GraphJob, Outcome
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.one_root import require_one_root
@@ -110,8 +110,11 @@ def build_features(
     chosen = [file for file in files if file.split in chosen_splits]
     work = [GraphJob(file, workspace, _recipe(file, settings, max_configs, seed), settings) for file in chosen]
     end = None if timeout is None else started + timeout
-    with _builders(scheduler, jobs, data_root, work) as builders:
-        found = _run(work, builders, end, progress)
+    if scheduler is None:
+        found = _run(work, local_outcomes(work, _processes(jobs, chosen), end), progress)
+    else:
+        with connected(scheduler, jobs) as client:
+            found = _run(work, cluster_outcomes(client, data_root.npz.absolute(), work, end), progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, found)
@@ -120,19 +123,6 @@ def build_features(
         for kind in sorted({file.collection.kind for file in chosen})
     }
     return BuildReport(reports, {str(kind): width for kind, width in widths.items()}, time.monotonic() - started)
-
-
-@contextmanager
-def _builders(
-    scheduler: str | None, jobs: int, data_root: DataRoot, work: Sequence[GraphJob]
-) -> Iterator[Builders | None]:
-    """Who builds; None for this very process."""
-    if scheduler is not None:
-        with connected(scheduler, jobs) as client:
-            yield ClusterBuilders(client, data_root.npz.absolute(), work)
-        return
-    processes = _processes(jobs, [job.file for job in work])
-    yield LocalProcesses(processes) if processes > 1 else None
 
 
 def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int) -> Recipe:
@@ -148,13 +138,13 @@ def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
 
 
 def _run(
-    work: list[GraphJob], builders: Builders | None, end: float | None, progress: Progress
+    work: list[GraphJob], outcomes: Generator[tuple[GraphJob, Outcome], None, None], progress: Progress
 ) -> dict[GraphFile, Outcome]:
-    """Outcome per file that was begun before the ``end`` (monotonic)."""
+    """Outcome of each file that was begun in time."""
     progress.begin("building features", len(work))
     found: dict[GraphFile, Outcome] = {}
     try:
-        with closing(outcomes(work, builders, end)) as each:
+        with closing(outcomes) as each:
             for job, outcome in each:
                 found[job.file] = outcome
                 progress.step(job.place)

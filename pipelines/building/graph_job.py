@@ -46,6 +46,14 @@ class GraphJob:
         """For people."""
         return f"{self.file.collection} {self.file.split} {self.file.name}"
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file; 0 where it cannot be read, of which whoever reads it says why."""
+        try:
+            return self.file.path.stat().st_size
+        except OSError:
+            return 0
+
     def targets(self, workspace: Workspace) -> tuple[Path, Path]:
         """Files of instances and, written last, of rows; raises `WorkspaceError` for a name that may not be."""
         place = self.file.collection, self.file.split, self.file.name
@@ -76,8 +84,8 @@ class GraphJob:
         return assemble(read_graph(self.file.path, self.file.collection.kind), self.settings)
 
 
-def told(job: GraphJob, make: Callable[[], Outcome]) -> Outcome:
-    """What ``make`` gives, or why the file is broken: it must not stop the others."""
+def with_errors(job: GraphJob, make: Callable[[], Outcome]) -> Outcome:
+    """Return what ``make`` gives, or why the file is broken: it must not stop the others."""
     try:
         return make()
     except XlarankError as error:
@@ -95,27 +103,26 @@ def build_graph(job: GraphJob) -> Outcome:
         kept = job.kept()
         return kept or job.write(job.rows(), Source.of(job.file.path), job.workspace)
 
-    return told(job, make)
+    return with_errors(job, make)
 
 
-def sent(job: GraphJob, source: Source, rows: Callable[[], GraphRows]) -> Outcome:
-    """The outcome with the files that `stored` writes: the workspace is another machine's.
+def build_remotely(job: GraphJob, source: Source) -> Outcome:
+    """Build a graph where its workspace is out of reach; the outcome holds the files that `store_result` writes.
 
-    Args:
-        source: the file as the client sees it: a copy on this machine may have another date.
+    ``source`` is the file as the client sees it: a copy on this machine may have another date.
     """
 
     def make() -> Outcome:
-        require_same(job, source)
+        _require_same(job, source)
         with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
             own = Workspace(Path(folder))
-            outcome = job.write(rows(), source, own)
+            outcome = job.write(job.rows(), source, own)
             return {**outcome, _FILES: [path.read_bytes() if path.exists() else None for path in job.targets(own)]}
 
-    return told(job, make)
+    return with_errors(job, make)
 
 
-def require_same(job: GraphJob, source: Source) -> None:
+def _require_same(job: GraphJob, source: Source) -> None:
     """Raise `XlarankError` unless this machine has the client's file and the client's feature code."""
     size = job.file.path.stat().st_size
     if size != source.size:
@@ -133,12 +140,12 @@ def require_same(job: GraphJob, source: Source) -> None:
         )
 
 
-def stored(job: GraphJob, outcome: Outcome) -> Outcome:
-    """Write what a worker sent; the outcome without it."""
+def store_result(job: GraphJob, outcome: Outcome) -> Outcome:
+    """Write what a worker sent and return the outcome without it."""
     if _FILES not in outcome:
         return outcome
     rest = {name: value for name, value in outcome.items() if name != _FILES}
-    return told(job, partial(_write_files, job, outcome[_FILES], rest))
+    return with_errors(job, partial(_write_files, job, outcome[_FILES], rest))
 
 
 def _write_files(job: GraphJob, files: list[bytes | None], rest: Outcome) -> Outcome:

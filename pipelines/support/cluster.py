@@ -1,4 +1,4 @@
-"""A Dask cluster, found or started: the only file that begins and ends with one."""
+"""A Dask cluster, found or started."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from xlarank.data.errors import ClusterError
 from xlarank.pipelines.support.interrupts import interrupts_held_back
 
 if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
-    from distributed import Client, LocalCluster, WorkerPlugin
+    from distributed import Client, LocalCluster
 
 #: In place of an address: a cluster of worker processes on this machine, for as long as it is needed.
 LOCAL: Final = "local"
@@ -32,18 +32,23 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
 
     Raises `ClusterError` where Dask is missing, nobody answers or no worker reports.
     """
-    client_class, _ = _dask()
-    with _hushed():
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ClusterError(
+            "a cluster was asked for, and Dask is not installed",
+            expected="the extra dask",
+            do="pip install 'xlarank[dask]'",
+        ) from error
+    with _without_logs():
         if scheduler == LOCAL:
-            with (
-                local_cluster(workers or os.cpu_count() or 1) as cluster,
-                client_class(cluster, set_as_default=False) as client,
-            ):
-                client.register_plugin(_silent_output())
-                yield client
+            with local_cluster(workers or os.cpu_count() or 1) as cluster:
+                with Client(cluster, set_as_default=False) as client:
+                    client.run(_silence_output)
+                    yield client
             return
         try:
-            client = client_class(scheduler, timeout=_PATIENCE, set_as_default=False)
+            client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)
         except (OSError, ValueError, TypeError, ImportError) as error:  # ImportError: of an unknown protocol
             why = (str(error) or repr(error)).splitlines()[0]
             raise ClusterError(
@@ -52,38 +57,29 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
                 do="start one with `dask scheduler`, or check --scheduler",
             ) from error
         with client:
-            _require_workers(client, scheduler)
+            try:
+                client.wait_for_workers(1, timeout=_PATIENCE)
+            except TimeoutError as error:
+                raise ClusterError(
+                    f"the scheduler at {scheduler} has no workers",
+                    expected="one or more",
+                    do=f"start some with `dask worker {scheduler} --nthreads 1 --nworkers N`",
+                ) from error
             yield client
-
-
-def _dask() -> tuple[type, type]:
-    """The client's and the local cluster's class, imported late."""
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise ClusterError(
-            "a cluster was asked for, and Dask is not installed",
-            expected="the extra dask",
-            do="pip install 'xlarank[dask]'",
-        ) from error
-    return Client, LocalCluster
 
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    """Worker processes of one thread each on this machine.
-
-    Raises `ClusterError` where Dask is missing or they cannot be started.
-    """
-    _, local_class = _dask()
+    """Worker processes of one thread each on this machine; raises `ClusterError` where they cannot be started."""
     import dask
+    from distributed import LocalCluster
 
     # A worker that died is started again, which may take longer than the 15 s that Dask waits on a busy machine.
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
         # No dashboard, which needs bokeh, and no fixed port, which somebody else may have.
         try:
             with interrupts_held_back():
-                cluster = local_class(
+                cluster = LocalCluster(
                     n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
                     dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
                     silence_logs=logging.CRITICAL,
@@ -96,32 +92,15 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
             yield cluster
 
 
-def _silent_output() -> WorkerPlugin:
+def _silence_output() -> None:
     """LightGBM tells the standard output of every port that it tries; ours is for results."""
-    from distributed import WorkerPlugin
-
-    class SilentOutput(WorkerPlugin):  # type: ignore[misc]
-        def setup(self, worker: object) -> None:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, 1)
-            os.close(nowhere)
-
-    return SilentOutput()
-
-
-def _require_workers(client: Client, scheduler: str) -> None:
-    try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
-    except TimeoutError as error:
-        raise ClusterError(
-            f"the scheduler at {scheduler} has no workers",
-            expected="one or more",
-            do=f"start some with `dask worker {scheduler} --nthreads 1 --nworkers N`",
-        ) from error
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
 
 
 @contextmanager
-def _hushed() -> Iterator[None]:
+def _without_logs() -> Iterator[None]:
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [logger.level for logger in loggers]
     for logger in loggers:

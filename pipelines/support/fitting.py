@@ -238,7 +238,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(learned, each).finish())
         job.progress.step(f"seed {each.seed}, {each.rounds} rounds")
     first = rankers[0]
-    notes = settings.cluster.told() if settings.cluster is not None else []
+    notes: list[str] = []
     if not any(ranker.importance() for ranker in rankers):
         notes.append(f"no tree has a split: {len(learned.cost)} rows are too few for {first.name} to learn from")
         if not request.allow_constant and _constant(first, learned):

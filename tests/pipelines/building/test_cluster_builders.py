@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.graphs import save_npz
 from tests.pipelines.clusters import Killer, need, pids, two_workers
 from tests.pipelines.trees import (
     LAYOUT,
@@ -17,17 +16,14 @@ from tests.pipelines.trees import (
     TREE,
     Listener,
     build,
-    data_root,
     graph_count,
     graph_path,
-    layout_graph,
     write_tree,
 )
 from xlarank.data.errors import ClusterError
-from xlarank.pipelines.building import chunks, cluster_builders
-from xlarank.pipelines.building.cluster_builders import ClusterBuilders
+from xlarank.pipelines.building import cluster_builders
 from xlarank.pipelines.support import cluster as module
-from xlarank.pipelines.support.cluster import connected
+from xlarank.pipelines.support.cluster import connected, local_cluster
 
 slow = pytest.mark.slow
 FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
@@ -63,31 +59,6 @@ def test_a_cluster_stores_what_this_machine_would(address: str, tree: Path, tmp_
 
 
 @slow
-def test_a_huge_graph_is_built_in_chunks(
-    address: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    save_npz(graph_path(tree, LAYOUT, "test", "huge__a"), layout_graph(5), compressed=False)
-    monkeypatch.setattr(chunks, "WORTH_CHUNKS", 1)
-    told: list[int] = []
-    monkeypatch.setattr(cluster_builders, "chunks_of", lambda job, share: told.append(3) or 3)
-    build(tree, tmp_path / "there", collections=[LAYOUT], scheduler=address)
-    build(tree, tmp_path / "here", collections=[LAYOUT])
-    assert len(told) == 10
-    assert contents(tmp_path / "there") == contents(tmp_path / "here")
-
-
-@slow
-def test_a_broken_file_in_chunks_is_named(
-    address: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_builders, "chunks_of", lambda job, share: 2)
-    path = graph_path(tree, LAYOUT, "train", "beta__a")
-    path.write_bytes(path.read_bytes()[:-200])
-    there = build(tree, tmp_path / "there", collections=[LAYOUT], scheduler=address)
-    assert there.broken == build(tree, tmp_path / "here", collections=[LAYOUT]).broken != {}
-
-
-@slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_the_graphs_of_a_killed_worker_are_built_again(tmp_path: Path) -> None:
     names = [f"family{number % 9}__{number}" for number in range(24)]
@@ -115,7 +86,7 @@ def test_a_graph_that_kills_its_workers_is_broken_alone(
     need("distributed")
     import dask
 
-    monkeypatch.setattr(cluster_builders, "_build", die)
+    monkeypatch.setattr(cluster_builders, "build_remotely", die)
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), two_workers(1) as address:
         report = build(tree, tmp_path / "work", collections=[TILE], splits=["valid"], scheduler=address)
     (why,) = report.broken.values()
@@ -134,7 +105,23 @@ def test_workers_with_other_feature_code_are_refused(
 @slow
 def test_workers_that_do_not_see_the_data_are_refused(address: str, tmp_path: Path) -> None:
     with connected(address) as client, pytest.raises(ClusterError, match=r"does not see .*absent.*same path"):
-        ClusterBuilders(client, tmp_path / "absent", [])
+        list(cluster_builders.cluster_outcomes(client, tmp_path / "absent", [], None))
+
+
+@slow
+def test_a_scheduler_that_goes_away_ends_the_build(tree: Path, tmp_path: Path) -> None:
+    class Closing(Listener):
+        def step(self, note: str = "") -> None:
+            super().step(note)
+            if len(self.notes) == 1:
+                stopping.close()
+
+    need("distributed")
+    with (
+        local_cluster(1) as stopping,
+        pytest.raises(ClusterError, match=r"scheduler of the cluster is gone; start it"),
+    ):
+        build(tree, tmp_path / "work", scheduler=stopping.scheduler_address, progress=Closing())
 
 
 @slow
@@ -160,7 +147,3 @@ def test_without_dask_the_extra_is_named(tree: Path, tmp_path: Path, monkeypatch
     ):
         build(tree, tmp_path / "work", scheduler="local")
     assert not list((tmp_path / "work").rglob("*.parquet"))
-
-
-def test_the_root_of_the_tests_is_a_tree(tree: Path) -> None:
-    assert data_root(tree).npz.is_dir() and graph_count(tree) == FILES
