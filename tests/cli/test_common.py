@@ -135,7 +135,7 @@ def test_info_tells_of_what_it_does_not_read(small, command) -> None:
         path.parent.mkdir(exist_ok=True)
         path.touch()
     done = command("info", "--data-root", small)
-    assert done.code == 0 and done.out.count("passed over:") == 2 and "rename the folder to valid" in done.out
+    assert done.code == 0 and done.out.count("skipped:") == 2 and "rename the folder to valid" in done.out
 
 
 def test_a_mistyped_workspace_is_not_submitted_from(small, command) -> None:

@@ -18,7 +18,7 @@ from xlarank.cli.console import (
     show,
     write_json,
 )
-from xlarank.cli.inputs import build, data_root_of, warn_of_passed_over, workspace_at
+from xlarank.cli.inputs import build, data_root_of, warn_of_skipped_files, workspace_at
 from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 
 app = typer.Typer()
@@ -46,7 +46,7 @@ def info(data_root: Root = None, collection: Collections = None, json_file: Json
             f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable
         )
     broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
-    broken |= warn_of_passed_over(root)
+    broken |= warn_of_skipped_files(root)
     write_json(json_file, [plain_values(part) for part in parts])
     finish(broken)
 

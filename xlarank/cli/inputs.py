@@ -30,12 +30,12 @@ def data_root_of(named: Path | None) -> DataRoot:
     return root
 
 
-def warn_of_passed_over(root: DataRoot) -> dict[str, str]:
+def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
     """Say what lies in the tree and is not looked at; what cannot even be read is returned, with the reason."""
-    from xlarank.data.passed_over import passed_over
+    from xlarank.data.skipped_files import skipped_files
 
-    found = passed_over(root.npz)
-    list_lines("passed over", [str(one) for one in found if not one.unreadable])
+    found = skipped_files(root.npz)
+    list_lines("skipped", [str(one) for one in found if not one.unreadable])
     return {str(one.path): one.why for one in found if one.unreadable}
 
 
@@ -124,4 +124,4 @@ def build(
     for part in report.splits:
         list_lines(f"cannot be ranked ({part.collection} {part.split}), kept for prediction", part.unrankable)
     write_json(json_file, plain_values(report))
-    finish(report.broken | warn_of_passed_over(root))
+    finish(report.broken | warn_of_skipped_files(root))

@@ -1,4 +1,4 @@
-"""What lies in a data tree where no graph is looked for: folders of other names, depths or modes."""
+"""Files of a data tree that are not read: in folders of other names, depths or modes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALSO_CALLED: Final = {
 
 
 @dataclass(frozen=True)
-class PassedOver:
+class SkippedFile:
     """A file or folder that was not looked at; ``unreadable`` where nobody can say what it holds."""
 
     path: Path
@@ -37,29 +37,29 @@ class PassedOver:
         return f"{self.path}: {self.why}"
 
 
-def passed_over(npz: Path) -> list[PassedOver]:
-    """Everything below ``layout/`` and ``tile/`` of an ``npz`` folder that looks like graphs and is not read."""
-    found: list[PassedOver] = []
+def skipped_files(npz: Path) -> list[SkippedFile]:
+    """What looks like graphs below ``layout/`` and ``tile/`` of an ``npz`` folder and is not read."""
+    found: list[SkippedFile] = []
     for kind in _DEPTH:
         if os.path.isdir(npz / kind):
             found += _look(npz / kind, npz, kind)
     return found
 
 
-def _look(folder: Path, npz: Path, kind: str) -> Iterator[PassedOver]:
+def _look(folder: Path, npz: Path, kind: str) -> Iterator[SkippedFile]:
     depth = len(folder.relative_to(npz).parts)
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
-        yield PassedOver(folder, f"cannot be read ({error.strerror or error})", unreadable=True)
+        yield SkippedFile(folder, f"cannot be read ({error.strerror or error})", unreadable=True)
         return
     visible = [entry for entry in entries if not entry.name.startswith(".")]
     files = [entry.name for entry in visible if not _is_dir(entry)]
     at_place = depth == _DEPTH[kind] and folder.name in SPLITS
     if not at_place and (count := sum(name.lower().endswith(".npz") for name in files)):
-        yield PassedOver(folder, f"{_files(count)} here {_why(folder, depth, kind)}")
+        yield SkippedFile(folder, f"{_files(count)} here {_why(folder, depth, kind)}")
     elif count := sum(name.lower().endswith(".npz") and not name.endswith(".npz") for name in files):
-        yield PassedOver(folder, f"{_files(count)} here not called .npz in small letters; rename")
+        yield SkippedFile(folder, f"{_files(count)} here not called .npz in small letters; rename")
     if depth < _DEEPEST:
         for entry in visible:
             if _is_dir(entry) and not entry.name.endswith(".npz"):

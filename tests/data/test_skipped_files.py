@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xlarank.data.passed_over import passed_over
+from xlarank.data.skipped_files import skipped_files
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_graph_in_another_place_is_told_of(tmp_path: Path, place: str, said: s
     path = tmp_path / place
     path.parent.mkdir(parents=True)
     path.touch()
-    (found,) = passed_over(tmp_path)
+    (found,) = skipped_files(tmp_path)
     assert said in str(found) and found.path == path.parent and not found.unreadable
 
 
@@ -43,7 +43,7 @@ def test_a_graph_in_another_place_is_told_of(tmp_path: Path, place: str, said: s
 def test_what_is_read_or_no_graph_is_not(tmp_path: Path, place: str) -> None:
     (tmp_path / place).parent.mkdir(parents=True)
     (tmp_path / place).touch()
-    assert passed_over(tmp_path) == []
+    assert skipped_files(tmp_path) == []
 
 
 def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,11 +58,11 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.Monkey
         return scandir(path)
 
     monkeypatch.setattr("os.scandir", refuses)
-    (found,) = passed_over(tmp_path)
+    (found,) = skipped_files(tmp_path)
     assert found.unreadable and str(found) == f"{locked}: cannot be read (Permission denied)"
 
 
 def test_links_in_a_circle_come_to_an_end(tmp_path: Path) -> None:
     (tmp_path / "tile" / "xla").mkdir(parents=True)
     (tmp_path / "tile" / "xla" / "again").symlink_to(tmp_path / "tile")
-    assert passed_over(tmp_path) == []
+    assert skipped_files(tmp_path) == []
