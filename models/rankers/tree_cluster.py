@@ -38,8 +38,8 @@ _SKLEARN: Final = {
 _NETWORK: Final = re.compile(
     r"^\[(machines|local_listen_port|num_machines|time_out|pre_partition): [^\n]*\]\n", re.MULTILINE
 )
-#: Seconds between looks at whether all workers live, and for workers to come (back).
-_LOOK, _PATIENCE = 0.5, 120.0
+#: Seconds between looks at whether all workers live, for the scheduler to answer, and for workers to come (back).
+_LOOK, _ANSWER, _PATIENCE = 0.5, 10.0, 120.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +64,14 @@ class TreeCluster:
         workers would wait for ever: they are restarted.
         """
         with self._lock:
-            rows = data.matrix(orders, used)
+            rows, workers = data.matrix(orders, used), 1
             try:
                 with _ordered_client(self.address) as client:
                     client.wait_for_workers(1, timeout=_PATIENCE)
+                    workers = len(client.nthreads())
                     text = _watched(client, partial(_grow, client, rows, learned, params, rounds))
             except Exception as error:  # LightGBM, Dask and the network: each has errors of its own
-                self._restart()
+                self._restart(workers)
                 raise ClusterError(
                     f"a training on the cluster broke off ({(str(error).strip() or repr(error)).splitlines()[-1]})",
                     expected="a scheduler, and workers that live until it is done",
@@ -78,11 +79,12 @@ class TreeCluster:
                 ) from error
         return lgb.Booster(model_str=_NETWORK.sub("", text))
 
-    def _restart(self) -> None:
+    def _restart(self, workers: int) -> None:
         from distributed import Client
 
-        with suppress(Exception), Client(self.address, timeout=_LOOK, set_as_default=False) as client:
+        with suppress(Exception), Client(self.address, timeout=_ANSWER, set_as_default=False) as client:
             client.restart(timeout=_PATIENCE)
+            client.wait_for_workers(workers, timeout=_PATIENCE)
 
 
 def _watched(client: Client, work: Callable[[], str]) -> str:
