@@ -43,6 +43,19 @@ class Collection:
     def kind(self) -> Kind:
         return "layout" if self.parts[0] == "layout" else "tile"
 
+    @property
+    def label_source(self) -> str:
+        """Where the labels are from, as far as the name says.
+
+        >>> Collection.parse("layout:tpu-estimate:random").label_source, Collection.parse("tile:xla").label_source
+        ("estimated by the TPU's compiler, not measured", 'measured on TPU')
+        """
+        name = self.parts[1]
+        if "estimate" in name:
+            return "estimated by the TPU's compiler, not measured"
+        known = {"cpu": "measured on CPU", "xla": "measured on TPU", "nlp": "measured on TPU"}
+        return known.get(name, "as the files say")
+
     def __str__(self) -> str:
         return ":".join(self.parts)
 

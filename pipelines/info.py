@@ -9,7 +9,7 @@ from xlarank.data.collection import graph_files
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import DataRoot
-from xlarank.data.structure import graph_structure
+from xlarank.data.topology import structure_hash
 from xlarank.pipelines.support.progress import Progress, Silent
 
 
@@ -63,7 +63,7 @@ def info(
             part.nodes.append(graph.nodes)
             if isinstance(graph, LayoutGraph):
                 part.configurable.append(len(graph.configurable))
-                structures.setdefault(key, Counter())[graph_structure(graph)] += 1
+                structures.setdefault(key, Counter())[structure_hash(graph.opcode, graph.edges)] += 1
             if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
                 part.unrankable.append(file.name)
         progress.step(f"{file.collection} {file.split} {file.name}")

@@ -68,7 +68,7 @@ class Instances:
         pair_width: ``(pairs,)`` requested layouts of its right side;
             combination = left request * width + right request.
         pair_instance: ``(combinations,)`` instance of each; -1 for none.
-        structure: ``(1,)`` uint64 `xlarank.data.structure.structure_hash` of the graph.
+        structure: ``(1,)`` uint64 `xlarank.data.topology.structure_hash` of the graph.
         sizes: ``(nodes, 6)`` output shape of each configurable node, 0 past the rank.
     """
 

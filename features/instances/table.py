@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.duplicates import group_codes
-from xlarank.data.structure import graph_structure
+from xlarank.data.topology import structure_hash
 from xlarank.features.catalogue import instance_blocks
 from xlarank.features.instances.context import InstanceContext
 from xlarank.features.instances.instances import Instances
@@ -42,7 +42,7 @@ def instance_table(context: LayoutContext, *, candidates: bool = True) -> Instan
         pair_first=combinations.first.astype(np.int32),
         pair_width=combinations.width.astype(np.int32),
         pair_instance=pair_instance.astype(np.int32),
-        structure=np.array([graph_structure(context.graph)], np.uint64),
+        structure=np.array([structure_hash(context.graph.opcode, context.graph.edges)], np.uint64),
         sizes=context.dims[context.graph.configurable].astype(np.int32),
     )
 

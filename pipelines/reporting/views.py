@@ -11,7 +11,6 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from xlarank.data.family import program_family
-from xlarank.data.label_source import label_source
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
 from xlarank.models.validation.bootstrap import bootstrap_interval
@@ -108,7 +107,7 @@ def data_views(all_facts: Sequence[CollectionFacts]) -> tuple[Table, Table]:
             labelled = any(one.get("labelled", True) for one in about)
             rows.append(
                 [
-                    facts.name, split, label_source(facts.collection).value if labelled else "withheld",
+                    facts.name, split, facts.collection.label_source if labelled else "withheld",
                     len(manifest.graphs), sum(int(one.get("configs", 0)) for one in about),
                     sum(int(one.get("rows", 0)) for one in about),
                     sum(not one.get("rankable", True) for one in about), len(manifest.broken),
@@ -165,7 +164,7 @@ def _scores(facts: CollectionFacts) -> View | None:
     kinship = f"{related} of {len(facts.graphs)} of families" if related else "all of families"
     return {
         "text": f"Valid graphs, {kinship} that the model {'learned from' if related else 'never saw'}; labels are "
-        f"{label_source(facts.collection).value}. {measure(facts)}: higher is better. slowdown@k: how much slower "
+        f"{facts.collection.label_source}. {measure(facts)}: higher is better. slowdown@k: how much slower "
         "than the best the best of the first k is.",
         "chart": charts.scores_chart(
             f"scores-{facts.name}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -9,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlarank.data import topology
-from xlarank.data.topology import has_cycle, node_levels
+from xlarank.data.graph import read_graph
+from xlarank.data.root import SAMPLE
+from xlarank.data.topology import has_cycle, node_levels, structure_hash
 
 
 @st.composite
@@ -116,3 +120,37 @@ def test_large_graphs_in_topological_order_have_the_same_levels(graph):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(topology, "_LARGE", 0)
         assert node_levels(place[edges].reshape(-1, 2), nodes)[place].tolist() == expected.tolist()
+
+
+# Structure ---------------------------------------------------------------------------------------------------
+
+OPCODES, EDGES = np.array([63, 63, 34, 2]), np.array([[2, 0], [2, 1], [3, 2]])
+
+
+def test_the_order_of_edges_and_the_types_of_numbers_say_nothing() -> None:
+    one = structure_hash(OPCODES, EDGES)
+    assert structure_hash(OPCODES.astype(np.uint8), EDGES[::-1].astype(np.int32)) == one
+    assert 0 <= one < 2**64
+
+
+@pytest.mark.parametrize("other", [(OPCODES[::-1], EDGES), (OPCODES, EDGES[:2]), (OPCODES, EDGES[:, ::-1])])
+def test_opcodes_and_edges_both_count(other: tuple[np.ndarray, np.ndarray]) -> None:
+    assert structure_hash(*other) != structure_hash(OPCODES, EDGES)
+
+
+def test_a_graph_without_edges_has_one() -> None:
+    assert structure_hash(OPCODES, EDGES[:0]) == structure_hash(OPCODES, np.zeros((0, 2), np.int64))
+
+
+def structure_of(path: Path) -> int:
+    graph = read_graph(path, "layout")
+    return structure_hash(graph.opcode, graph.edges)
+
+
+def test_siblings_of_the_sample_have_one_structure() -> None:
+    """Promised by the sample's README: ``__s`` is another batch size of ``__a``."""
+    folder = SAMPLE / "npz" / "layout" / "tpu-estimate" / "random"
+    for path in sorted(folder.glob("test/*__s.npz")):
+        (sibling,) = folder.glob(f"*/{path.stem.removesuffix('__s')}__a.npz")
+        one, other = (structure_of(p) for p in (path, sibling))
+        assert one == other

@@ -1,11 +1,20 @@
-"""What came of compiling one configuration."""
+"""The result of compiling one configuration; equal fingerprints of optimised modules have equal labels."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from xlarank.data.hlo.compiler.cycles import Estimate
+
+#: An attribute that says where something came from; quoted text in it may hold braces.
+_ORIGIN: Final = re.compile(
+    r',?\s(?:metadata|frontend_attributes|original_value|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
+)
+_NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
@@ -36,3 +45,18 @@ class Outcome:
     shared: bool = False
     seconds: float = 0.0
     message: str = ""
+
+
+def fingerprint(text: str) -> str:
+    """A hash of an HLO module's text that does not change with names and origins of instructions.
+
+    >>> one = "HloModule a\\nENTRY %m {\\n  ROOT %x.1 = f32[8] parameter(0), metadata={op_name=\\"x{\\"}\\n}"
+    >>> fingerprint(one) == fingerprint(one.replace("x.1", "y.2").replace("Module a", "Module b"))
+    True
+    >>> fingerprint(one) == fingerprint(one.replace("[8]", "[9]"))
+    False
+    """
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("HloModule "))
+    names: dict[str, str] = {}
+    plain = _NAME.sub(lambda found: names.setdefault(found[0], f"%{len(names)}"), _ORIGIN.sub("", body))
+    return hashlib.sha256(plain.encode()).hexdigest()[:24]

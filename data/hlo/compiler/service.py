@@ -24,9 +24,8 @@ from typing import Any, Final, TypeAlias
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.hlo.compiler.cycles import Estimate, read_estimate
-from xlarank.data.hlo.compiler.fingerprint import fingerprint
 from xlarank.data.hlo.compiler.measuring import measure
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.sweep import sweep
 from xlarank.data.hlo.compiler.xla import (
     OPTIMISED,

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.repair import repaired
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message
+
+#: The TPU compiler's own halves of 64-bit integers. As conversions they keep shapes and almost the cost.
+_SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
 INSTALL: Final = 'run: pip install "xlarank[collect]"'
 #: The dump of the module that layout assignment is about to work on, and the one that says it is complete.
@@ -203,3 +205,28 @@ def _module_in(path: Path) -> Message:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message; XLA adds pages."""
     return (str(error).strip() or repr(error)).splitlines()[0][:300]
+
+
+def repaired(module: Message) -> Message:
+    """Return a copy that XLA compiles again.
+
+    Halves of 64-bit values become conversions, aliases of inputs and outputs go, and fusions that the compiler made
+    before layout assignment become calls, which it inlines and fuses anew.
+    """
+    copy = HloModuleProto()
+    copy.CopyFrom(module)
+    copy.ClearField("input_output_alias")
+    copy.ClearField("buffer_donor")
+    for computation in copy.computations:
+        computation.is_fusion_computation = False
+        for instruction in computation.instructions:
+            if instruction.opcode == "custom-call" and instruction.custom_call_target in _SPLITS:
+                instruction.opcode = "convert"
+                instruction.custom_call_target = ""
+                instruction.custom_call_api_version = 0
+                del instruction.operand_ids[1:]
+            elif instruction.opcode == "fusion":
+                instruction.opcode = "call"
+                instruction.fusion_kind = ""
+                instruction.backend_config = b""
+    return copy

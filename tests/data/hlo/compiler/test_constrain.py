@@ -6,7 +6,7 @@ import pytest
 from tests.data.hlo.programs import F32, instruction, matmul_module
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
-from xlarank.data.hlo.compiler.repair import repaired
+from xlarank.data.hlo.compiler.xla import repaired
 from xlarank.data.hlo.messages import HloModuleProto
 
 DOT, RESHAPE = 4, 5  # nodes of matmul_module

@@ -4,9 +4,8 @@ import pytest
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.fingerprint import fingerprint
 from xlarank.data.hlo.compiler.journal import Journal
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 
 ONE = Estimate(12, 1)
 
