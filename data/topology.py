@@ -77,7 +77,7 @@ def _by_frontier(pairs: NDArray[np.int64], consumers: NDArray[np.int64], nodes: 
 
 
 def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:
-    """64 bits of the opcodes in their order and the edges in any: equal for one program at another batch size.
+    """Return a 64-bit hash of opcodes and edges, equal for one program at other batch sizes.
 
     Compilers number a program's nodes alike whatever its sizes, so no graphs need to be matched.
 
