@@ -62,8 +62,8 @@ def start(words: str, folder: Path, number: int = 0, fault: str = "none") -> sub
     with (folder / f"shown-{number}").open("wb") as shown:
         return subprocess.Popen(
             [sys.executable, run.__file__, *words.replace("OUT", f"out-{number}").split()], cwd=folder,
-            stdout=shown, stderr=subprocess.STDOUT, start_new_session=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-            preexec_fn=full_disk if fault == "full disk" else None,
+            stdout=shown, stderr=subprocess.STDOUT, start_new_session=True,
+            preexec_fn=full_disk if fault == "full disk" else None, env={**os.environ, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
 
 
