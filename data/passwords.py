@@ -4,43 +4,71 @@ from __future__ import annotations
 
 import re
 from typing import Any, Final
-from urllib.parse import unquote
+from urllib.parse import quote
 
-#: Up to the last @ of a word: a password with an @ of its own is a mistake that shall not be printed either.
-_USER: Final = re.compile(r"\b([a-z][a-z0-9+.-]*://[^\s:/@?]*):[^\s]*@", re.IGNORECASE)
-_QUERY: Final = re.compile(r"([?&;](?:password|passwd|pwd|passfile|sslpassword)=)[^\s&;'\"]*", re.IGNORECASE)
+#: What is shown of an address that cannot be parsed.
+UNREADABLE: Final = "***"
+#: Parameters of an address that are no secrets.
+_OPEN: Final = frozenset({"host", "port", "user", "dbname", "sslmode"})
+#: A part of an address that may hold what was meant to be a password.
+_SUSPICIOUS: Final = re.compile(r"[\s@;=&'\"]")
+
+
+def without_password(address: str) -> str:
+    """The address with ``***`` in place of its password, or nothing but ``***`` where it cannot be parsed.
+
+    >>> without_password("postgresql+psycopg://me:secret@host:5432/tuning")
+    'postgresql+psycopg://me:***@host:5432/tuning'
+    >>> without_password("host=db password=secret")
+    '***'
+    """
+    from sqlalchemy.engine import make_url
+
+    if address.startswith("journal:"):
+        return address
+    try:
+        url = make_url(address)
+    except Exception:  # ArgumentError, or a ValueError for a port that is no number
+        return UNREADABLE
+    if url.drivername.startswith("sqlite"):
+        return address  # files have no passwords
+    query = {key: value if key in _OPEN else "***" for key, value in url.query.items()}
+    shown = [url.username or "", url.host or "", url.database or "", *map(str, query.values())]
+    if any(_SUSPICIOUS.search(part) for part in shown):
+        return UNREADABLE
+    return url.set(query=query).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
 
 
 def without_passwords(value: Any) -> Any:
-    """A text, or all texts within lists and dictionaries, with ``***`` where an address has its password.
+    """Command-line words or a configuration with `without_password` of every address in them.
 
-    >>> without_passwords("--storage=postgresql+psycopg://me:secret@host:5432/tuning")
-    '--storage=postgresql+psycopg://me:***@host:5432/tuning'
-    >>> without_passwords(["postgresql:///tuning?host=/run/db&password=secret", 3])
-    ['postgresql:///tuning?host=/run/db&password=***', 3]
+    >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage", "password=x"])
+    ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
     """
-    if isinstance(value, str):
-        return _QUERY.sub(r"\1***", _USER.sub(r"\1:***@", value))
     if isinstance(value, dict):
-        return {name: without_passwords(each) for name, each in value.items()}
+        words = {
+            name: [f"--{name}", each] if isinstance(each, str) else [name, each] for name, each in value.items()
+        }
+        return {name: without_passwords(word)[1] for name, word in words.items()}
     if isinstance(value, list | tuple):
-        return [without_passwords(each) for each in value]
-    return value
+        pairs = zip([None, *value], value, strict=False)
+        return [without_password(str(v)) if last == "--storage" else without_passwords(v) for last, v in pairs]
+    if not isinstance(value, str):
+        return value
+    option, equals, text = value.partition("=")
+    if equals and option == "--storage":
+        return option + equals + without_password(text)
+    return without_password(value) if "://" in value else value
 
 
-def passwords_of(address: str) -> set[str]:
-    """The passwords of one address, as written there and as meant by it (``%40`` is an @).
+def hide_passwords(text: str, address: str | None) -> str:
+    """What a library said of an address that can be parsed, with ``***`` in place of its passwords."""
+    from sqlalchemy.engine import make_url
 
-    >>> sorted(passwords_of("postgresql://me:p%40ss@host/db?password=other"))
-    ['other', 'p%40ss', 'p@ss']
-    """
-    written = {found.group(0).split(":", 2)[2][:-1] for found in _USER.finditer(address)}
-    written |= {found.group(0).split("=", 1)[1] for found in _QUERY.finditer(address)}
-    return {text for each in written for text in (each, unquote(each)) if text}
-
-
-def without(text: str, passwords: set[str]) -> str:
-    """A text that a library made of an address, without the passwords of that address."""
-    for password in sorted(passwords, key=len, reverse=True):
-        text = text.replace(password, "***")
-    return str(without_passwords(text))
+    if address is None or address.startswith("journal:"):
+        return text
+    url = make_url(address)
+    for secret in [url.password, *(value for key, value in url.query.items() if key not in _OPEN)]:
+        for form in (str(secret), quote(str(secret), safe="")) if secret else ():
+            text = text.replace(form, "***")
+    return text

@@ -26,6 +26,7 @@ from xlarank.data.sizes import graph_size, survey
 from xlarank.data.submission import complete_submission, read_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, read_rows
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import CARD, ModelCard, model_of, read_card
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.budgeting.isolated import isolated

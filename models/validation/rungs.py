@@ -1,13 +1,13 @@
-"""Out-of-fold scores from little work to all of it: rungs that parameters climb while they do well.
+"""Out-of-fold scores after few, more and all boosting rounds, so that a search can give up poor parameters early.
 
-Work is boosting rounds. Fewer configurations of each graph would cost less, too, and were tried: what ranks first
-on an eighth or a quarter of them says little of what does on all (docs/tuning.md).
+Fewer configurations of each graph would cost less, too, and were tried: what ranks first on an eighth or a quarter
+of them says little of what does on all (docs/tuning.md).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from xlarank.models.base import Ranker
@@ -16,7 +16,7 @@ from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import Curves, in_turn, join_curves, judge_held
 from xlarank.models.validation.folds import Fold
 
-#: Of the parameters that reach a rung one in so many climbs on.
+#: Of the trials that reach a rung one in so many climbs on.
 FACTOR: Final = 4
 #: Shares of the rounds on each rung, the last one apart.
 _SHARES: Final = (1 / 30, 1 / 6, 1 / 2)
@@ -24,26 +24,13 @@ _SHARES: Final = (1 / 30, 1 / 6, 1 / 2)
 _LEAST: Final = 10
 
 
-@dataclass(frozen=True)
-class Rung:
-    """How much is done before parameters are compared.
-
-    Attributes:
-        rounds: trees grown by then.
-        resource: 1 for the first rung, `FACTOR` times as much for each one above.
-    """
-
-    rounds: int
-    resource: int
-
-
-def rungs_of(rounds: int) -> list[Rung]:
-    """The rungs to so many rounds, the cheapest first.
+def rungs_of(rounds: int) -> list[int]:
+    """Numbers of rounds after which scores are compared, the last one all of them.
 
     One that costs more than half of the next is left out: with few rounds there is nothing to save, and one rung is
     left.
 
-    >>> [rung.rounds for rung in rungs_of(300)], [rung.rounds for rung in rungs_of(30)]
+    >>> rungs_of(300), rungs_of(30)
     ([10, 50, 150, 300], [15, 30])
     """
     found = [rounds]
@@ -51,11 +38,11 @@ def rungs_of(rounds: int) -> list[Rung]:
         few = max(_LEAST, round(rounds * share))
         if 2 * few <= found[0]:
             found.insert(0, few)
-    return [Rung(few, FACTOR**number) for number, few in enumerate(found)]
+    return found
 
 
 def climb(
-    rungs: Sequence[Rung],
+    rungs: Sequence[int],
     training: TrainingSet,
     folds: Sequence[Fold],
     ranker: Ranker[Any],
@@ -67,12 +54,12 @@ def climb(
     that stops early saves all that would have come.
     """
     fitted = [ranker.clone() for _ in folds]
-    for number, rung in enumerate(rungs):
+    for number, rounds in enumerate(rungs):
 
         def run(fold: int, each: FitSettings, number: int = number) -> Curves:
             data, one = training.without(folds[fold].held), fitted[fold]
             one = one.grow(data, each) if number else one.fit(data, each)
             return judge_held(training, folds[fold].judged, one, each.rounds)
 
-        these = replace(settings, rounds=rung.rounds, grows=number + 1 < len(rungs))
+        these = replace(settings, rounds=rounds, grows=number + 1 < len(rungs))
         yield join_curves([*in_turn(run, len(folds), these)])

@@ -1,1 +1,1 @@
-"""What belongs to an Optuna study: its storage, sampler, picture, and sharing it between processes."""
+"""Optuna studies: where they are stored, what a trial does, and their pictures."""

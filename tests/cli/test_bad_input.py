@@ -78,7 +78,7 @@ def test_words_that_mean_nothing(job: Job, trained: Path, command: Callable[...,
     )
     refused(command("train", *there, "--model", "forest"), "'forest' is not a model; expected .*lambdarank")
     refused(command("tune", *there, "--model", "forest"), "'forest' is not a model")
-    refused(command("tune", *there, "--storage", "nonsense://x"), "storage cannot be opened .*check --storage")
+    refused(command("tune", *there, "--storage", "nonsense://x"), "storage .*cannot be used .*check --storage")
     refused(
         command("evaluate", *there, "-c", LAYOUT, "--official-indices", tmp_path / "absent"),
         r"the official indices .*cpu_random\.json",
@@ -87,7 +87,7 @@ def test_words_that_mean_nothing(job: Job, trained: Path, command: Callable[...,
 
 def test_a_database_that_cannot_be_made(trained: Path, command: Callable[..., Outcome], tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/no/such/folder.db"
-    refused(command("tune", "--workspace", trained, "--storage", url), "storage cannot be opened .*check --storage")
+    refused(command("tune", "--workspace", trained, "--storage", url), "storage .*cannot be used .*check --storage")
 
 
 def test_no_time_to_tune(trained: Path, command: Callable[..., Outcome]) -> None:

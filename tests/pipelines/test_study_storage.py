@@ -1,71 +1,265 @@
-"""Several processes open one new storage."""
+"""Storages of studies: several processes, kills, locks left behind, servers, addresses and their passwords."""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 import threading
+import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import optuna
 import pytest
-from sqlalchemy.exc import OperationalError
+from optuna.trial import FrozenTrial, TrialState
 
-from xlarank.pipelines.study.storage import open_study
+from tests.graphs import save_npz
+from tests.pipelines.postgres import PostgresServer
+from tests.pipelines.test_tune import by_learning_rate, folder, run, states, trials_of
+from tests.pipelines.trees import TILE, build, graph_path, tile_graph
+from tests.pipelines.tune_worker import CLIMB, made_up
+from xlarank.data.errors import WorkspaceError, XlarankError
+from xlarank.pipelines.study import storage as storages
+from xlarank.pipelines.study.storage import StudyOptions
 
-CREATE = optuna.create_study
+ROOT = Path(__file__).parents[2]
+TRIALS = 6
+FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-def collision() -> OperationalError:
-    return OperationalError("CREATE TABLE studies", {}, Exception("table studies already exists"))
+@pytest.fixture(params=["own", "sqlite", "journal", "postgresql"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of an empty storage of each kind; ``own`` is the workspace's."""
+    if request.param == "postgresql":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        return server.remote(request.getfixturevalue("database"))
+    addresses = {"own": "own", "sqlite": f"sqlite:///{tmp_path}/study.db", "journal": f"journal:{tmp_path}/s.log"}
+    return addresses[request.param]
+
+
+def given(storage: str, **options: Any) -> StudyOptions:
+    return StudyOptions(None if storage == "own" else storage, **options)
+
+
+def start(workspace: Path, storage: str, seconds: float) -> subprocess.Popen[str]:
+    words = [
+        sys.executable,
+        "-m",
+        "tests.pipelines.tune_worker",
+        str(workspace),
+        storage,
+        str(TRIALS),
+        str(seconds),
+    ]
+    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def points(trials: list[FrozenTrial], *states: TrialState) -> Counter[str]:
+    """How often each point was tried."""
+    return Counter(json.dumps(trial.params, sort_keys=True) for trial in trials if trial.state in states)
+
+
+# Several processes, and kills -----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_database_that_others_create_at_the_same_moment(tmp_path: Path) -> None:
-    """Without trying again, most of these fail."""
-    for number in range(2):
-        url, ready, failed = f"sqlite:///{tmp_path}/{number}.db", threading.Barrier(6), []
-
-        def work(name: str, url: str = url, ready: threading.Barrier = ready, failed: list[Any] = failed) -> None:
-            ready.wait()
-            try:
-                open_study(name, url)
-            except Exception as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=work, args=[name]) for name in "aabbcd"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failed == []
-        assert sorted(optuna.get_all_study_names(url)) == ["a", "b", "c", "d"]
+def test_processes_share_a_study(built: Path, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together they run as many trials as were asked for, none twice, and then there is nothing left to do."""
+    processes = [start(built, storage, 0.3) for _ in range(2)]
+    outputs = [process.communicate(timeout=200)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    assert all("trial" in output and "Traceback" not in output for output in outputs), "both had some"
+    tried = points(trials_of(built, given(storage).storage), *FINISHED)
+    assert sum(tried.values()) == TRIALS
+    assert set(tried.values()) == {1}
+    by_learning_rate(monkeypatch)
+    assert run(built, TRIALS, study=given(storage))[0].fresh == 0
 
 
-def test_tries_again_until_it_works(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    errors = [collision(), optuna.exceptions.StorageInternalError(), collision()]
+@pytest.mark.slow
+def test_a_killed_process_is_made_up_for(built: Path, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its point is run again: on the same machine at once, in a database from anywhere after a time without
+    heartbeats."""
+    process = start(built, storage, 60 if storage != "own" else 0.2)
+    assert process.stdout is not None
+    for _ in range(1 if storage != "own" else 3):
+        assert process.stdout.readline() == "trial\n"
+    process.kill()
+    process.communicate()
+    by_learning_rate(monkeypatch)
+    if storage.startswith("postgresql"):
+        monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
+        monkeypatch.setattr(storages, "GRACE", 1)
+        time.sleep(1.5)
+    (result,) = run(built, TRIALS, study=given(storage))
+    trials = trials_of(built, given(storage).storage)
+    over, lost = points(trials, *FINISHED), points(trials, TrialState.FAIL)
+    assert result.trials == sum(over.values()) == TRIALS
+    assert set(over.values()) == {1}
+    assert sum(lost.values()) == 1 and set(lost) <= set(over)
+    assert not points(trials, TrialState.RUNNING, TrialState.WAITING)
 
-    def create(**asked: Any) -> optuna.Study:
-        if errors:
-            raise errors.pop()
-        return CREATE(**asked)
 
-    monkeypatch.setattr(optuna, "create_study", create)
-    monkeypatch.setattr("xlarank.pipelines.study.storage._PAUSE", 0.0)
-    study = open_study("mine", f"sqlite:///{tmp_path}/study.db")
-    assert (errors, study.study_name, study.direction) == ([], "mine", optuna.study.StudyDirection.MAXIMIZE)
+def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows may be too large for the memory; the study goes on without it."""
+    calls: list[float] = []
+
+    def killed(params: dict[str, Any]) -> float:
+        calls.append(params["learning_rate"])
+        if len(calls) in (2, 3, 4, 5):
+            raise SystemExit  # leaves the trial as a SIGKILL would
+        return 0.5
+
+    monkeypatch.setattr(CLIMB, made_up(killed))
+    for _ in range(4):
+        with pytest.raises(SystemExit):
+            run(built, 3)
+    run(built, 3)
+    assert calls[1:5] == [calls[1]] * 4
+    assert states(built) == "CFFFFCC"
 
 
-@pytest.mark.parametrize(("error", "tries"), [(collision(), 6), (ValueError("a bad URL"), 1)])
-def test_gives_up(monkeypatch: pytest.MonkeyPatch, error: Exception, tries: int) -> None:
-    calls = []
+# Journals -------------------------------------------------------------------------------------------------
 
-    def create(**asked: Any) -> optuna.Study:
-        calls.append(asked)
-        raise error
 
-    monkeypatch.setattr(optuna, "create_study", create)
-    monkeypatch.setattr("xlarank.pipelines.study.storage._PAUSE", 0.0)
-    with pytest.raises(type(error)) as caught:
-        open_study("mine", "sqlite://")
-    assert caught.value is error
-    assert len(calls) == tries
+@pytest.mark.parametrize("dangling", [True, False])
+def test_a_lock_left_by_a_kill(built: Path, monkeypatch: pytest.MonkeyPatch, dangling: bool) -> None:
+    """A kill while Optuna held it; by a relative path its link leads nowhere, and Optuna waited without end."""
+    by_learning_rate(monkeypatch)
+    monkeypatch.chdir(built.parent)
+    monkeypatch.setattr(storages, "LOCK_GRACE", 3)
+    run(Path(built.name), 1)
+    lock = folder(built) / "journal.log.lock"
+    if dangling:
+        lock.symlink_to(folder(Path(built.name)) / "journal.log")
+    else:
+        lock.touch()
+    search = threading.Thread(target=run, args=(Path(built.name), 2), daemon=True)
+    search.start()
+    search.join(60)
+    assert not search.is_alive()
+    assert states(built) == "CC"
+
+
+def test_a_journal_whose_last_line_was_cut_goes_on(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_learning_rate(monkeypatch)
+    run(built, 2)
+    path = folder(built) / "journal.log"
+    path.write_bytes(path.read_bytes()[:-9])
+    assert run(built, 4)[0].trials == 4
+    path.write_text("{ no journal\n" + path.read_text())
+    with pytest.raises(XlarankError, match=r"study storage .*journal\.log cannot be used"):
+        run(built, 5)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_only_a_regular_file_is_a_journal(built: Path, tmp_path: Path, kind: str) -> None:
+    """A link would have any file of the user's truncated after its last line, a pipe be waited for without end."""
+    victim, place = tmp_path / "victim", folder(built)
+    victim.write_text("no end of line")
+    place.mkdir(parents=True)
+    (place / "journal.log").symlink_to(victim) if kind == "link" else os.mkfifo(place / "journal.log")
+    (place / ".turn").symlink_to(victim)
+    with pytest.raises(WorkspaceError, match=r"journal\.log is not a regular file"):
+        run(built)
+    assert victim.read_text() == "no end of line"
+
+
+def test_a_file_in_place_of_the_studies(built: Path) -> None:
+    (built / "studies").write_text("in the way")
+    with pytest.raises(WorkspaceError, match=r"cannot write the study at .*another --workspace"):
+        run(built)
+
+
+# Addresses ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("storage", "why"),
+    [
+        ("nonsense", "is not an address"),
+        ("nonsense://", "cannot be used .*check --storage"),
+        ("sqlite:///{here}/no/such/study.db", "cannot be used .*unable to open.*check --storage"),
+        ("journal:", "expected journal:PATH"),
+        ("journal:{here}", "expected journal:PATH"),
+        ("journal:{here}/file/study.log", "cannot write the study"),
+        ("postgresql+nodriver://host/db", "driver nodriver of postgresql is not installed"),
+        ("mysql://me:s3cret@localhost:1/db", "driver of mysql is not installed"),
+        ("postgresql://me:s3@cret@host/db", "write the @ of a password as %40"),
+        ("postgresql://me:s3cret@host:port/db", "is not an address"),
+        ("postgresql://me:s3cret@localhost:1/db", "cannot be used .*refused"),
+    ],
+)
+def test_addresses_that_cannot_be_used(built: Path, tmp_path: Path, storage: str, why: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(XlarankError, match=why) as caught:
+        run(built, study=StudyOptions(storage.format(here=tmp_path)))
+    assert "cret" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(
+    tree: Path, built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_learning_rate(monkeypatch)
+    for own in ("own", f"sqlite:///{tmp_path}/study.db"):
+        with pytest.raises(XlarankError, match=r"--worker cannot share .*journal:PATH"):
+            run(built, study=given(own, worker=True))
+    worker = StudyOptions(f"journal:{tmp_path}/study.log", worker=True)
+    run(built, 1, study=worker)
+    with pytest.raises(XlarankError, match=r"cannot join the study tile:cpu/.*: other --rounds;"):
+        run(built, 2, rounds=20, study=worker)
+    save_npz(graph_path(tree, TILE, "train", "dot__a"), tile_graph(50))
+    build(tree, tmp_path / "other", collections=[TILE])
+    with pytest.raises(XlarankError, match=r"cannot join the study .*: other graphs, rows or runtimes;"):
+        run(tmp_path / "other", 2, study=worker)
+    assert run(built, 2, study=worker)[0].fresh == 1
+
+
+@pytest.mark.slow
+def test_a_server_that_goes_away(
+    built: Path, postgres_server: PostgresServer, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two trials it may; within one it is an error in one line, and the study goes on when it is back."""
+    options = StudyOptions(postgres_server.remote(database), worker=True)
+    calls: list[int] = []
+
+    def away(params: dict[str, Any]) -> float:
+        calls.append(0)
+        if len(calls) in (2, 4):
+            postgres_server.stop()
+        if len(calls) == 2:
+            postgres_server.start()
+        return float(params["learning_rate"])
+
+    monkeypatch.setattr(CLIMB, made_up(away))
+    try:
+        with pytest.raises(XlarankError, match=r"cannot be used .*run the same command again") as caught:
+            run(built, study=options, trials=TRIALS)
+    finally:
+        postgres_server.start()
+    assert "s3cret" not in str(caught.value) and "***" in str(caught.value)
+    assert len(calls) == 4
+    assert run(built, study=options, trials=TRIALS)[0].fresh == 3
+
+
+@pytest.mark.slow
+def test_the_password_is_nowhere(built: Path, postgres_server: PostgresServer, database: str) -> None:
+    """Neither in what is printed nor in any file of the workspace: the log, the record of commands, the study."""
+    command = [
+        sys.executable, "run.py", "tune", "--worker", "--trials", "1", "--rounds", "3", "--threads", "1",
+        "--collection", TILE, "--workspace", str(built), "--log-file", str(built / "log"), "--verbose", "--storage",
+    ]  # fmt: skip
+    right, wrong = postgres_server.remote(database), postgres_server.remote(database, "s3cretive")
+    for address, code, text in ((right, 0, ""), (wrong, 1, "password authentication failed"), ("pw=s3cret", 1, "")):
+        done = subprocess.run([*command, address], cwd=ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert text in done.stderr
+        assert "s3cret" not in done.stdout + done.stderr and "Traceback" not in done.stderr
+    kept = {path: path.read_bytes() for path in built.rglob("*") if path.is_file()}
+    assert [path for path, content in kept.items() if b"s3cret" in content] == []
+    assert b":***@" in kept[built / "reports" / "runs.jsonl"]

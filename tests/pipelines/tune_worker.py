@@ -1,40 +1,51 @@
-"""A worker process for tests: ``python -m tests.pipelines.tune_worker WORKSPACE STORAGE TRIALS SECONDS HEARTBEAT``.
+"""A process that tunes: ``python -m tests.pipelines.tune_worker WORKSPACE STORAGE TRIALS SECONDS``.
 
-A fold takes so many seconds and scores the learning rate, so that what a point is worth depends on nothing else. A
-line on standard output for each fold holds its parameters.
+A trial takes so many seconds, prints a line and scores its learning rate. ``own`` is the workspace's own storage.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tests.pipelines.trees import TILE
 from xlarank.data.errors import XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.training_set import TrainingSet
-from xlarank.models.validation import curves
 from xlarank.models.validation.curves import Curves
+from xlarank.pipelines.study import objective
+from xlarank.pipelines.study.storage import StudyOptions
 from xlarank.pipelines.tune import tune
 
+#: What scores a trial; tests replace it where they are about the search alone.
+CLIMB = "xlarank.pipelines.study.objective.climb"
 
-def main(workspace: str, storage: str, trials: str, seconds: str, heartbeat: str) -> None:
-    def fold(training: TrainingSet, held: list[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
-        params = ranker.params.values()
-        print(json.dumps(params, sort_keys=True), flush=True)
+
+def made_up(score: Callable[[dict[str, Any]], float]) -> Callable[..., Iterator[Curves]]:
+    """A stand-in for `climb` whose score depends on the parameters alone, the same on every rung and graph."""
+
+    def climb(rungs: list[int], training: Any, folds: Any, ranker: Any, settings: FitSettings) -> Iterator[Curves]:
+        for rounds in rungs:
+            value = [{"score": score(ranker.params.values())}]
+            yield Curves([rounds], dict.fromkeys(training.data.names, value))
+
+    return climb
+
+
+def main(workspace: str, storage: str, trials: str, seconds: str) -> None:
+    def score(params: dict[str, Any]) -> float:
+        print("trial", flush=True)
         time.sleep(float(seconds))
-        score = [{"score": params["learning_rate"]}]
-        return Curves([10], {training.data.names[g]: score for g in held})
+        return float(params["learning_rate"])
 
-    curves.validate_fold = fold
+    objective.climb = made_up(score)  # type: ignore[assignment]
+    options = StudyOptions(None if storage == "own" else storage)
     tune(
-        Workspace(Path(workspace)), trials=int(trials), collections=[TILE], storage=storage, worker=True, rounds=10,
-        threads=1, heartbeat=float(heartbeat),
+        Workspace(Path(workspace)), trials=int(trials), collections=[TILE], fit=FitSettings(10, threads=1),
+        study=options,
     )  # fmt: skip
 
 

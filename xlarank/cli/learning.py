@@ -49,33 +49,31 @@ def tune(
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Where studies lie: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE, or another Optuna "
-            "storage URL; default a journal in the workspace."
+            help="Where studies are stored: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE, or another "
+            "SQLAlchemy URL; default a journal in the workspace."
         ),
     ] = None,
     worker: Annotated[
         bool,
-        typer.Option("--worker", help="One of several, on any machines: join the study that lies at --storage."),
+        typer.Option("--worker", help="One of several processes, on any machines: join the study at --storage."),
     ] = False,
     timeout: Timeout = None,
     rounds: Rounds = 300,
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
-    whole: Annotated[
-        bool,
-        typer.Option("--whole", help="Every trial learns from all rows, ten times slower: a check on the search."),
-    ] = False,
     json_file: Json = None,
 ) -> None:
     """Search parameters with Optuna on folds of families, or of kinds of kernels; a second call continues."""
+    from xlarank.models.fit_settings import FitSettings
+    from xlarank.pipelines.study.storage import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         results = run(
-            place, trials=trials, collections=collection or (), model=model, storage=storage, timeout=timeout,
-            rounds=rounds, select=select, seed=seed, threads=threads, worker=worker, whole=whole, progress=progress,
+            place, trials=trials, collections=collection or (), timeout=timeout, model=model,
+            fit=FitSettings(rounds, seed, threads), study=StudyOptions(storage, worker, select), progress=progress,
         )  # fmt: skip
     table = new_table(
         "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"
@@ -93,9 +91,10 @@ def tune(
         )  # fmt: skip
     show(table)
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
-    for result in results:
-        if result.picture is not None:
-            say(f"wrote {result.picture}: the course of the study and the importance of its parameters")
+    for path in [path for result in results for path in result.pictures]:
+        say(f"wrote {path}")
+    if not any(result.pictures for result in results):
+        say("no pictures of studies without matplotlib: pip install 'xlarank[report]'")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
     write_json(json_file, [plain_values(result) for result in results])
 

@@ -1,0 +1,196 @@
+"""The study of a collection: its name, its sampler and pruner, and what a trial scores."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import zlib
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import optuna
+from optuna.samplers import TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from xlarank.data.errors import XlarankError
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.registry import ranker_class
+from xlarank.models.validation.fold_plan import FoldPlan
+from xlarank.models.validation.rungs import FACTOR, climb, rungs_of
+from xlarank.pipelines.study.storage import StudyOptions, open_storage, retry
+from xlarank.pipelines.support.training_sets import StoredTrainingSet
+
+if TYPE_CHECKING:
+    from optuna.study import Study
+
+#: Trials that are over and count.
+FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
+#: The attributes of a trial that name its process and hold what it found.
+_PROCESS, RESULT = "process", "result"
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The mean score over held-out graphs of a ranker with the trial's parameters; call it with a trial.
+
+    A trial grows few trees at first; successive halving lets the best quarter of the trials grow more. The defaults
+    always grow all: the best trial is compared with them.
+
+    Attributes:
+        training, plan: the rows and their folds.
+        model, members: the ranker, and the parameters of its members that have studies of their own.
+        settings: of every fit; its rounds are those of a whole trial.
+        select: as `StudyOptions.select`.
+    """
+
+    training: StoredTrainingSet
+    plan: FoldPlan
+    model: str
+    members: dict[str, dict[str, Any]]
+    settings: FitSettings
+    select: str
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """The default values of the parameters that are searched."""
+        params, kind = ranker_class(self.model).params_class, self.training.kind
+        probe = optuna.trial.FixedTrial(params.of(kind).values())
+        params.suggest(probe, kind)
+        return {name: params.of(kind).values()[name] for name in probe.params}
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        trial.set_user_attr(_PROCESS, f"{socket.gethostname()}:{os.getpid()}")
+        kind = self.training.kind
+        params = ranker_class(self.model).params_class.suggest(trial, kind).values()
+        if self.members:
+            params["members"] = {**params["members"], **self.members}
+        ranker = ranker_class(self.model)(params, kind=kind)
+        rungs = rungs_of(self.settings.rounds)
+        scored = climb(rungs, self.training, self.plan.folds, ranker, self.settings)
+        for number, curves in enumerate(scored):
+            trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
+            poor = number + 1 < len(rungs) and trial.should_prune()  # asked for the defaults, too: they are rivals
+            if poor and trial.params != self.defaults:
+                scored.close()
+                raise optuna.TrialPruned
+        stage = curves.best_stage(self.select)
+        scores = curves.column("score")[:, stage]
+        found = {
+            "rounds": curves.rounds[stage],
+            "mean": float(scores.mean()),
+            "std": float(scores.std()),
+            "params": params,
+            "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
+        }
+        trial.set_user_attr(RESULT, found)
+        return float(curves.smooth_score(self.select)[stage])
+
+    def identity(self) -> dict[str, str]:
+        """What all trials of a study have in common, by what a user may have to change."""
+        data = self.training.data
+        rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
+        return {
+            "feature columns": self.training.manifest.recipe.code_hash,
+            "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}",
+            "folds": self.plan.by,
+            "--rounds": str(self.settings.rounds),
+            "parameters of members": f"{zlib.crc32(json.dumps(self.members, sort_keys=True).encode()):08x}",
+        }
+
+    def default_trial(self, study: Study) -> FrozenTrial | None:
+        """The complete trial of the default parameters."""
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return next((trial for trial in complete if trial.params == self.defaults), None)
+
+
+class NumberedTPESampler(TPESampler):
+    """TPE seeded for each trial by the number of those before it that did not fail.
+
+    With one seed for all, a second call or another process would repeat the first one's draws. Failed trials do not
+    count: those of a killed process are run again, and what follows is drawn as if nothing had happened.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._study_seed = seed
+        self._start(0)
+
+    def _start(self, number: int) -> None:
+        own = zlib.crc32(f"{self._study_seed}/{number}".encode())
+        super().__init__(seed=own, multivariate=True, n_startup_trials=20)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        trials = study.get_trials(deepcopy=False)
+        self._start(sum(t.number < trial.number and t.state != TrialState.FAIL for t in trials))
+        super().before_trial(study, trial)
+
+
+def open_study(objective: Objective, options: StudyOptions, folder: Path) -> Study:
+    """The study of these rows and settings, created where it is missing; the defaults are its first trial.
+
+    Raises `XlarankError` for a worker whose study nobody has created while there is one of other rows or settings.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    logging.getLogger("optuna").setLevel(logging.ERROR)
+    storage = open_storage(options, folder)
+    family = f"{objective.training.collection}/{objective.model}/{options.select}/"
+    identity = objective.identity()
+    name = family + "/".join(identity.values())
+    if options.worker:
+        names = [study for study in optuna.get_all_study_names(storage) if study.startswith(family)]
+        if names and name not in names:
+            theirs = names[-1].removeprefix(family).split("/")
+            differ = [what for (what, own), their in zip(identity.items(), theirs, strict=False) if own != their]
+            raise XlarankError(
+                f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}",
+                expected="the same rows and settings in all workers of a study",
+                do="build its rows as the others' were and pass the same options, or run it once without --worker",
+            )
+    parts: dict[str, Any] = {
+        "study_name": name, "storage": storage, "sampler": NumberedTPESampler(objective.settings.seed),
+        "pruner": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=FACTOR),
+    }  # fmt: skip
+    try:
+        study = optuna.create_study(direction="maximize", **parts)
+        created = True
+    except optuna.exceptions.DuplicatedStudyError:
+        study = optuna.load_study(**parts)
+        created = False
+    _retry_lost(study)
+    # Of several processes that begin at once the one that created the study tries the defaults.
+    trials = study.get_trials(deepcopy=False)
+    tried = [t for t in trials if t.state != TrialState.FAIL and objective.defaults in (t.params, _enqueued(t))]
+    if created or (trials and not tried):
+        study.enqueue_trial(objective.defaults)
+    return study
+
+
+def _retry_lost(study: Study) -> None:
+    """Run again what a process of this machine was at when it was killed; databases also have heartbeats."""
+    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+        host, _, number = str(trial.user_attrs.get(_PROCESS, "")).rpartition(":")
+        if host == socket.gethostname() and not _other_process(int(number)):
+            with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):  # another process did the same
+                study.tell(trial.number, state=TrialState.FAIL)
+                retry()(study, trial)
+
+
+def _other_process(number: int) -> bool:
+    """Whether another process of this number runs."""
+    if os.name == "nt" or number == os.getpid():
+        return os.name == "nt"
+    try:
+        os.kill(number, 0)  # asks, does not kill
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _enqueued(trial: FrozenTrial) -> Any:
+    return trial.system_attrs.get("fixed_params")
