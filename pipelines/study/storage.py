@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import random
-import stat
 import time
 import warnings
 from collections.abc import Iterator
@@ -82,10 +81,17 @@ def storage_errors(options: StudyOptions) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=ExperimentalWarning)
             yield
-    except (SQLAlchemyError, OptunaError) as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:  # Optuna and SQLAlchemy wrap what the server said
-            cause = cause.__cause__
+    except (SQLAlchemyError, OptunaError, AssertionError, UnboundLocalError) as error:
+        # Optuna and SQLAlchemy wrap what the server said; `optimize` stumbles over a storage that fails twice.
+        causes: list[BaseException] = [error]
+        while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+            causes.append(cause)
+        disk = next((each for each in causes if isinstance(each, OSError)), None)
+        if disk is not None:
+            raise disk from None
+        if not any(isinstance(each, SQLAlchemyError | OptunaError) for each in causes):
+            raise
+        cause = causes[-1]
         text = hide_passwords(f"{type(cause).__name__}: {' '.join(str(cause).split())}", options.storage)
         raise XlarankError(
             f"the study storage {options.shown} cannot be used ({text})",
@@ -122,8 +128,6 @@ def _journal(path: Path) -> BaseStorage:
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
-    if os.path.lexists(path) and not stat.S_ISREG(path.lstat().st_mode):
-        raise WorkspaceError(f"{path} is not a regular file", expected="an Optuna journal", do="remove it")
     with suppress(FileNotFoundError):  # a lock that is a link is of an earlier version, whose process is gone:
         if (lock := path.with_name(path.name + ".lock")).is_symlink():  # Optuna would wait for it without end
             lock.unlink()

@@ -15,6 +15,7 @@ from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import CPU
 from xlarank.models.fallback import Fallback
+from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import load_model
 from xlarank.models.validation.folds import Fold, kind_folds
 from xlarank.models.validation.out_of_fold import out_of_fold_scores
@@ -144,7 +145,7 @@ def test_studies_of_tiles_go_by_kind(
 
     monkeypatch.setattr(optuna.logging, "set_verbosity", lambda _: None)
     workspace, _ = trained
-    (result,) = tune(workspace, trials=1, rounds=3, threads=1)
+    (result,) = tune(workspace, trials=1, fit=FitSettings(3, threads=1))
     assert result.trials == 1
     best = json.loads((workspace.study(COLLECTION) / "best-lambdarank.json").read_text(encoding="utf-8"))
     assert sorted(best["folds"]) == [["bmm"], ["conv3x3"], ["matmul"]]
