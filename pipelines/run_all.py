@@ -39,7 +39,7 @@ from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import trained_collections
 from xlarank.pipelines.train import train
-from xlarank.pipelines.tune import tune
+from xlarank.pipelines.tune import ROUNDS, tune
 
 #: After this share of the time nothing new is begun and what runs is stopped.
 _LAST: Final = 0.95
@@ -263,13 +263,19 @@ class _Job:
     def rank_final(self, part: CollectionPlan, end: float) -> None:
         """A study of as many trials as fit, and a model of train and valid by its parameters."""
         outcome, settings = self.outcomes[part.collection], self.settings
-        same = {"collections": [str(part.collection)], "threads": settings.cores, "seed": settings.seed}
+        own, fit = [str(part.collection)], FitSettings(ROUNDS, settings.seed, settings.cores)
         seconds = float(read_first_scores(self.workspace, part.collection).get("seconds", part.first_seconds))
         tuning = end - time.monotonic() - (_FINAL + _TRIAL) * seconds  # no trial begins that would end too late
         if settings.trials and tuning >= (_LEAST_TRIALS - 1) * _TRIAL * seconds:
             try:
                 (tuned,) = self.run(
-                    tune, self.workspace, trials=settings.trials, timeout=tuning, end=end - seconds, **same
+                    tune,
+                    self.workspace,
+                    trials=settings.trials,
+                    collections=own,
+                    timeout=tuning,
+                    fit=fit,
+                    end=end - seconds,
                 )
                 outcome.trials = tuned.trials
             except XlarankError as error:
@@ -280,7 +286,16 @@ class _Job:
             outcome.notes.append("there was no time left for a final model")
             return
         end = min(self.last, max(end, time.monotonic() + 2 * _FINAL * seconds))
-        self.run(train, self.workspace, seeds=settings.seeds, with_valid=True, end=end, **same)
+        self.run(
+            train,
+            self.workspace,
+            collections=own,
+            seeds=settings.seeds,
+            with_valid=True,
+            seed=settings.seed,
+            threads=settings.cores,
+            end=end,
+        )
         self.rank(part, FINAL)
 
     def rank_attached(self, part: CollectionPlan, end: float) -> None:

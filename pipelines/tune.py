@@ -22,7 +22,7 @@ from xlarank.models.validation.fold_plan import FoldPlan
 from xlarank.models.validation.selection import paired_difference
 from xlarank.pipelines.study.objective import FINISHED, RESULT, Objective, open_study
 from xlarank.pipelines.study.picture import draw_study
-from xlarank.pipelines.study.storage import StudyOptions, storage_errors
+from xlarank.pipelines.study.storage import StudyOptions, open_storage
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
@@ -34,7 +34,7 @@ _FOLDS: Final = 5
 #: Standard errors by which the best trial must beat the defaults.
 _ERRORS: Final = 2.0
 #: Rounds of a whole trial.
-_ROUNDS: Final = 300
+ROUNDS: Final = 300
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def tune(
     parameters of theirs. A collection that cannot be tuned is skipped with a reason; it raises `CollectionError`
     when it was asked for by name or when nothing at all could be tuned.
     """
-    fit, options = fit or FitSettings(_ROUNDS), study or StudyOptions()
+    fit, options = fit or FitSettings(ROUNDS), study or StudyOptions()
     require_ranges(trials=trials)
     require_seconds("timeout", timeout)
     ranker_class(model)
@@ -113,9 +113,8 @@ def tune(
             continue
         members = tuned_members(workspace.study(collection), model, collection.kind)
         objective = Objective(training, plan, model, members, fit, options.select)
-        with storage_errors(options):
-            opened = open_study(objective, options, workspace.study(collection))
-            search = _Search(workspace, objective, opened, progress or Silent())
+        with open_storage(options, workspace.study(collection)) as storage:
+            search = _Search(workspace, objective, open_study(objective, options, storage), progress or Silent())
             results.append(search.run(trials, timeout))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))

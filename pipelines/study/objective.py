@@ -10,7 +10,6 @@ import zlib
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import optuna
@@ -22,10 +21,11 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.fold_plan import FoldPlan
 from xlarank.models.validation.rungs import FACTOR, climb, rungs_of
-from xlarank.pipelines.study.storage import StudyOptions, open_storage, retry
+from xlarank.pipelines.study.storage import StudyOptions, retry
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 
 if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
     from optuna.study import Study
 
 #: Trials that are over and count.
@@ -129,14 +129,13 @@ class NumberedTPESampler(TPESampler):
         super().before_trial(study, trial)
 
 
-def open_study(objective: Objective, options: StudyOptions, folder: Path) -> Study:
+def open_study(objective: Objective, options: StudyOptions, storage: BaseStorage) -> Study:
     """The study of these rows and settings, created where it is missing; the defaults are its first trial.
 
     Raises `XlarankError` for a worker whose study nobody has created while there is one of other rows or settings.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     logging.getLogger("optuna").setLevel(logging.ERROR)
-    storage = open_storage(options, folder)
     family = f"{objective.training.collection}/{objective.model}/{options.select}/"
     identity = objective.identity()
     name = family + "/".join(identity.values())

@@ -72,15 +72,24 @@ class StudyOptions:
 
 
 @contextmanager
-def storage_errors(options: StudyOptions) -> Iterator[None]:
-    """Turn what storages raise into one clear `XlarankError` without a password."""
+def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
+    """The storage, created where it is missing; what it raises becomes one `XlarankError` without a password.
+
+    ``folder`` holds the workspace's own journal.
+    """
     from optuna.exceptions import ExperimentalWarning, OptunaError
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", category=ExperimentalWarning)
-            yield
+            storage = _opened(options, folder)
+            try:
+                yield storage
+            finally:
+                if (engine := getattr(storage, "engine", None)) is not None:
+                    storage.remove_session()
+                    engine.dispose()
     except (SQLAlchemyError, OptunaError, AssertionError, UnboundLocalError) as error:
         # Optuna and SQLAlchemy wrap what the server said; `optimize` stumbles over a storage that fails twice.
         causes: list[BaseException] = [error]
@@ -100,8 +109,7 @@ def storage_errors(options: StudyOptions) -> Iterator[None]:
         ) from None  # the library's error may hold the password
 
 
-def open_storage(options: StudyOptions, folder: Path) -> BaseStorage:
-    """The storage, created where it is missing; ``folder`` holds the workspace's own journal."""
+def _opened(options: StudyOptions, folder: Path) -> BaseStorage:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if options.storage is None:

@@ -30,7 +30,7 @@ from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import FoldPlan
 from xlarank.models.validation.rungs import climb, rungs_of
 from xlarank.pipelines.study.objective import RESULT, Objective
-from xlarank.pipelines.study.storage import StudyOptions, open_storage, storage_errors
+from xlarank.pipelines.study.storage import StudyOptions, open_storage
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.tune import TuneResult, choose, tune
 
@@ -49,9 +49,7 @@ def folder(workspace: Path, collection: str = TILE) -> Path:
 
 def trials_of(workspace: Path, storage: str | None = None) -> list[FrozenTrial]:
     """Trials of the only study."""
-    options = StudyOptions(storage)
-    with storage_errors(options):
-        opened = open_storage(options, folder(workspace))
+    with open_storage(StudyOptions(storage), folder(workspace)) as opened:
         (name,) = optuna.get_all_study_names(opened)
         return optuna.load_study(study_name=name, storage=opened).trials
 
