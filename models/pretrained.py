@@ -38,11 +38,11 @@ def columns_by_name(rows: GraphRows, wanted: list[str]) -> GraphRows:
     missing = [name for name in wanted if name not in place]
     if missing:
         raise ModelError(
-            f"the rows lack {len(missing)} columns of the shipped model ({missing[0]}, ...)",
+            f"the rows lack {len(missing)} columns of the model ({missing[0]}, ...)",
             do="run build-features with --tier full, or make the model again: python -m benchmarks.pretrain",
         )
     used = np.array(sorted(place[name] for name in wanted), np.intp)
     chosen = rows.only(used)
     if chosen.columns != wanted:
-        raise ModelError("the rows have the columns of the shipped model in another order", do="make it again")
+        raise ModelError("the rows have the columns of the model in another order", do="make it again")
     return chosen

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.family import program_family
 from xlarank.data.ranges import require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.pretrained import pretrained_model
+from xlarank.models.pretrained import columns_by_name, pretrained_model
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import CARD, Continued, TrainedModel, fingerprint, load_model, model_of
@@ -109,15 +107,10 @@ class FineTuning:
     def scores(self, data: RankingData, groups: Sequence[int]) -> dict[str, float]:
         """Scores of some graphs by the model as it is, by name."""
         found: dict[str, float] = {}
-        columns = self.model.rankers[0].columns
-        place = {name: number for number, name in enumerate(data.columns)}
-        used = np.array([place[name] for name in columns], np.intp)
         for number in groups:
-            rows = data.parts[number]
-            matrix, instances = rows.matrix(None, used), data.instances_of(number)
-            each = [ranker.predict(matrix, columns, instances) for ranker in self.model.rankers]
-            score = np.mean(each, axis=0)[rows.group]
-            found[data.names[number]] = judge(self.model.card.kind, score, rows.cost, rows.group)["score"]
+            rows = columns_by_name(data.parts[number], self.model.card.columns)
+            score = self.model.score(rows).mean[rows.group]
+            found[rows.name] = judge(self.model.card.kind, score, rows.cost, rows.group)["score"]
         return found
 
     def continued(self, rate: float) -> Continued:

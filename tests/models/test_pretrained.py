@@ -57,7 +57,7 @@ def test_columns_are_picked_by_name() -> None:
     rows = easy_graph("a__a", 5, 0)
     assert columns_by_name(rows, ["waste", "noise"]).columns == ["waste", "noise"]
     assert kendall_tau(columns_by_name(rows, ["noise"]).matrix()[:, 0].astype(float), rows.matrix()[:, 3]) == 1
-    with pytest.raises(ModelError, match=r"lack 1 columns of the shipped model \(gone"):
+    with pytest.raises(ModelError, match=r"lack 1 columns of the model \(gone"):
         columns_by_name(rows, ["waste", "gone"])
     with pytest.raises(ModelError, match="another order"):
         columns_by_name(rows, ["noise", "waste"])
