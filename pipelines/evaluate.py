@@ -123,7 +123,8 @@ def _evaluate_one(
             found.left_out[where] = "it has no official indices"
         else:
             picked = _picked(graph, official[graph.name]) if official else None
-            scores[graph.name] = judge_graph(collection, graph, model.score(graph).mean, picked)
+            scored = model.score(graph)
+            scores[graph.name] = judge_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
     seen = sorted(learned & set(scores))
     if foreign:
         families = {program_family(name) for name in learned}
@@ -158,13 +159,18 @@ def _picked(graph: GraphRows, configurations: list[int]) -> NDArray[np.intp]:
 
 
 def _summary(scores: dict[str, JudgedGraph]) -> dict[str, dict[str, Any]]:
-    """`summarise`, and for each metric the means of the baselines and of counting repeats once."""
+    """`summarise`, and for each metric the means of the baselines and of counting repeats once.
+
+    ``seeds_std`` is the standard deviation over seeds of the mean over graphs; None for one seed.
+    """
     report: dict[str, dict[str, Any]] = summarise({name: judged.metrics for name, judged in scores.items()})
     names = next(iter(scores.values())).baselines
     for metric, about in report.items():
         about["baselines"] = {
             name: float(np.mean([judged.baselines[name][metric] for judged in scores.values()])) for name in names
         }
+        seeds = np.array([[seed[metric] for seed in judged.seeds] for judged in scores.values()])
+        about["seeds_std"] = float(seeds.mean(axis=0).std(ddof=1)) if seeds.shape[1] > 1 else None
         about["repeats_once"] = float(np.mean([judged.once[metric] for judged in scores.values()]))
     return report
 

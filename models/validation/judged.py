@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,27 +38,31 @@ class JudgedGraph:
         once: of the ranking, each distinct configuration counted once.
         baselines: of orders that need no model, ``{baseline: {metric: value}}``.
         speedups: over the compiler's own choice; empty where its runtime is not known.
+        seeds: metrics of the ranking by each seed alone.
     """
 
     metrics: dict[str, float]
     once: dict[str, float]
     baselines: dict[str, dict[str, float]]
     speedups: dict[str, float]
+    seeds: tuple[dict[str, float], ...] = ()
 
 
 def judge_graph(
-    collection: Collection, rows: GraphRows, scores: Floats, picked: NDArray[np.intp] | None = None
-) -> JudgedGraph:
+    collection: Collection, rows: GraphRows, scores: Floats, picked: NDArray[np.intp] | None = None,
+    per_seed: Sequence[Floats] = (),
+) -> JudgedGraph:  # fmt: skip
     """Judge ``(rows,)`` scores of a labelled graph on all its configurations, or on ``picked`` indices of them."""
     kind, compiler = collection.kind, compiler_cost(collection.kind, rows)
-    score, cost, group = scores[rows.group], rows.cost, rows.group
-    if picked is not None:
-        score, cost, group = score[picked], cost[picked], group[picked]
+    chosen = slice(None) if picked is None else picked
+    cost, group = rows.cost[chosen], rows.group[chosen]
+    score = scores[group]
     return JudgedGraph(
         judge(kind, score, cost, group),
         judge(kind, *each_once(score, cost, group)),
         baselines(collection, rows, picked),
         {} if compiler is None else speedups(score, cost, compiler, group),
+        tuple(judge(kind, seed[group], cost, group) for seed in per_seed),
     )
 
 

@@ -43,7 +43,7 @@ def run(workspace: Path, **options: Any) -> Evaluation:
 def of_the_model(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Without what stands beside it."""
     return {
-        name: {key: value for key, value in about.items() if key not in ("baselines", "repeats_once")}
+        name: {key: value for key, value in about.items() if key not in ("baselines", "repeats_once", "seeds_std")}
         for name, about in metrics.items()
     }
 
@@ -69,10 +69,21 @@ def test_the_report_has_every_metric_of_every_graph(shared_trained: Path, split:
         assert tuple(metrics) == METRICS
         assert of_the_model(metrics) == summarise(by_hand(shared_trained, collection, split))
         for values in metrics.values():
-            assert set(values) == {"mean", "std", "low", "high", "graphs", "baselines", "repeats_once"}
+            assert set(values) == {"mean", "std", "low", "high", "graphs", "baselines", "repeats_once", "seeds_std"}
             assert list(values["graphs"]) == list(TREE[collection][split])
     assert (found.judged, found.left_out, found.notes) == (split, {}, [])
     assert json.loads(json.dumps(found.report)) == found.report
+
+
+def test_the_spread_over_seeds_is_that_of_the_means_of_each_seed(shared_trained: Path) -> None:
+    model = load_model(Workspace(shared_trained).model(Collection.parse(LAYOUT)))
+    taus = [
+        [judge("layout", each[graph.group], graph.cost)["tau"] for each in model.score(graph).per_seed]
+        for graph in stored(shared_trained, LAYOUT, "valid").values()
+    ]
+    one, other = np.mean(taus, axis=0)
+    found = run(shared_trained, collections=[LAYOUT]).report[LAYOUT]["tau"]["seeds_std"]
+    assert found == pytest.approx(abs(one - other) / np.sqrt(2)) and found > 0
 
 
 def test_valid_is_the_default(shared_trained: Path) -> None:

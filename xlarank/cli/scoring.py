@@ -172,6 +172,8 @@ def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: b
     several = len(first["graphs"]) > 1  # one graph has no spread
     for label, part in (("std", "std"), ("95 % low", "low"), ("95 % high", "high")):
         table.add_row(label, *(f"{metric[part]:.3f}" if several else "-" for metric in metrics.values()))
+    if first.get("seeds_std") is not None:
+        table.add_row("std over seeds", *(f"{metric['seeds_std']:.3f}" for metric in metrics.values()))
     without = first.get("baselines", {})
     if without:
         if any(metric["repeats_once"] != metric["mean"] for metric in metrics.values()):
