@@ -157,7 +157,8 @@ class TrainedModel:
                 f"the model of {self.card.collection} gives scores that are no numbers",
                 do="train again, or use a model from somebody you trust",
             )
-        fallback, unseen = self.card.fallback, unseen_kinds(graph, self.card.kinds)
+        fallback = self.card.fallback
+        unseen = unseen_kinds(graph, self.card.kinds) if fallback else ()
         if fallback is None or not fallback.weight or not unseen or fallback.places(graph) is None:
             return Scores(scores)
         note = f"kind of kernel never seen ({' or '.join(unseen)}): {fallback}, the rest on the model"

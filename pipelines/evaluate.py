@@ -20,8 +20,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.judged import JudgedGraph, judge_graph
-from xlarank.models.validation.metrics import summarise
-from xlarank.models.validation.speedup import summarise_speedups
+from xlarank.models.validation.metrics import summarise, summarise_speedups
 from xlarank.pipelines.ranking.model_choice import trained_collection
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent

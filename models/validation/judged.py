@@ -13,8 +13,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import target_of
-from xlarank.models.validation.metrics import METRICS, judge
-from xlarank.models.validation.speedup import LAYOUTS_SET, compiler_cost, speedups
+from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, compiler_cost, judge, speedups
 
 Floats = NDArray[np.float64]
 

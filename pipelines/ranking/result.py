@@ -18,8 +18,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY, Calibration
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.fold_plan import FOLDS_OF
-from xlarank.models.validation.metrics import judge, order_of
-from xlarank.models.validation.speedup import compiler_cost, speedups
+from xlarank.models.validation.metrics import compiler_cost, judge, order_of, speedups
 
 if TYPE_CHECKING:  # imported where a table or an explanation is asked for
     import pandas as pd
@@ -144,7 +143,7 @@ class Ranking:
         shipped: whether the model is the one that came with xlarank, for want of one in the workspace.
         speedup: ``(configs,)`` runtime of the compiler's own choice over that of each configuration, NaN where not
             measured; None where that of the compiler's choice is not known. Of a tile both are over the normalizer.
-        speedups: of the first and of the best of five (`xlarank.models.validation.speedup`), where they are known.
+        speedups: of the first and of the best of five (`xlarank.models.validation.metrics`), where they are known.
         source: the graph and the model, for `explain`.
     """
 

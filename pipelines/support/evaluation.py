@@ -15,7 +15,7 @@ class Evaluation:
         report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
             `xlarank.models.validation.metrics.summarise`.
         speedups: ``{collection: {speedup: {mean, std, low, high, graphs}}}`` over the compiler's own choice, of the
-            graphs where its runtime is known (`xlarank.models.validation.speedup`).
+            graphs where its runtime is known (`xlarank.models.validation.metrics`).
         left_out: collection (or ``collection graph``) -> why it has no score.
         notes: what a reader must know to trust a number.
     """

@@ -21,8 +21,7 @@ from xlarank.models.validation.judged import (
     each_once,
     judge_graph,
 )
-from xlarank.models.validation.metrics import METRICS, judge
-from xlarank.models.validation.speedup import LAYOUTS_SET
+from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, judge
 
 LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:cpu")
 

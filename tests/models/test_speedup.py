@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.models.rows import graph_rows
-from xlarank.models.validation.speedup import SPEEDUPS, compiler_cost, speedups, summarise_speedups
+from xlarank.models.validation.metrics import SPEEDUPS, compiler_cost, speedups, summarise_speedups
 
 SET = "change__nodes_set__share"
 
