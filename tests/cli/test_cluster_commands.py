@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import SAMPLE, TILE, shell
+from tests.cli.shell import TILE
 from tests.cli.test_signals import interrupt, posix_only, start
 from tests.graphs import save_npz
 from tests.pipelines.clusters import need
@@ -21,23 +20,6 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def _dask() -> None:
     need("distributed")
-
-
-def test_broken_files_are_named_and_decide_the_exit_code(tmp_path: Path) -> None:
-    root = tmp_path / "data"
-    folder = graph_path(root, TILE, "valid", "x").parent
-    shutil.copytree(SAMPLE / "npz" / "tile" / "cpu" / "valid", folder)
-    (folder / "broken__a.npz").write_bytes(b"no zip")
-    done = shell(
-        "build-features", "--data-root", root, "--workspace", "work", "--tier", "fast", "--scheduler", "local",
-        "--jobs", 2, cwd=tmp_path, home=tmp_path,
-    )  # fmt: skip
-    assert done.code == 1
-    assert [line.split(" (")[0] for line in done.errors] == [
-        "error: tile:cpu valid broken__a: cannot be opened",
-        "error: 1 broken file; the others were dealt with",
-    ]
-    assert len(list((tmp_path / "work").rglob("*.parquet"))) == len(list(folder.glob("*.npz"))) - 1
 
 
 @posix_only
