@@ -38,6 +38,7 @@ from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import trained_collections
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.tune import ROUNDS, tune
 
@@ -305,13 +306,14 @@ class _Job:
             self.outcomes[part.collection].notes.append(f"there is no model of it in {theirs.root}")
             return
         recipe = read_card(theirs.model(part.collection)).recipe
-        for place in (Workspace.model, Workspace.study, first_scores):
-            source, target = place(theirs, part.collection), place(self.workspace, part.collection)
-            if source.is_dir() and source.resolve() != target.resolve():
-                shutil.copytree(source, target, dirs_exist_ok=True)
-            elif source.is_file() and source.resolve() != target.resolve():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
+        with workspace_lock(self.workspace, self.progress):
+            for place in (Workspace.model, Workspace.study, first_scores):
+                source, target = place(theirs, part.collection), place(self.workspace, part.collection)
+                if source.is_dir() and source.resolve() != target.resolve():
+                    shutil.copytree(source, target, dirs_exist_ok=True)
+                elif source.is_file() and source.resolve() != target.resolve():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source, target)
         self.build(part, "test", end=end, share=0.8, settings=recipe.settings())
         self.rank(part, ATTACHED)
 

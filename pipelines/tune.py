@@ -26,6 +26,7 @@ from xlarank.pipelines.study.storage import StudyOptions, open_storage
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 if TYPE_CHECKING:
     from optuna.study import Study
@@ -188,14 +189,17 @@ class _Search:
             return
         training, model = self.objective.training, self.objective.model
         folder = self.workspace.study(training.collection)
-        BestParams(
+        best = BestParams(
             model=model,
             **chosen.user_attrs[RESULT],
             select=self.objective.select,
             trial=chosen.number,
             folds=[sorted({training.data.families[g] for g in held}) for held in self.objective.plan.held],
             code_hash=training.manifest.recipe.code_hash,
-        ).save(folder)
+        )
+        with workspace_lock(self.workspace, Silent()):
+            training.require_current(self.workspace)
+            best.save(folder)
         with atomic_write(folder / f"trials-{model}.csv") as partial:
             table = self.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state"))
             table.to_csv(partial, index=False)

@@ -2,7 +2,7 @@
 
 - Each file is replaced as a whole (`xlarank.data.files.atomic_write`), so readers take no lock.
 - `build-features` holds the lock while it removes what is there of another data root, and again while it writes its
-  manifests; `train`, `calibrate` and the like while they save. Nobody holds it while features are computed or
+  manifests; commands that learn, or copy models, while they save. Nobody holds it while features are computed or
   trees are grown.
 - Rows name the recipe and the file that they were made of. Readers compare them with the manifest, so rows of two
   builds that ran at once are refused instead of mixed.
