@@ -1,4 +1,4 @@
-"""Take graphs that ``collect`` labelled into the embedded sample.
+"""Take graphs and kernels that ``collect`` labelled into the embedded sample.
 
     python -m benchmarks.adopt FOLDER [--sample data/sample] [--least 8]
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xlarank.data.collection import graph_files
+from xlarank.data.collection import GraphFile, graph_files
 from xlarank.data.family import program_family
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import SAMPLE, find_data_root
@@ -45,11 +45,31 @@ def why_left_out(graph: LayoutGraph, name: str, least: int) -> str:
     return f"{distinct} distinct labels" if distinct < least else ""
 
 
+def adopt_tiles(file: GraphFile, sample: Path) -> str:
+    """Copy a kernel's file; why it is not taken, in words, empty where it is."""
+    if file.family in JUDGES | {"alexnet"}:
+        return "its family judges"
+    folder = sample / "npz" / Path(*file.collection.parts)
+    place = folder / file.split / f"{file.name}.npz"
+    digest = file.name.rpartition("_")[2]
+    if any(folder.glob(f"*/*_{digest}.npz")):
+        return "it is there"
+    with np.load(file.path) as arrays:
+        write_graph(place, **arrays)
+    return ""
+
+
 def adopt(folder: Path, sample: Path, least: int) -> tuple[list[str], dict[str, str]]:
     """Write what is new below ``sample``; what was taken, and what was left out and why."""
     taken: list[str] = []
     left_out: dict[str, str] = {}
     for file in graph_files(find_data_root(folder).npz, [], where=str(folder)):
+        if str(file.collection) == "tile:tpu-estimate":
+            if why := adopt_tiles(file, sample):
+                left_out[f"{file.collection} {file.name}"] = why
+            else:
+                taken.append(f"tile {file.name}")
+            continue
         if file.collection.parts[:2] != ("layout", "tpu-estimate"):
             left_out[f"{file.collection} {file.name}"] = "not estimated by the TPU's compiler"
             continue
@@ -78,8 +98,7 @@ def main() -> None:
     taken, left_out = adopt(asked.folder, asked.sample, asked.least)
     for title, why in left_out.items():
         print(f"left out: {title}: {why}")
-    programs = {title.split()[1] for title in taken}
-    print(f"took {len(taken)} graphs of {len(programs)} programs")
+    print(f"took {len(taken)} graphs and kernels")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     python -m benchmarks.tile_time ROOT [ROOT...] [--megahertz 940]
 
 ``ROOT`` is what ``benchmarks.tiles`` wrote. Constants are positive and fitted to the logarithm of the cycles of
-the train split, each kernel weighed alike, with a robust loss; products and other kernels apart. They are printed
+the train split, each kernel weighed alike, with a robust loss, for each kind of kernel apart. They are printed
 for `xlarank.features.tile.tpu_time`, with the median relative error and the rank correlation across kernels.
 """
 
@@ -21,16 +21,20 @@ from scipy.stats import kendalltau
 
 from xlarank.data.graph import TileGraph, read_graph
 from xlarank.features.tile.context import TileContext
-from xlarank.features.tile.tpu_time import PRODUCTS, STREAMS, Costs
+from xlarank.features.tile.tpu_time import COSTS, Costs
 from xlarank.features.tile.window_loop import WindowLoop, window_loop
 
 Floats = NDArray[np.float64]
 
 
+#: A hundredth of these is nothing, in the order of `Costs`.
+_SCALES = (100, 10, 1, 10, 1, 1, 1e-3, 1, 1, 1, 0.1, 1, 1, 1, 1, 1)
+
+
 def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLoop, Floats]]:
     """Loops and cycles of every kernel of a split."""
     found = []
-    for path in sorted(path for root in roots for path in root.glob(f"npz/tile/*/{split}/*.npz")):
+    for path in sorted(path for root in roots for path in root.glob(f"npz/tile/tpu-estimate/{split}/*.npz")):
         graph = read_graph(path, "tile")
         assert isinstance(graph, TileGraph)
         cycles = graph.runtime[graph.duplicates.first] * megahertz / 1000
@@ -41,31 +45,46 @@ def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLo
 def joined(kernels: list[tuple[WindowLoop, Floats]]) -> tuple[WindowLoop, Floats, Floats]:
     """One loop of all configurations, their cycles, and weights by which kernels count alike."""
     first = kernels[0][0]
-    names = [one.name for one in fields(first) if one.name != "product"]
+    names = [one.name for one in fields(first) if one.name != "kind"]
     parts: dict[str, Any] = {name: np.concatenate([getattr(loop, name) for loop, _ in kernels]) for name in names}
     weight = np.concatenate([np.full(len(cycles), len(cycles) ** -0.5) for _, cycles in kernels])
     return replace(first, **parts), np.concatenate([cycles for _, cycles in kernels]), weight
 
 
 def fit(kernels: list[tuple[WindowLoop, Floats]], start: Costs) -> Costs:
-    """Constants that suit the kernels best."""
+    """Constants that suit the kernels best, of several starts; what comes to nothing is 0."""
     loop, cycles, weight = joined(kernels)
-    begin = np.log(np.maximum(astuple(start), 1e-3))
 
     def residual(logs: Floats) -> Floats:
         found: Floats = weight * np.log(Costs(*np.exp(logs)).cycles(loop) / cycles)
         return found
 
-    bounds = (begin - 9, begin + 5)
-    fitted = least_squares(
-        residual, begin, loss="soft_l1", f_scale=0.2 * weight.mean(), bounds=bounds, max_nfev=100
+    computing = replace(start, fixed=1000.0, light=2.0, turned=15.0, copied=15.0, across=10.0, drain=0.5)
+    fitted = []
+    for one in (start, computing, replace(computing, copied=2.0, byte=start.byte / 1.2)):
+        begin = np.log(np.maximum(astuple(one), 1e-4))
+        fitted.append(
+            least_squares(
+                residual,
+                begin,
+                loss="soft_l1",
+                f_scale=0.2 * weight.mean(),
+                bounds=(begin - 9, begin + 5),
+                max_nfev=99,
+            )
+        )
+    values = np.exp(min(fitted, key=lambda one: float(one.cost)).x)
+    return Costs(
+        *(
+            float(f"{value:.3g}") if value > 1e-2 * scale else 0.0
+            for value, scale in zip(values, _SCALES, strict=True)
+        )
     )
-    return Costs(*(float(f"{value:.3g}") for value in np.exp(fitted.x)))
 
 
-def judged(kernels: list[tuple[WindowLoop, Floats]], products: Costs, streams: Costs) -> str:
+def judged(kernels: list[tuple[WindowLoop, Floats]], costs: dict[str, Costs]) -> str:
     """Median relative error, tau across all tiles, and mean tau within kernels."""
-    found = [(products if loop.product else streams).cycles(loop) for loop, _ in kernels]
+    found = [costs[loop.kind].cycles(loop) for loop, _ in kernels]
     within = [kendalltau(one, cycles)[0] for one, (_, cycles) in zip(found, kernels, strict=True)]
     predicted, cycles = np.concatenate(found), np.concatenate([cycles for _, cycles in kernels])
     error = np.median(np.abs(predicted / cycles - 1))
@@ -80,12 +99,14 @@ def main() -> None:
     parser.add_argument("--megahertz", type=float, default=940.0)
     asked = parser.parse_args()
     train = read(asked.roots, "train", asked.megahertz)
-    products = fit([one for one in train if one[0].product], PRODUCTS)
-    streams = fit([one for one in train if not one[0].product], STREAMS)
-    print(f"PRODUCTS: Final = {products}\nSTREAMS: Final = {streams}")
-    print(f"train, {judged(train, products, streams)}")
-    if valid := read(asked.roots, "valid", asked.megahertz):
-        print(f"valid, {judged(valid, products, streams)}")
+    costs = {kind: fit([one for one in train if one[0].kind == kind], start) for kind, start in COSTS.items()}
+    for kind, found in costs.items():
+        print(f'    "{kind}": {found},')
+    valid = read(asked.roots, "valid", asked.megahertz)
+    for name, kernels in (("train", train), ("valid", valid)):
+        print(f"{name}, {judged(kernels, costs)}")
+        for kind in COSTS:
+            print(f"  {kind}, {judged([one for one in kernels if one[0].kind == kind], costs)}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The ranker that comes with xlarank, for layouts where the workspace has no model of its own.
+"""The rankers that come with xlarank, for layouts and tiles of TPUs where the workspace has no model of its own.
 
-It learned from estimates of the XLA:TPU compiler alone (TPU v3), not from any measurement; ``shipped/README.md`` is
-its card. ``python -m benchmarks.pretrain`` makes it again.
+They learned from estimates of the XLA:TPU compiler alone (TPU v3), not from any measurement; ``shipped/README.md``
+is their card. ``python -m benchmarks.pretrain`` and ``python -m benchmarks.pretrain_tiles`` make them again.
 """
 
 from __future__ import annotations
@@ -14,18 +14,20 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.errors import ModelError
+from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.models.trained import TrainedModel, load_model
 
 FOLDER: Final = Path(__file__).parent / "shipped"
+FOLDERS: Final[dict[Kind, Path]] = {"layout": FOLDER, "tile": FOLDER / "tile"}
 #: It stands for both searches of the estimated layouts.
 COLLECTION: Final = "layout:tpu-estimate:all"
 
 
 @cache
-def pretrained_model() -> TrainedModel:
-    """The shipped model; raises `ModelError` where the installation lacks it."""
-    return replace(load_model(FOLDER), shipped=True)
+def pretrained_model(kind: Kind = "layout") -> TrainedModel:
+    """The shipped model of a kind of graphs; raises `ModelError` where the installation lacks it."""
+    return replace(load_model(FOLDERS[kind]), shipped=True)
 
 
 def columns_by_name(rows: GraphRows, wanted: list[str]) -> GraphRows:

@@ -172,6 +172,10 @@ class TrainedModel:
         each = [ranker.contributions(rows, now, then) for ranker in self.rankers]
         return Parts.total(part.scaled(1 / len(each)) for part in each)
 
+    def nanoseconds(self, scores: Scores) -> NDArray[np.float64] | None:
+        """``(rows,)`` predicted times; None for rankers that only order, and where something else has a say."""
+        return None if scores.fallback else self.rankers[0].nanoseconds(scores.mean)
+
     def require_rows_of(self, manifest: Manifest) -> None:
         """Raise `ModelError` unless rows of this manifest are what the model was trained on."""
         self.require_rows(manifest.columns, manifest.recipe.code_hash)

@@ -75,14 +75,80 @@ class Costs:
         return self.fixed + steps + overlapped + loop.tile / _REGISTER * self.drain
 
 
-PRODUCTS: Final = Costs(
-    fixed=630, step=493, array=0.0, tile=170, run=3.26, kernel_run=5.18, byte=0.00212, light=2.24, heavy=3.64,
-    pass_=0.0, row=0.362, summed=0.768, turned=2.2, copied=0.5, across=1.0, drain=8.25,
-)  # fmt: skip
-STREAMS: Final = Costs(
-    fixed=12.3, step=224, array=0.0, tile=56.5, run=7.42, kernel_run=0.0, byte=0.00223, light=1.55, heavy=0.148,
-    pass_=0.0, row=0.0, summed=0.0, turned=2.0, copied=0.0, across=16.2, drain=12.1,
-)  # fmt: skip
+COSTS: Final = {
+    "product": Costs(
+        fixed=679.0,
+        step=485.0,
+        array=0.196,
+        tile=116.0,
+        run=4.81,
+        kernel_run=5.74,
+        byte=0.00224,
+        light=0.519,
+        heavy=1.02,
+        pass_=0.0,
+        row=0.305,
+        summed=1.92,
+        turned=0.01,
+        copied=0.5,
+        across=1.0,
+        drain=9.06,
+    ),
+    "reduction": Costs(
+        fixed=0.0,
+        step=193.0,
+        array=0.0,
+        tile=53.7,
+        run=6.77,
+        kernel_run=0.0,
+        byte=0.00403,
+        light=2.5,
+        heavy=0.0,
+        pass_=0.0,
+        row=0.0,
+        summed=0.0,
+        turned=2.0,
+        copied=0.0,
+        across=0.0,
+        drain=5.84,
+    ),
+    "move": Costs(
+        fixed=135.0,
+        step=225.0,
+        array=0.0,
+        tile=56.4,
+        run=13.1,
+        kernel_run=0.0138,
+        byte=0.0,
+        light=14.4,
+        heavy=12.6,
+        pass_=0.0,
+        row=0.0,
+        summed=0.0,
+        turned=15.0,
+        copied=3.43,
+        across=10.0,
+        drain=4.17,
+    ),
+    "elementwise": Costs(
+        fixed=193.0,
+        step=203.0,
+        array=0.0,
+        tile=51.0,
+        run=4.4,
+        kernel_run=0.0,
+        byte=0.00228,
+        light=0.32,
+        heavy=13.1,
+        pass_=0.0,
+        row=0.0,
+        summed=0.0,
+        turned=2.0,
+        copied=0.0,
+        across=5.17,
+        drain=7.84,
+    ),
+}
 
 
 class TpuTime(Block):
@@ -90,7 +156,7 @@ class TpuTime(Block):
 
     A kernel is a loop over windows (`xlarank.features.tile.window_loop`) that moves the next ones while it computes
     on the last: of both the longer counts, and a step's part of the shorter. Every step, tile and stretch of memory
-    has a fixed cost. Constants are fitted to estimates of the TPU's compiler, for products and other kernels apart.
+    has a fixed cost. Constants are fitted to estimates of the TPU's compiler, for each kind of kernel.
     All are 0 where a vector tile is given: such kernels run on CPUs.
     """
 
@@ -117,7 +183,7 @@ class TpuTime(Block):
         if context.vectorised:
             return np.zeros((context.configs, len(self.columns)))
         loop = window_loop(context)
-        costs = PRODUCTS if loop.product else STREAMS
+        costs = COSTS[loop.kind]
         moving, computing, cycles = costs.moving(loop), costs.computing(loop), costs.cycles(loop)
         balance = np.clip(np.log2((moving + 1) / (computing + 1)), -10, 10)
         return np.stack(

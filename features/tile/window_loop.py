@@ -34,6 +34,14 @@ _FREE: Final = [
         "reshape", "convolution", "dot",
     )
 ]  # fmt: skip
+_MOVES: Final = [
+    OPCODE[name]
+    for name in (
+        "copy", "transpose", "slice", "pad", "concatenate", "reverse", "dynamic-slice", "dynamic-update-slice",
+        "gather", "convert", "bitcast-convert",
+    )
+]  # fmt: skip
+_REDUCTIONS: Final = [OPCODE["reduce"], OPCODE["reduce-window"]]
 _COPIES: Final = [OPCODE["copy"], OPCODE["transpose"]]
 #: Bytes of a scalar that is passed to a kernel: one row of lanes.
 _SCALAR_BYTES: Final = 512.0
@@ -44,7 +52,7 @@ class WindowLoop:
     """What all steps of a kernel take together; arrays are ``(configs,)``.
 
     Attributes:
-        product: whether the kernel multiplies matrices.
+        kind: "product", "reduction", "move" (nothing is computed) or "elementwise".
         steps: iterations of the loop.
         tiles: of the output.
         arrays: read or written in each step.
@@ -60,7 +68,7 @@ class WindowLoop:
         tile: elements of one output tile, padded.
     """
 
-    product: bool
+    kind: str
     steps: Floats
     tiles: Floats
     arrays: Floats
@@ -169,7 +177,7 @@ def window_loop(facts: TileFacts) -> WindowLoop:
     whole = float((output.extents * output.unit).prod())
     across = whole if product is None and facts.reduces_minor else 0.0
     return WindowLoop(
-        product=product is not None, steps=steps, tiles=tiles,
+        kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
         arrays=np.full(configs, float(len(parameters) + len(results))),
         moved=moved + around, runs=output.runs * tiles * alike, kernel_runs=kernel_runs,
         passes=passes, rows=rows, summed=summed,
@@ -206,6 +214,13 @@ def _operands(facts: TileFacts, node: int) -> list[int]:
     edges = facts.graph.edges
     found: list[int] = edges[edges[:, 0] == node, 1].tolist()
     return found
+
+
+def _kind(facts: TileFacts) -> str:
+    opcodes = facts.graph.opcode
+    if np.isin(opcodes, _REDUCTIONS).any():
+        return "reduction"
+    return "move" if np.isin(opcodes, [*_FREE, *_MOVES]).all() else "elementwise"
 
 
 def _copy(facts: TileFacts, read: list[int]) -> str:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from xlarank.data.collection import Collection, choose
 from xlarank.data.errors import ModelError, WorkspaceError
-from xlarank.data.graph import Graph, Kind, graph_kind
+from xlarank.data.graph import Graph, Kind, TileGraph, graph_kind
+from xlarank.data.schema import MAX_RANK, TILE_COLUMNS
 from xlarank.data.workspace import DEFAULT_ROOT, Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
+from xlarank.features.targets import TPU, target_of
 from xlarank.models.pretrained import columns_by_name, pretrained_model
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.support.workspace_collections import trained_collections
+
+_FIRST: Final = TILE_COLUMNS.index("input_bounds_0")
+_INPUT_BOUNDS: Final = slice(_FIRST, _FIRST + MAX_RANK)
 
 
 def model_for_graph(
@@ -33,7 +39,8 @@ def model_for_graph(
     if collection is not None:
         return model_of(workspace, trained_collection(workspace, collection))
     name = graph.name if path is None else path.name
-    return _choose(workspace, graph_kind(graph), name, _folder_of(path, trained_collections(workspace)))
+    own = _folder_of(path, trained_collections(workspace))
+    return _choose(workspace, graph_kind(graph), name, own, shipped=_runs_on_tpu(graph))
 
 
 def model_for_collection(
@@ -44,16 +51,28 @@ def model_for_collection(
     1. the collection's own model;
     2. that of the collection ``model_from``, if it is of the same kind;
     3. the only model of the kind in the workspace;
-    4. for layouts, the ranker that comes with xlarank.
+    4. the ranker of the kind that comes with xlarank, but for tiles of CPUs.
 
     Raises `ModelError` where there is none, or several are left to choose from.
     """
     other = None if model_from is None else trained_collection(workspace, model_from)
-    return _choose(workspace, collection.kind, str(collection), collection, other)
+    shipped = collection.kind == "layout" or target_of(collection) is TPU
+    return _choose(workspace, collection.kind, str(collection), collection, other, shipped=shipped)
+
+
+def _runs_on_tpu(graph: Graph) -> bool:
+    """Whether nothing says otherwise: a vector tile (input bounds) is a CPU's."""
+    return not isinstance(graph, TileGraph) or not graph.config_feat[:, _INPUT_BOUNDS].any()
 
 
 def _choose(
-    workspace: Workspace, kind: Kind, name: str, own: Collection | None, other: Collection | None = None
+    workspace: Workspace,
+    kind: Kind,
+    name: str,
+    own: Collection | None,
+    other: Collection | None = None,
+    *,
+    shipped: bool,
 ) -> TrainedModel:
     fitting = [each for each in trained_collections(workspace) if each.kind == kind]
     for preferred in (own, other):
@@ -65,9 +84,12 @@ def _choose(
             expected=", ".join(map(str, fitting)),
             do="pass --collection to rank or explain, --model-from to submit",
         )
-    if not fitting and kind == "tile":
-        raise ModelError(f"there is no trained tile model in {workspace.root}", do="run train first")
-    return model_of(workspace, fitting[0]) if fitting else pretrained_model()
+    if not fitting and not shipped:
+        raise ModelError(
+            f"there is no trained tile model in {workspace.root}, and the one that comes with xlarank is for TPUs",
+            do="run train first",
+        )
+    return model_of(workspace, fitting[0]) if fitting else pretrained_model(kind)
 
 
 def trained_collection(workspace: Workspace, name: str) -> Collection:

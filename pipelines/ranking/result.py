@@ -107,6 +107,7 @@ class Ranked:
         certainly_ahead_of: how many distinct configurations it is certainly faster than; None where the model was
             not calibrated.
         speedup: the runtime of the compiler's own choice over its own; None where either is not known.
+        estimated_ns: the time that the model predicts; None for models that only order.
     """
 
     rank: int
@@ -117,11 +118,12 @@ class Ranked:
     identical_runtime_ns: list[int | None]
     certainly_ahead_of: int | None = None
     speedup: float | None = None
+    estimated_ns: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain values, without what is known of no configuration."""
         values = asdict(self)
-        for name in ("certainly_ahead_of", "speedup"):
+        for name in ("certainly_ahead_of", "speedup", "estimated_ns"):
             if values[name] is None:
                 del values[name]
         return values
@@ -144,6 +146,7 @@ class Ranking:
         speedup: ``(configs,)`` runtime of the compiler's own choice over that of each configuration, NaN where not
             measured; None where that of the compiler's choice is not known. Of a tile both are over the normalizer.
         speedups: of the first and of the best of five (`xlarank.models.validation.metrics`), where they are known.
+        estimated: ``(configs,)`` nanoseconds that the model predicts; None for models that only order.
         source: the graph and the model, for `explain`.
     """
 
@@ -159,6 +162,7 @@ class Ranking:
     shipped: bool
     speedup: NDArray[np.float64] | None
     speedups: dict[str, float] | None
+    estimated: NDArray[np.float64] | None
     source: tuple[Graph, TrainedModel]
 
     def __repr__(self) -> str:
@@ -177,6 +181,7 @@ class Ranking:
         compiler = compiler_cost(kind, rows) if rows.labelled else None
         # what was calibrated are scores of the model alone
         calibration = None if scored.fallback else model.calibration
+        times = model.nanoseconds(scored)
         return cls(
             graph=graph.name,
             collection=model.card.collection,
@@ -190,6 +195,7 @@ class Ranking:
             shipped=model.shipped,
             speedup=None if compiler is None else np.where(np.isfinite(rows.cost), compiler / rows.cost, np.nan),
             speedups=None if compiler is None else speedups(scores, rows.cost, compiler, rows.group),
+            estimated=None if times is None else times[rows.group],
             source=(graph, model),
         )
 
@@ -219,6 +225,7 @@ class Ranking:
                 identical_runtime_ns=[self._runtime_of(one) for one in identical],
                 certainly_ahead_of=None if self.trust is None else int(self.trust.ahead_of[config]),
                 speedup=self._speedup_of(config),
+                estimated_ns=None if self.estimated is None else float(self.estimated[config]),
             )
             for rank, (config, *identical) in enumerate(list(alike.values())[:top], start=1)
         ]

@@ -39,3 +39,16 @@ def test_what_is_taken(tmp_path: Path) -> None:
     with np.load(sample / files[1]) as arrays, np.load(_FILE) as given:
         assert set(arrays) == set(given), "cycles of operations stay out"
     assert adopt(folder, sample, 8)[0] == [], "what is there stays"
+
+
+def test_a_kernel_is_taken_once(tmp_path: Path) -> None:
+    folder, sample = tmp_path / "collected", tmp_path / "sample"
+    kernel = sorted(SAMPLE.glob("npz/tile/tpu-estimate/train/*.npz"))[0]
+    names = ("one__a_0123456789ab", "two__a_0123456789ab", "gru__a_aaaaaaaaaaaa", "alexnet__a_bbbbbbbbbbbb")
+    for name in names:
+        place = folder / "npz" / "tile" / "tpu-estimate" / "train" / f"{name}.npz"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(kernel.read_bytes())
+    taken, left_out = adopt(folder, sample, 8)
+    assert taken == [f"tile {names[0]}"]
+    assert [*left_out.values()] == ["its family judges", "its family judges", "it is there"]

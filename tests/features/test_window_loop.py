@@ -14,7 +14,7 @@ from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.hlo.tuning import program_arrays, tile_row
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.context import TileContext
-from xlarank.features.tile.tpu_time import PRODUCTS, STREAMS
+from xlarank.features.tile.tpu_time import COSTS
 from xlarank.features.tile.window_loop import window_loop
 
 MIB = 2.0**20
@@ -53,7 +53,7 @@ def product():
 
 def test_a_product_runs_over_kernel_tiles_for_each_output_tile():
     loop = window_loop(TileContext(product()))
-    assert loop.product
+    assert loop.kind == "product"
     assert loop.tiles.tolist() == [1, 4, 4]
     assert loop.steps.tolist() == [4, 16, 4]
     # 2 MiB of input and 3 MiB of kernel; in the second both halves of the output's other dimension fetch them
@@ -79,7 +79,7 @@ def elementwise():
 
 def test_other_kernels_stream_their_operands_through():
     loop = window_loop(TileContext(elementwise()))
-    assert not loop.product
+    assert loop.kind == "elementwise"
     assert loop.steps.tolist() == loop.tiles.tolist() == [4, 8]
     assert (loop.moved / MIB).tolist() == [1, 1]
     assert loop.runs.tolist() == [4 * 2, 8 * 2 * 16]
@@ -90,7 +90,7 @@ def test_other_kernels_stream_their_operands_through():
 @pytest.mark.parametrize("graph", [product(), elementwise()])
 def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(graph):
     loop = window_loop(TileContext(graph))
-    costs = PRODUCTS if loop.product else STREAMS
+    costs = COSTS[loop.kind]
     moving, computing = costs.moving(loop), costs.computing(loop)
     bare = replace(costs, fixed=0, step=0, array=0, tile=0, drain=0)
     for cycles, one, other, steps in zip(bare.cycles(loop), moving, computing, loop.steps, strict=True):

@@ -16,6 +16,7 @@ from tests.graphs import layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError
+from xlarank.data.schema import TILE_COLUMNS
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import judge
@@ -215,12 +216,29 @@ def test_an_unknown_collection_suggests_the_close_one(shared_trained: Path, tmp_
         run(shared_trained, path, "layout:cpu:rando")
 
 
-def test_no_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
-    path = save_npz(tmp_path / "x.npz", tile_graph(5))
+def cpu_tiles() -> dict[str, np.ndarray]:
+    """Tiles with a vector tile."""
+    found = tile_graph(5)
+    found["config_feat"][:, TILE_COLUMNS.index("input_bounds_0")] = 1
+    return found
+
+
+def test_no_model_for_tiles_of_a_cpu(trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x.npz", cpu_tiles())
     shutil.rmtree(trained / "models" / "tile")
-    with pytest.raises(ModelError, match=r"there is no trained tile model in .*run train first"):
+    with pytest.raises(ModelError, match=r"there is no trained tile model in .* is for TPUs; run train first"):
         run(trained, path)
     assert trained_collections(Workspace(trained)) == [Collection.parse(LAYOUT)]
+
+
+def test_tiles_of_a_tpu_are_ranked_with_times_by_the_model_that_ships(trained: Path, tmp_path: Path) -> None:
+    path = save_npz(tmp_path / "x.npz", tile_graph(5))
+    assert run(trained, path).estimated is None
+    shutil.rmtree(trained / "models" / "tile")
+    found = run(trained, path)
+    assert found.shipped and found.estimated is not None
+    times = [one.estimated_ns for one in found.best()]
+    assert times == sorted(times, key=float) and times[0] == found.as_json(1)["best"][0]["estimated_ns"]
 
 
 def test_layouts_without_a_model_are_ranked_by_the_one_that_ships(trained: Path, tmp_path: Path) -> None:
@@ -234,7 +252,7 @@ def test_layouts_without_a_model_are_ranked_by_the_one_that_ships(trained: Path,
 
 @pytest.mark.parametrize("asked", [None, TILE])
 def test_no_model_at_all_says_to_train(tmp_path: Path, asked: str | None) -> None:
-    path = save_npz(tmp_path / "x.npz", tile_graph(5))
+    path = save_npz(tmp_path / "x.npz", cpu_tiles())
     with pytest.raises(ModelError, match="run train"):
         run(tmp_path, path, asked)
     with pytest.raises(WorkspaceError, match=r"the workspace .*absent does not exist"):

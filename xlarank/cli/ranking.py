@@ -53,16 +53,21 @@ def rank(
     if csv is not None:
         write_rankings(csv, {ranking.graph: ranking})
     faster = [">speedup"] if ranking.speedups else []
-    table = new_table(">rank", ">configuration", ">score", ">ms in the file", *faster, "~identical configurations")
+    timed = [">estimated µs"] if ranking.estimated is not None else []
+    table = new_table(
+        ">rank", ">configuration", ">score", *timed, ">ms in the file", *faster, "~identical configurations"
+    )
     for entry in ranking.best(top):
         table.add_row(
-            str(entry.rank), str(entry.configuration), f"{entry.score:.4f}", _milliseconds(entry.runtime_ns),
+            str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
+            *(f"{(entry.estimated_ns or 0) / 1000:.3f}" for _ in timed), _milliseconds(entry.runtime_ns),
             *((f"{entry.speedup:.3f}" if entry.speedup else "-") for _ in faster), _identical(entry),
         )  # fmt: skip
     configs = counted(len(ranking.order), "configuration")
     say(f"{ranking.graph}: {configs}, ranked by the model of {ranking.collection}")
     if ranking.shipped:
-        say("the workspace has no layout model: this one came with xlarank, learned from TPU-compiler estimates")
+        kind = ranking.collection.partition(":")[0]
+        say(f"the workspace has no {kind} model: this one came with xlarank, learned from TPU-compiler estimates")
     if ranking.fallback:
         say(ranking.fallback)
     show(table)
