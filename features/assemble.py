@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.graph import Graph, LayoutGraph, TileGraph
-from xlarank.features.block import Block, Scope
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.data.errors import XlarankError
+from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
+from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.block import LayoutBlock, compute_together
 from xlarank.features.layout.context import LayoutContext
@@ -18,6 +20,24 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.context import TileContext
 from xlarank.features.tile.kernel_kind import kernel_kinds
+
+
+def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True) -> GraphRows:
+    """Compute the columns of a graph or of an npz file, a row for each *distinct* configuration.
+
+    ``tier`` "fast" leaves out the dearer columns, ``candidates`` False those that look at all configurations of the
+    graph. Raises `GraphFileError` for the file and `XlarankError` for another tier.
+
+    >>> import xlarank
+    >>> from xlarank.data.root import SAMPLE
+    >>> table = xlarank.compute_features(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz").to_polars()
+    >>> table["kernel__is_dot__flag"].head(2).to_list()
+    [1.0, 1.0]
+    """
+    if tier not in (known := [each.value for each in Tier]):
+        raise XlarankError(f"tier is {tier!r}", expected=" or ".join(known))
+    read = graph if isinstance(graph, Graph) else read_graph(Path(graph))
+    return assemble(read, FeatureSettings(Tier(tier), candidates))
 
 
 def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows:

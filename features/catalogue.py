@@ -7,38 +7,34 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
 from xlarank.features.instances.nodes import (
     InstanceAgreement,
     InstanceNode,
     InstanceOperands,
+    InstanceOutput,
     InstanceRow,
     InstanceSurroundings,
 )
-from xlarank.features.instances.outputs import InstanceOutput
-from xlarank.features.instances.pair_block import InstancePair
+from xlarank.features.instances.pairs import InstanceGraph, InstancePair, InstanceRarity
 from xlarank.features.layout.candidates import CandidateRanks, CandidateScores, Frequency
 from xlarank.features.layout.change import ChangeByClass, InnerChange, NodeChange, SlotChange
 from xlarank.features.layout.copies import Disagreement, DisagreementByClass, SiblingDisagreement
 from xlarank.features.layout.dimension_roles import (
     ConvolutionRoles,
     DotRoles,
+    MinorSizes,
     ReshapeRoles,
     SecondConvolutionRoles,
     SecondDotRoles,
     SecondReshapeRoles,
+    TypeHistogram,
 )
 from xlarank.features.layout.neighbourhood import Boundary, ChangedSurroundings, ConfigurableNodes
 from xlarank.features.layout.outputs import Outputs
-from xlarank.features.layout.padding import PackedPadding, PackedPaddingByClass, Padding, PaddingByClass
+from xlarank.features.layout.padding import PackedPadding, PackedPaddingByClass, Padding, PaddingByClass, Violation
 from xlarank.features.layout.propagation import Propagation
-from xlarank.features.layout.types import MinorSizes, TypeHistogram
-from xlarank.features.layout.violation import Violation
-from xlarank.features.program.degrees import Degrees
-from xlarank.features.program.element_types import ElementTypes
-from xlarank.features.program.opcode_counts import OpcodeBytes, OpcodeCounts, OpcodeHistogram
-from xlarank.features.program.size import BytesByClass, GraphSize
-from xlarank.features.program.work import Computations, Work
+from xlarank.features.program.composition import ElementTypes, OpcodeBytes, OpcodeCounts, OpcodeHistogram
+from xlarank.features.program.size import BytesByClass, Computations, Degrees, GraphSize, Work
 from xlarank.features.tile.bounds import Bounds, TileCounts, TileShape
 from xlarank.features.tile.candidates import TileCandidateRanks, TileCandidateScores
 from xlarank.features.tile.inner import TileEstimate, TileInner

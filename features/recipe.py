@@ -22,7 +22,6 @@ _START: Final = "features/assemble.py"
 _PRESENTATION: Final = (
     "data/errors.py",
     "features/attribution.py",
-    "features/causes.py",
     "features/meanings.py",
     "features/program/descriptions.py",
     "features/reference.py",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.duplicates import group_minimum
 from xlarank.data.graph import Graph, TileGraph
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.graph_instances import LazyInstances
 
 if TYPE_CHECKING:  # imported where a table is asked for
     import pandas as pd

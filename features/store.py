@@ -25,7 +25,7 @@ from xlarank.data.errors import FeatureStoreError
 from xlarank.data.files import atomic_write, read_bytes, read_text, write_json
 from xlarank.data.typed_json import from_json
 from xlarank.data.workspace import Workspace
-from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.instances.store import read_instances
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.data.wording import counted
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import Target
 from xlarank.models.param_checks import Number

@@ -29,7 +29,7 @@ if _TYPE_CHECKING:
     from xlarank.api import rank as rank
     from xlarank.api import read_graph as read_graph
     from xlarank.data.hlo.reading import read_hlo as read_hlo
-    from xlarank.features.columns import compute_features as compute_features
+    from xlarank.features.assemble import compute_features as compute_features
     from xlarank.graph_ranker import GraphRanker as GraphRanker
     from xlarank.pipelines.ranking.result import Ranking as Ranking
 
@@ -37,7 +37,7 @@ if _TYPE_CHECKING:
 _HOMES = {
     "GraphRanker": "xlarank.graph_ranker",
     "Ranking": "xlarank.pipelines.ranking.result",
-    "compute_features": "xlarank.features.columns",
+    "compute_features": "xlarank.features.assemble",
     "rank": "xlarank.api",
     "read_graph": "xlarank.api",
     "read_hlo": "xlarank.data.hlo.reading",

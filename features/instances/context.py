@@ -1,15 +1,73 @@
-"""Shared intermediate results of the instances of one graph, before equal ones become one."""
+"""Which rows and combinations of rows of one graph are instances, before equal ones become one."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.instances.pairs import PairCombinations
 from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.pairs import Combinations, Pairs
 from xlarank.features.program.tensors import Ints
+
+#: A graph with more combinations than this in all loses the pairs that have most: memory stays bounded.
+_MOST_COMBINATIONS: Final = 1 << 21
+
+
+@dataclass(frozen=True)
+class PairCombinations:
+    """Every combination of requested layouts that each pair of a graph can take, over all relations of pairs.
+
+    Attributes:
+        pairs: ``(pairs, 5)`` as in `xlarank.features.instances.graph_instances.Instances`.
+        first, width: ``(pairs,)`` combination = first + left request * width + right request.
+        total: number of combinations.
+        frequency: ``(total,)`` how often they are taken, over all pairs and configurations.
+        by_relation: the same by the relation of the two slots.
+    """
+
+    pairs: Ints
+    first: Ints
+    width: Ints
+    total: int
+    frequency: Ints
+    by_relation: tuple[Combinations, ...]
+
+    @classmethod
+    def of(cls, context: LayoutContext) -> PairCombinations:
+        """The combinations of a graph's pairs; pairs whose sides never vary are left out."""
+        by_relation: list[Combinations] = []
+        sides: list[Ints] = []
+        starts: list[Ints] = []
+        total = 0
+        for relation, candidates in enumerate([*context.pairs, context.siblings]):
+            one = Combinations.of(context.requested, _varying(context, candidates), _MOST_COMBINATIONS - total)
+            pairs = one.pairs
+            number = np.full(len(pairs), relation)
+            sides.append(np.stack([pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, number], axis=1))
+            starts.append(one.first[one.group] + total)
+            by_relation.append(one)
+            total += one.total
+        joined, first = np.concatenate(sides), np.concatenate(starts)
+        width = np.concatenate([one.width[one.group] for one in by_relation])
+        left, left_slot, right, right_slot, _ = joined.T
+        request, codes = context.requested.by_row(context), context.table.codes
+        frequency = np.zeros(total, np.int64)
+        step = max(1, (1 << 20) // max(1, len(joined)))
+        for at in range(0, len(codes) if total else 0, step):
+            row = codes[at : at + step]
+            combination = first + request[row[:, left], left_slot] * width + request[row[:, right], right_slot]
+            frequency += np.bincount(combination.reshape(-1), minlength=total)
+        return cls(joined, first, width, total, frequency, tuple(by_relation))
+
+
+def _varying(context: LayoutContext, pairs: Pairs) -> Pairs:
+    """Pairs of which some side takes more than one row."""
+    rows = np.diff(context.table.start)
+    return pairs.take(np.flatnonzero((rows[pairs.left] > 1) | (rows[pairs.right] > 1)))
 
 
 class InstanceContext:

@@ -1,22 +1,19 @@
-"""Columns of pair instances: two rows that speak of one tensor, and what follows from it."""
+"""Blocks of pair instances, and those that all instances of a graph share."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.layout.combinations import Combinations
+from xlarank.features.instances.block import ABSENT, InstanceBlock
+from xlarank.features.instances.context import InstanceContext, PairCombinations
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.layout.pair_layouts import PairLayouts
-from xlarank.features.layout.pairs import Pairs
-from xlarank.features.program.opcode_groups import opcode_group
-from xlarank.features.program.tensors import Ints, log2p, millionths
+from xlarank.features.layout.pairs import Combinations, PairLayouts
+from xlarank.features.program.opcode_classes import opcode_group
+from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
-#: A graph with more combinations than this in all loses the pairs that have most: memory stays bounded.
-_MOST_COMBINATIONS: Final = 1 << 21
 #: Combinations are described in batches of this many.
 _BATCH: Final = 1 << 16
 
@@ -27,121 +24,117 @@ _SIDE: Final = {
     "distance": "share of dimension pairs this side orders differently from its default",
     "opcode": "opcode group of the node on this side",
 }
-COLUMNS: Final[dict[str, str]] = {
-    "pair__kind__number": "0-2: consumer and producer 1, 2, 3 or more edges apart; 3: two readers of one tensor",
-    "pair__unlike__flag": "whether the two full layouts differ",
-    "pair__minor_unlike__flag": "whether their minor-most dimensions do",
-    "pair__given__count": "sides that set a layout",
-    "pair__slot__left": "slot of the left side (1 input, 2 kernel)",
-    "pair__bytes__log2": "log2 of 1 + bytes of the tensor handed on",
-    "pair__bytes__share": "log2 of 1 + its millionths of the graph's bytes",
-    "pair__turned__flag": "whether a transpose lies between",
-    **{f"pair__{what}__{side}": text for side in ("left", "right") for what, text in _SIDE.items()},
-}
 
 
-@dataclass(frozen=True)
-class PairCombinations:
-    """Every combination of requested layouts that each pair of a graph can take, over all relations of pairs.
+class InstancePair(InstanceBlock):
+    """Two rows that speak of one tensor, and what follows from both: -1 for nodes."""
 
-    Attributes:
-        pairs: ``(pairs, 5)`` as in `xlarank.features.instances.instances.Instances`.
-        first, width: ``(pairs,)`` combination = first + left request * width + right request.
-        total: number of combinations.
-        frequency: ``(total,)`` how often they are taken, over all pairs and configurations.
+    columns = {
+        "pair__kind__number": "0-2: consumer and producer 1, 2, 3 or more edges apart; "
+        "3: two readers of one tensor",
+        "pair__unlike__flag": "whether the two full layouts differ",
+        "pair__minor_unlike__flag": "whether their minor-most dimensions do",
+        "pair__given__count": "sides that set a layout",
+        "pair__slot__left": "slot of the left side (1 input, 2 kernel)",
+        "pair__bytes__log2": "log2 of 1 + bytes of the tensor handed on",
+        "pair__bytes__share": "log2 of 1 + its millionths of the graph's bytes",
+        "pair__turned__flag": "whether a transpose lies between",
+        **{f"pair__{what}__{side}": text for side in ("left", "right") for what, text in _SIDE.items()},
+    }
+
+    def compute(self, context: InstanceContext) -> NDArray[np.float32]:
+        values = np.full((len(context), len(self.columns)), ABSENT, np.float32)
+        at, start = len(context.rows), 0
+        for relation, combinations in enumerate(context.combinations.by_relation):
+            end = start + combinations.total
+            taken = context.taken[(context.taken >= start) & (context.taken < end)] - start
+            for first in range(0, len(taken), _BATCH):
+                batch = taken[first : first + _BATCH]
+                values[at : at + len(batch)] = self._values(context.layout, combinations, relation, batch)
+                at += len(batch)
+            start = end
+        return values
+
+    @staticmethod
+    def _values(context: LayoutContext, of: Combinations, relation: int, combination: Ints) -> NDArray[np.float32]:
+        """``(combinations, columns)`` for some combinations of one set of pairs."""
+        pairs = of.pairs
+        pair, left, right = of.sides(combination)
+        requested, made, given = PairLayouts(context, pairs).layouts(pair, left, right)
+        found: dict[str, NDArray[Any]] = {
+            "pair__kind__number": np.full(len(pair), relation),
+            "pair__unlike__flag": requested != made,
+            # the minor-most dimension is the lowest digit of a key
+            "pair__minor_unlike__flag": requested % 7 != made % 7,
+            "pair__given__count": given,
+            "pair__slot__left": pairs.left_slot[pair],
+            "pair__bytes__log2": log2p(pairs.bytes[pair]),
+            "pair__bytes__share": millionths(pairs.bytes[pair], context.bytes.sum()),
+            "pair__turned__flag": (pairs.permutation[pair] != np.arange(pairs.permutation.shape[1])).any(axis=1),
+        }
+        group = opcode_group(context.graph.opcode[context.graph.configurable])
+        slots = list(context.slots.values())
+        for side, slot, node, types in (
+            ("left", pairs.left_slot[pair], pairs.left[pair], left),
+            ("right", pairs.right_slot[pair], pairs.right[pair], right),
+        ):
+            for what in ("given", "changed", "minor", "distance"):
+                of_slot = np.stack([getattr(rows, what) for rows in slots])[slot, types]
+                found[f"pair__{what}__{side}"] = log2p(of_slot) if what == "minor" else of_slot
+            found[f"pair__opcode__{side}"] = group[node]
+        return np.stack([np.asarray(found[name], np.float32) for name in InstancePair.columns], axis=1)
+
+
+class InstanceGraph(InstanceBlock):
+    """Sizes of the graph that an instance is of."""
+
+    columns = {
+        "graph__bytes__log2": "log2 of 1 + bytes of all outputs",
+        "graph__nodes__log2": "log2 of 1 + nodes",
+        "graph__configurable__log2": "log2 of 1 + configurable nodes",
+    }
+
+    def compute(self, context: InstanceContext) -> Floats:
+        graph = context.layout.graph
+        sizes = np.array([context.layout.bytes.sum(), graph.nodes, len(graph.configurable)], np.float64)
+        return np.broadcast_to(log2p(sizes), (len(context), len(self.columns)))
+
+
+class InstanceRarity(InstanceBlock):
+    """How rare an instance is among the graph's candidates.
+
+    The share is that of the configurations for a row, and of the candidates' equal pairs for a combination.
     """
 
-    pairs: Ints
-    first: Ints
-    width: Ints
-    total: int
-    frequency: Ints
-    _by_relation: tuple[Combinations, ...]
-
-    @classmethod
-    def of(cls, context: LayoutContext) -> PairCombinations:
-        """The combinations of a graph's pairs; pairs whose sides never vary are left out."""
-        found: list[Combinations] = []
-        joined: list[Ints] = []
-        first: list[Ints] = []
-        width: list[Ints] = []
-        total = 0
-        for relation, pairs in enumerate([*context.pairs, context.siblings]):
-            own = Combinations.of(context, _varying(context, pairs), _MOST_COMBINATIONS - total)
-            found.append(own)
-            number = np.full(len(own.pairs), relation)
-            sides = own.pairs
-            joined.append(np.stack([sides.left, sides.left_slot, sides.right, sides.right_slot, number], axis=1))
-            first.append(own.first[own.group] + total)
-            width.append(own.width[own.group])
-            total += own.total
-        return cls.counted(
-            context, np.concatenate(joined), np.concatenate(first), np.concatenate(width), total, tuple(found)
-        )
-
-    @classmethod
-    def counted(
-        cls,
-        context: LayoutContext,
-        pairs: Ints,
-        first: Ints,
-        width: Ints,
-        total: int,
-        by_relation: tuple[Combinations, ...],
-    ) -> PairCombinations:
-        """With the frequencies of the configurations of the graph."""
-        request = context.requested.by_row(context)
-        frequency = np.zeros(total, np.int64)
-        codes = context.table.codes
-        step = max(1, (1 << 20) // max(1, len(pairs)))
-        for at in range(0, len(codes) if total else 0, step):
-            row = codes[at : at + step]
-            left, right = request[row[:, pairs[:, 0]], pairs[:, 1]], request[row[:, pairs[:, 2]], pairs[:, 3]]
-            frequency += np.bincount((first + left * width + right).reshape(-1), minlength=total)
-        return cls(pairs, first, width, total, frequency, by_relation)
-
-    def values(self, context: LayoutContext, taken: NDArray[np.intp]) -> NDArray[np.float32]:
-        """``(taken, columns)`` float32 of `COLUMNS` for some combinations, ascending."""
-        parts = [np.zeros((0, len(COLUMNS)), np.float32)]
-        start = 0
-        for relation, own in enumerate(self._by_relation):
-            end = start + own.total
-            mine = taken[(taken >= start) & (taken < end)] - start
-            parts += [_values(context, own, relation, mine[at : at + _BATCH]) for at in range(0, len(mine), _BATCH)]
-            start = end
-        return np.concatenate(parts)
-
-
-def _values(context: LayoutContext, of: Combinations, relation: int, combination: Ints) -> NDArray[np.float32]:
-    """``(combinations, columns)`` of `COLUMNS` for some combinations of one set of pairs."""
-    pairs = of.pairs
-    pair, left, right = of.sides(combination)
-    requested, made, given = PairLayouts(context, pairs).layouts(pair, left, right)
-    found: dict[str, NDArray[Any]] = {
-        "pair__kind__number": np.full(len(pair), relation),
-        "pair__unlike__flag": requested != made,
-        # the minor-most dimension is the lowest digit of a key
-        "pair__minor_unlike__flag": requested % 7 != made % 7,
-        "pair__given__count": given,
-        "pair__slot__left": pairs.left_slot[pair],
-        "pair__bytes__log2": log2p(pairs.bytes[pair]),
-        "pair__bytes__share": millionths(pairs.bytes[pair], context.bytes.sum()),
-        "pair__turned__flag": (pairs.permutation[pair] != np.arange(pairs.permutation.shape[1])).any(axis=1),
+    transductive = True
+    columns = {
+        "candidates__rarity__log2": "-log2 of the share of the candidates' nodes (pairs) like this that take this "
+        "row (combination)",
+        "candidates__behind__log2": "log2 of how much more often the most frequent row of the node is taken",
     }
-    group = opcode_group(context.graph.opcode[context.graph.configurable])
-    slots = list(context.slots.values())
-    for side, slot, node, types in (
-        ("left", pairs.left_slot[pair], pairs.left[pair], left),
-        ("right", pairs.right_slot[pair], pairs.right[pair], right),
-    ):
-        for what in ("given", "changed", "minor", "distance"):
-            of_slot = np.stack([getattr(rows, what) for rows in slots])[slot, types]
-            found[f"pair__{what}__{side}"] = log2p(of_slot) if what == "minor" else of_slot
-        found[f"pair__opcode__{side}"] = group[node]
-    return np.stack([np.asarray(found[name], np.float32) for name in COLUMNS], axis=1)
+
+    def compute(self, context: InstanceContext) -> Floats:
+        rows, combinations = _rarity_of_rows(context.layout), _rarity_of_combinations(context.combinations)
+        return np.concatenate([rows[context.rows], combinations[context.taken]])
 
 
-def _varying(context: LayoutContext, pairs: Pairs) -> Pairs:
-    """Pairs of which some side takes more than one row."""
-    rows = np.diff(context.table.start)
-    return pairs.take(np.flatnonzero((rows[pairs.left] > 1) | (rows[pairs.right] > 1)))
+def _rarity_of_rows(context: LayoutContext) -> Floats:
+    """``(R, 2)`` of `InstanceRarity` for rows; rows that no distinct configuration takes count as one."""
+    frequency = np.maximum(context.table.frequency, 1)
+    most = np.zeros(context.table.nodes, np.int64)
+    np.maximum.at(most, context.table.node, frequency)
+    share = np.log2(max(1, context.table.configs) / frequency)
+    return np.stack([share, np.log2(most[context.table.node] / frequency)], axis=1)
+
+
+def _rarity_of_combinations(combinations: PairCombinations) -> Floats:
+    """``(combinations, 2)`` of `InstanceRarity` for combinations, over equal pairs between equal nodes."""
+    frequency = np.maximum(combinations.frequency, 1)
+    starts = np.unique(combinations.first)
+    group = np.searchsorted(starts, np.arange(combinations.total), side="right") - 1
+    taken, most = np.zeros(len(starts)), np.zeros(len(starts))
+    np.add.at(taken, group, combinations.frequency)
+    np.maximum.at(most, group, frequency)
+    share = np.log2(np.maximum(taken[group] / frequency, 1.0)) if len(starts) else np.zeros(0)
+    behind = np.log2(most[group] / frequency) if len(starts) else np.zeros(0)
+    return np.stack([share, behind], axis=1)

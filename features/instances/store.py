@@ -18,7 +18,7 @@ import numpy as np
 
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.files import atomic_write, read_bytes
-from xlarank.features.instances.instances import ARRAYS, Instances
+from xlarank.features.instances.graph_instances import ARRAYS, Instances
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.seal import require_seal, seal_zip
 

@@ -9,7 +9,7 @@ from xlarank.data.duplicates import group_codes
 from xlarank.data.topology import structure_hash
 from xlarank.features.catalogue import instance_blocks
 from xlarank.features.instances.context import InstanceContext
-from xlarank.features.instances.instances import Instances
+from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.layout.context import LayoutContext
 
 

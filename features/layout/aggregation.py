@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import code_counts
-from xlarank.features.layout.combinations import Combinations
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.layout.pairs import Pairs
+from xlarank.features.layout.pairs import Combinations, Pairs
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 
@@ -286,7 +285,7 @@ class _PairSums:
         self._requests = requests
         self._pairs = pairs = requests.pairs
         self._over = np.array(requests.over)
-        self._combinations = combinations = Combinations.of(context, pairs)
+        self._combinations = combinations = Combinations.of(context.requested, pairs)
         self._base = combinations.first[combinations.group]
         self._width = combinations.width[combinations.group]
         self._offsets = pairs.left_slot * len(context.type_node), pairs.right_slot * len(context.type_node)

@@ -11,10 +11,8 @@ from scipy import sparse
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.facts import LayoutFacts
-from xlarank.features.layout.output_rows import OutputRows, output_rows
-from xlarank.features.layout.pairs import Pairs, connected_pairs, sibling_pairs
-from xlarank.features.layout.regions import Regions, layout_regions
-from xlarank.features.layout.requested import RequestedLayouts
+from xlarank.features.layout.pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
+from xlarank.features.layout.regions import OutputRows, Regions, layout_regions, output_rows
 from xlarank.features.program.tensors import TPU, Tiling
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from xlarank.features.layout.aggregation import Aggregation, Batch, PairQuantities, Request
 from xlarank.features.layout.block import Finalize, LayoutBlock
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.layout.pair_layouts import PairLayouts
-from xlarank.features.layout.pairs import FARTHEST, Pairs
+from xlarank.features.layout.pairs import FARTHEST, PairLayouts, Pairs
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 

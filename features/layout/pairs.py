@@ -1,4 +1,4 @@
-"""Pairs of slots that speak of one tensor: what a consumer requests and what a producer makes, or two readers.
+"""Pairs of slots that lay out one tensor (consumer and producer, or two readers), and what they request of it.
 
 Layouts pass unchanged through elementwise operations and, permuted, through transposes; all others (reshape,
 dot, reduce, ...) choose anew. So from an operand slot the operands are followed down through such nodes to
@@ -14,11 +14,12 @@ from typing import Final
 
 import numpy as np
 
+from xlarank.data.duplicates import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODE
 from xlarank.features.layout.facts import LayoutFacts
 from xlarank.features.program.facts import ProgramFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.tensors import Floats, Ints
+from xlarank.features.program.tensors import Floats, Ints, layout_key
 
 #: Pairs are told apart by the edges between them: 1, 2, or 3 up to `FARTHEST`.
 HOPS: Final = 3
@@ -149,3 +150,148 @@ class _Walk:
         order = np.lexsort((turned @ MAX_RANK ** np.arange(MAX_RANK - 1, -1, -1), end))
         first = order[np.append(True, end[order][1:] != end[order][:-1])] if len(end) else order
         return start[first], operand[first], turned[first]
+
+
+class PairLayouts:
+    """The layouts that both sides of a pair have of the tensor between them."""
+
+    def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
+        slots = facts.slots.values()
+        self.pairs = pairs
+        self._key = np.stack([rows.key for rows in slots])
+        self._given = np.stack([rows.given for rows in slots])
+        self._layout = np.stack([rows.layout for rows in slots])
+        self._turned = (pairs.permutation != np.arange(MAX_RANK)).any(axis=1)
+
+    def layouts(self, pair: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:
+        """Keys of both full layouts in the left tensor's dimensions, and how many of both are set, 0 to 2."""
+        left_slot, right_slot = self.pairs.left_slot[pair], self.pairs.right_slot[pair]
+        made = self._key[right_slot, right]
+        turned = np.flatnonzero(self._turned[pair])
+        if len(turned):
+            made[turned] = layout_key(self._turn(pair[turned], self._layout[right_slot[turned], right[turned]]))
+        given = self._given[left_slot, left].astype(np.int64) + self._given[right_slot, right]
+        return self._key[left_slot, left], made, given
+
+    def _turn(self, pair: Ints, layout: Ints) -> Ints:
+        """Layouts of the right tensor in the dimensions of the left one."""
+        back = np.argsort(self.pairs.permutation[pair], axis=1)  # dimension of the right tensor -> of the left one
+        turned = np.take_along_axis(back, np.maximum(layout, 0), axis=1)
+        return np.where(layout >= 0, turned, -1)
+
+    def disagreement(self, pair: Ints, left: Ints, right: Ints) -> Floats:
+        """Clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""
+        wanted, made, given = self.layouts(pair, left, right)
+        unlike = wanted != made
+        bytes_ = self.pairs.bytes[pair]
+        clash, half = unlike & (given == 2), unlike & (given == 1)
+        columns = [clash, clash * bytes_, unlike, unlike * bytes_, half, half * bytes_, ~unlike & (given == 2)]
+        return np.stack(columns, axis=1).astype(np.float64)
+
+    def over(self) -> list[float]:
+        """What sums of `disagreement` are divided by: the number of pairs and their bytes, at least 1."""
+        count, bytes_ = float(max(1, len(self.pairs))), max(1.0, float(self.pairs.bytes.sum()))
+        return [count, bytes_, count, bytes_, count, bytes_, count]
+
+
+@dataclass(frozen=True)
+class RequestedLayouts:
+    """The distinct layouts that nodes of one signature request of each slot; the slots lie one after the other.
+
+    Attributes:
+        signature: ``(configurable nodes,)`` `xlarank.features.layout.facts.LayoutFacts.signature`.
+        signatures: number of different nodes.
+        number: ``(3 * T,)`` which of its node's requested layouts a type of row holds.
+        count: ``(3 * signatures,)`` how many requested layouts there are.
+        first: ``(3 * signatures,)`` where they start in ``types``.
+        types: one type of row for each requested layout.
+    """
+
+    signature: Ints
+    signatures: int
+    number: Ints
+    count: Ints
+    first: Ints
+    types: Ints
+
+    @classmethod
+    def of(cls, facts: LayoutFacts) -> RequestedLayouts:
+        """Two rows request one layout when both set it, or both leave it, and the full layouts agree."""
+        signature = facts.signature[facts.type_node]
+        signatures, total = int(facts.signature.max(initial=-1)) + 1, len(facts.type_node)
+        keys = []
+        for slot, rows in enumerate(facts.slots.values()):
+            keys.append(((slot * signatures + signature) * 2 + rows.given) * 7**MAX_RANK + rows.key)
+        distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
+        owner = distinct // (2 * 7**MAX_RANK)
+        first = np.searchsorted(owner, np.arange(len(LAYOUT_SLOTS) * signatures))
+        count = np.bincount(owner, minlength=len(LAYOUT_SLOTS) * signatures)
+        number = requested - first[owner[requested]]
+        return cls(facts.signature, signatures, number, count, first, example % max(1, total))
+
+    def by_row(self, facts: LayoutFacts) -> Ints:
+        """``(R, 3)`` which of the requested layouts of each slot a distinct row of the table holds."""
+        of_types = self.number.reshape(len(LAYOUT_SLOTS), -1).T
+        by_row: Ints = of_types[facts.row_type]
+        return by_row
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """Every combination of one set of pairs; pairs of equal tensors between equal nodes share theirs.
+
+    A combination is ``first + left * width + right``, with the number of the requested layout on either side.
+
+    Attributes:
+        pairs: the pairs.
+        requested: what their sides can request.
+        group: ``(pairs,)`` number of the group of equal pairs; the arrays below are per group.
+        example: one pair of each.
+        left, right: slot and signature of the sides, index into `RequestedLayouts.count`.
+        width: requested layouts of the right side.
+        first: where their combinations start.
+        total: number of combinations.
+    """
+
+    pairs: Pairs
+    requested: RequestedLayouts
+    group: Ints
+    example: Ints
+    left: Ints
+    right: Ints
+    width: Ints
+    first: Ints
+    total: int
+
+    @classmethod
+    def of(cls, requested: RequestedLayouts, pairs: Pairs, most: int | None = None) -> Combinations:
+        """With more than ``most`` combinations in all, the groups that have most of them are left out."""
+        left, right = (
+            slot * requested.signatures + requested.signature[node]
+            for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
+        )
+        size = np.unique(pairs.bytes, return_inverse=True)[1]
+        equal = group_codes(np.column_stack([left, right, size, pairs.permutation]))
+        left, right = left[equal.first], right[equal.first]
+        sizes = requested.count[left] * requested.count[right]
+        if most is not None:
+            allowed = np.zeros(len(sizes), bool)
+            ascending = np.argsort(sizes, kind="stable")
+            allowed[ascending[np.cumsum(sizes[ascending]) <= most]] = True
+            if not allowed.all():
+                return cls.of(requested, pairs.take(np.flatnonzero(allowed[equal.group])), most)
+        first = np.cumsum(sizes) - sizes
+        return cls(
+            pairs, requested, equal.group, equal.first, left, right, requested.count[right], first, int(sizes.sum())
+        )
+
+    def sides(self, combination: Ints) -> tuple[Ints, Ints, Ints]:
+        """An example pair of each combination, and a type of row on its left and on its right side."""
+        group = np.searchsorted(self.first, combination, side="right") - 1
+        left, right = np.divmod(combination - self.first[group], self.width[group])
+        types, first = self.requested.types, self.requested.first
+        return (
+            self.example[group],
+            types[first[self.left[group]] + left],
+            types[first[self.right[group]] + right],
+        )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.features.program.facts import ProgramFacts
-from xlarank.features.program.opcode_groups import OPCODE_GROUPS, opcode_group
+from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
 
 _FUSIBLE: Final = (
     *("reshape", "transpose", "copy", "concatenate", "slice", "gather", "broadcast"),

@@ -1,9 +1,12 @@
-"""How large and deep a program is."""
+"""How large, deep and connected a program is, and how much it computes."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
+from xlarank.data.graph import LayoutGraph
 from xlarank.features.block import Block, Scope
 from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
@@ -60,3 +63,92 @@ class BytesByClass(Block):
     def compute(self, context: ProgramContext) -> Floats:
         by_class = np.bincount(context.opcode_class, context.bytes, minlength=len(OPCODE_CLASSES))
         return np.divide(by_class, max(context.bytes.sum(), 1.0))
+
+
+_QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
+_DIRECTIONS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
+
+
+def _columns() -> dict[str, str]:
+    columns = {}
+    for direction, what in _DIRECTIONS.items():
+        for how in ("mean", "std", "max"):
+            columns[f"degrees__{direction}__{how}"] = f"{how} over nodes of the number of {what}"
+        for q in _QUANTILES:
+            columns[f"degrees__{direction}__q{100 * q:g}"] = f"{100 * q:g} % quantile of the number of {what}"
+    return columns
+
+
+class Degrees(Block):
+    """Degree statistics over nodes: in (operands), out (consumers) and their sum; edges.
+
+    Quantiles are interpolated linearly (numpy's default); std divides by the number of nodes.
+    """
+
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
+    columns = _columns()
+
+    def compute(self, context: ProgramContext) -> Floats:
+        nodes, edges = context.graph.nodes, context.graph.edges
+        operands = np.bincount(edges[:, 0], minlength=nodes)
+        consumers = np.bincount(edges[:, 1], minlength=nodes)
+        values: list[float] = []
+        for degree in (operands, consumers, operands + consumers):
+            values += [degree.mean(), degree.std(), degree.max(), *np.quantile(degree, _QUANTILES)]
+        return np.array(values)
+
+
+_PARTS: Final = ("convolution", "dot", "reduce")
+
+
+class Work(Block):
+    """Floating-point operations by what does them, and per byte; logarithms are log2(1 + x).
+
+    See `xlarank.features.program.context.ProgramContext.flops` for the estimate. Bytes are those of all outputs.
+    """
+
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
+    columns = {
+        "work__flops__log": "operations of all nodes",
+        **{f"work__{part}_flops__log": f"operations of {part} nodes" for part in (*_PARTS, "other")},
+        **{f"work__{part}_flops__share": f"operations of {part} nodes over all" for part in (*_PARTS, "other")},
+        "work__largest_flops__share": "operations of the most expensive node over all",
+        "work__intensity__log": "operations over bytes",
+    }
+
+    def compute(self, context: ProgramContext) -> Floats:
+        flops, total = context.flops, max(1.0, context.flops.sum())
+        mine = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _PARTS]
+        parts = [flops[chosen].sum() for chosen in (*mine, ~np.any(mine, axis=0))]
+        intensity = flops.sum() / max(1.0, context.bytes.sum())
+        logs = np.log2(1 + np.array([flops.sum(), *parts]))
+        return np.array([*logs, *(part / total for part in parts), flops.max() / total, np.log2(1 + intensity)])
+
+
+class Computations(Block):
+    """Sizes of the computations (a while body, a reducer, ...) that `node_splits` divides a program into."""
+
+    kinds = ("layout",)
+    scope = Scope.GRAPH
+    columns = {
+        "computations__all__log": "number of computations, log2(1 + x)",
+        "computations__largest__share": "nodes of the largest computation over all nodes",
+        "computations__size__log": "mean number of nodes of a computation, log2(1 + x)",
+        "computations__size__std": "standard deviation of the sizes over all nodes",
+    }
+
+    def compute(self, context: ProgramContext) -> Floats:
+        graph = context.graph
+        assert isinstance(graph, LayoutGraph)
+        ends = np.unique(np.concatenate([[0], graph.splits, [graph.nodes]]))  # with or without the outer ends
+        sizes = np.diff(ends)
+        return np.array(
+            [
+                np.log2(1 + len(sizes)),
+                sizes.max() / graph.nodes,
+                np.log2(1 + sizes.mean()),
+                sizes.std() / graph.nodes,
+            ]
+        )

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.features.attribution import Walk
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings

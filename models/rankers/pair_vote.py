@@ -13,7 +13,7 @@ from scipy.special import expit
 
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import MAX_SEED
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings

@@ -14,8 +14,8 @@ from scipy.special import expit
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
-from xlarank.features.instances.graph import InstanceGraph, InstanceRarity
-from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.instances.graph_instances import Instances, LazyInstances
+from xlarank.features.instances.pairs import InstanceGraph, InstanceRarity
 from xlarank.features.sampling import even_ranks
 from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows
@@ -87,7 +87,7 @@ class _Group:
 
 
 class SumPooled(LightGBMRanker[SumPooledParams]):
-    """RankNet's loss on sums over `xlarank.features.instances.instances.Instances`.
+    """RankNet's loss on sums over `xlarank.features.instances.graph_instances.Instances`.
 
     The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is
     grown on these, and its leaf values are then one joint Newton step (`newton_step`). TVM's

@@ -13,7 +13,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.hlo.names import NodeName
 from xlarank.features.attribution import walk_between
-from xlarank.features.causes import cause_of
+from xlarank.features.meanings import cause_of
 from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.trained import TrainedModel

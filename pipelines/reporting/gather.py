@@ -16,7 +16,7 @@ from xlarank.data.errors import FeatureStoreError, GraphFileError, ModelError, X
 from xlarank.data.files import read_text
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.causes import cause_of
+from xlarank.features.meanings import cause_of
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.explanation.calibration import Calibration

@@ -217,7 +217,7 @@ def columns_in_a_fresh_process(imports: str) -> list[str]:
 @pytest.mark.slow
 def test_the_order_is_the_same_in_every_process():
     """A notebook that imports one block first must build rows that stored models take."""
-    first = "import xlarank.features.layout.violation, xlarank.features.tile.traffic, xlarank.features.program.size"
+    first = "import xlarank.features.layout.padding, xlarank.features.tile.traffic, xlarank.features.program.size"
     here = [FeatureSettings().graph_columns(kind) + FeatureSettings().config_columns(kind) for kind in KINDS]
     assert columns_in_a_fresh_process(first) == here
 

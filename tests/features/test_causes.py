@@ -6,7 +6,7 @@ import pytest
 
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
-from xlarank.features.causes import CANDIDATES, COPIES, FUSION, INNER, MINOR, PADDING, PROGRAM, TILES, cause_of
+from xlarank.features.meanings import CANDIDATES, COPIES, FUSION, INNER, MINOR, PADDING, PROGRAM, TILES, cause_of
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])

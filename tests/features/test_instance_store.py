@@ -13,7 +13,7 @@ from tests.features.helpers import SAMPLE, layout_of, load
 from tests.graphs import layout_arrays
 from xlarank.data.errors import FeatureStoreError
 from xlarank.features.assemble import assemble
-from xlarank.features.instances.instances import ARRAYS, Instances
+from xlarank.features.instances.graph_instances import ARRAYS, Instances
 from xlarank.features.instances.store import instances_current, read_instances, write_instances
 from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.context import LayoutContext

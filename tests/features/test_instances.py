@@ -18,11 +18,11 @@ from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_row
 from xlarank.data.schema import OPCODE
 from xlarank.features.catalogue import INSTANCE_BLOCKS
-from xlarank.features.instances.graph import InstanceRarity
-from xlarank.features.instances.instances import Instances
+from xlarank.features.instances.graph_instances import Instances
+from xlarank.features.instances.pairs import InstanceRarity
 from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.context import LayoutContext
-from xlarank.features.program.opcode_groups import OPCODE_GROUPS, opcode_group
+from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
 
 COLUMNS = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
 NODE = (
@@ -155,7 +155,7 @@ def test_sums_are_the_counts_times_the_scores(instances: Instances) -> None:
 def test_pieces_change_nothing(instances: Instances, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, scores = instances.counts().toarray(), np.arange(len(instances), dtype=float)
     sums = instances.sums(scores)
-    monkeypatch.setattr("xlarank.features.instances.instances._BATCH", 1)
+    monkeypatch.setattr("xlarank.features.instances.graph_instances._BATCH", 1)
     assert np.array_equal(instances.counts().toarray(), whole)
     assert np.array_equal(instances.sums(scores), sums)
 

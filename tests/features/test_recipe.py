@@ -100,9 +100,9 @@ def test_what_can_change_a_number_changes_the_version(clone):
     for file, old, new in (
         ("features/assemble.py", "np.float32", "np.float64"),
         ("features/program/tensors.py", "lanes: int = 128", "lanes: int = 256"),
-        ("features/layout/pair_layouts.py", "unlike & (given == 2)", "unlike & (given >= 2)"),
+        ("features/layout/pairs.py", "unlike & (given == 2)", "unlike & (given >= 2)"),
         ("features/tile/inner_loop.py", "_REGISTERS: Final = 16", "_REGISTERS: Final = 32"),
-        ("features/instances/pairs.py", "1 << 21", "1 << 22"),
+        ("features/instances/context.py", "1 << 21", "1 << 22"),
         ("features/store.py", "np.argsort(rows.group", "np.argsort(-rows.group"),
         ("data/config_table.py", "_BASE = MAX_RANK + 1", "_BASE = MAX_RANK + 2"),
         ("data/topology.py", "_LARGE: Final = 1000", "_LARGE: Final = 2000"),

@@ -14,7 +14,7 @@ import pytest
 from tests.models.contract import fitted
 from tests.models.rows import easy_data, easy_graph, graph_rows
 from xlarank.data.errors import ModelError
-from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.objectives.labels import mean_rank

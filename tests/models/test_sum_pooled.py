@@ -12,7 +12,7 @@ import pytest
 from tests.models.contract import fitted, saved
 from tests.models.rows import graph_rows
 from xlarank.data.errors import ModelError
-from xlarank.features.instances.instances import Instances, LazyInstances
+from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.sum_pooled import PairTerms, SumPooled, newton_step

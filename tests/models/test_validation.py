@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tests.models.rows import easy_data, easy_graph, graph_rows
 from xlarank.data.graph import Kind
-from xlarank.features.instances.instances import LazyInstances
+from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
