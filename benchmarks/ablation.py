@@ -29,9 +29,8 @@ from xlarank.features.catalogue import blocks_of
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import DEFAULT, ranker_class
-from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 

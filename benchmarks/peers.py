@@ -43,9 +43,8 @@ from xlarank.models.param_checks import Number, Whole
 from xlarank.models.params import param
 from xlarank.models.rankers.lambdarank import query_groups
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import RANKERS, ranker_class
-from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import judge

@@ -18,7 +18,7 @@ from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.training_set import TrainingSet
+from xlarank.models.ranking_data import TrainingSet
 from xlarank.models.validation.selection import objective_value
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.

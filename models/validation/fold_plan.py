@@ -9,7 +9,7 @@ from typing import Any, Final
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.training_set import TrainingSet
+from xlarank.models.ranking_data import TrainingSet
 from xlarank.models.validation.curves import Curves, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds, kind_folds, whole_folds
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import RankingData
-from xlarank.models.training_set import TrainingSet
+from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.validation.folds import Fold
 
 

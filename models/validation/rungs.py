@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.training_set import TrainingSet
+from xlarank.models.ranking_data import TrainingSet
 from xlarank.models.validation.curves import Curves, in_turn, join_curves, judge_held
 from xlarank.models.validation.folds import Fold
 

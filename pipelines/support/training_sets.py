@@ -16,9 +16,8 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.trained import TrainedModel
-from xlarank.models.training_set import TrainingSet
 from xlarank.pipelines.support.memory import machine_memory
 
 #: Bytes of a stored value.

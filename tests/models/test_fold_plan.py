@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tests.models.rows import easy_data
 from tests.models.tile_rows import kernel
-from xlarank.models.ranking_data import RankingData
-from xlarank.models.training_set import TrainingSet
+from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
 

@@ -11,8 +11,7 @@ from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
-from xlarank.models.ranking_data import RankingData
-from xlarank.models.training_set import TrainingSet
+from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds
 from xlarank.models.validation.rungs import climb, rungs_of

@@ -9,8 +9,7 @@ import pytest
 
 from tests.models.rows import COLUMNS, easy_data, easy_graph
 from xlarank.data.errors import ModelError
-from xlarank.models.ranking_data import RankingData
-from xlarank.models.training_set import TrainingSet
+from xlarank.models.ranking_data import RankingData, TrainingSet
 
 #: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one of its own.
 DATA = easy_data(configs=9)

@@ -21,9 +21,8 @@ from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.param_checks import Whole
 from xlarank.models.params import RankerParams, param
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import ranker_class
-from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.curves import Curves, join_curves, validate_fold, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import judge

@@ -35,10 +35,9 @@ from xlarank.features.store import load_split
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.trained import TrainedModel, load_model
-from xlarank.models.training_set import TrainingSet
 from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.metrics import METRICS, kendall_tau, summarise
