@@ -14,40 +14,34 @@ import pytest
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import atomic_write, sweep_partial, write_json
 
+POSIX = pytest.mark.skipif(os.name != "posix", reason="modes, devices and pipes are those of posix")
+
 
 def content(folder: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in folder.iterdir()}
 
 
-def test_the_file_appears_when_the_block_ends(tmp_path):
+def test_the_old_file_is_there_until_the_new_one_is_whole(tmp_path):
     path = tmp_path / "deep" / "er" / "model.json"
-    with atomic_write(path) as partial:
-        partial.write_text("new")
-        assert not path.exists()
-        assert partial.parent == path.parent, "beside its name, so that the move is atomic"
-        assert partial.suffix == ".json" and partial.name.startswith(".")
-    assert content(path.parent) == {"model.json": "new"}
+    for text, old in (("first", None), ("second", "first")):
+        with atomic_write(path) as partial:
+            partial.write_text(text)
+            assert (path.read_text() if path.exists() else None) == old
+            assert partial.parent == path.parent, "beside its name, so that the move is atomic"
+            assert partial.suffix == ".json" and partial.name.startswith(".")
+        assert content(path.parent) == {"model.json": text}
 
 
-def test_an_old_file_is_there_until_the_new_one_is_whole(tmp_path):
+def test_an_error_leaves_things_as_they_were(tmp_path):
     path = tmp_path / "model.json"
-    path.write_text("old")
-    with atomic_write(path) as partial:
-        partial.write_text("new")
-        assert path.read_text() == "old"
-    assert content(tmp_path) == {"model.json": "new"}
-
-
-@pytest.mark.parametrize("error", [ValueError("bad"), KeyboardInterrupt(), SystemExit(1), MemoryError()])
-@pytest.mark.parametrize("old", [None, "old"])
-def test_an_error_leaves_things_as_they_were(tmp_path, error, old):
-    path = tmp_path / "model.json"
-    if old:
-        path.write_text(old)
-    with pytest.raises(type(error)), atomic_write(path) as partial:
-        partial.write_text("half")
-        raise error
-    assert content(tmp_path) == ({"model.json": old} if old else {})
+    for before in ({}, {"model.json": "old"}):
+        for name, text in before.items():
+            (tmp_path / name).write_text(text)
+        for error in (ValueError("bad"), KeyboardInterrupt(), SystemExit(1), MemoryError()):
+            with pytest.raises(type(error)), atomic_write(path) as partial:
+                partial.write_text("half")
+                raise error
+            assert content(tmp_path) == before
 
 
 def test_a_full_disk_is_reported_as_such(tmp_path):
@@ -66,21 +60,13 @@ def test_a_missing_input_is_not_blamed_on_the_output(tmp_path):
     assert "input.json" in str(caught.value)
 
 
-def test_a_folder_in_place_of_the_file_is_refused(tmp_path):
-    path = tmp_path / "model.json"
-    path.mkdir()
-    with pytest.raises(WorkspaceError, match=r"cannot write .*model\.json"), atomic_write(path) as partial:
-        partial.write_text("new")
-    assert [p.name for p in tmp_path.iterdir()] == ["model.json"]
-
-
-@pytest.mark.parametrize("below", ["out.json", "deep/out.json"])
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path, below):
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("keep me")
-    with pytest.raises(WorkspaceError) as caught, atomic_write(tmp_path / "file" / below):
-        pytest.fail("the block must not run")
-    assert "cannot write" in caught.value.got
-    assert "--workspace (or --out)" in caught.value.do
+    for below in ("out.json", "deep/out.json"):
+        with pytest.raises(WorkspaceError) as caught, atomic_write(tmp_path / "file" / below):
+            pytest.fail("the block must not run")
+        assert "cannot write" in caught.value.got
+        assert "--workspace (or --out)" in caught.value.do
     assert content(tmp_path) == {"file": "keep me"}
 
 
@@ -98,17 +84,26 @@ def test_a_file_that_the_block_removed_is_an_error_not_an_empty_file(tmp_path):
     assert content(tmp_path) == {}
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permission bits are those of posix")
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_a_result_is_as_readable_as_any_other_new_file(tmp_path, umask, mode):
-    before = os.umask(umask)
-    try:
-        with atomic_write(tmp_path / "out.json") as partial:
+@POSIX
+def test_a_new_file_has_the_mode_of_the_mask_and_a_replaced_one_keeps_its_mode(tmp_path):
+    path = tmp_path / "out.json"
+
+    def write() -> int:
+        with atomic_write(path) as partial:
             partial.write_text("x")
-        assert os.umask(umask) == umask, "the mask of the process is as before"
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE((tmp_path / "out.json").stat().st_mode) == mode
+        return stat.S_IMODE(path.stat().st_mode)
+
+    for umask, mode in ((0o022, 0o644), (0o077, 0o600), (0o002, 0o664)):
+        path.unlink(missing_ok=True)
+        before = os.umask(umask)
+        try:
+            assert write() == mode
+            assert os.umask(umask) == umask, "the mask of the process is as before"
+        finally:
+            os.umask(before)
+    for mode in (0o600, 0o664, 0o755):
+        path.chmod(mode)
+        assert write() == mode
 
 
 def test_two_writers_do_not_meet(tmp_path):
@@ -120,20 +115,15 @@ def test_two_writers_do_not_meet(tmp_path):
     assert content(tmp_path) == {"out.json": "one"}, "the outer block ends last"
 
 
-def test_json_is_written_whole(tmp_path):
+def test_json_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "report.json"
     write_json(path, {"tau": 0.5, "names": ["größe"]})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"tau": 0.5, "names": ["größe"]}
-    assert path.read_text().endswith("}\n")
-
-
-@pytest.mark.parametrize("value", [{"tau": float("nan")}, {"tau": float("inf")}, {"path": object()}])
-def test_what_json_cannot_hold_leaves_the_old_report(tmp_path, value):
-    path = tmp_path / "report.json"
-    path.write_text("old")
-    with pytest.raises((ValueError, TypeError)):
-        write_json(path, value)
-    assert content(tmp_path) == {"report.json": "old"}
+    text = path.read_text(encoding="utf-8")
+    assert json.loads(text) == {"tau": 0.5, "names": ["größe"]} and text.endswith("}\n")
+    for value in ({"tau": float("nan")}, {"tau": float("inf")}, {"path": object()}):
+        with pytest.raises((ValueError, TypeError)):
+            write_json(path, value)
+    assert content(tmp_path) == {"report.json": text}
 
 
 def test_only_what_was_left_behind_long_ago_is_swept(tmp_path: Path) -> None:
@@ -171,24 +161,22 @@ def make_device(path: Path) -> None:
         pytest.skip("only root makes devices")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="devices and pipes of posix")
+@POSIX
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "what"),
     [(make_device, "a device"), (os.mkfifo, "a pipe"), (Path.mkdir, "a folder")],
     ids=["device", "pipe", "folder"],
 )
-@pytest.mark.parametrize("linked", [False, True])
-def test_a_device_a_pipe_and_a_folder_are_refused_and_stay(tmp_path, make, said, linked):
-    place = tmp_path / "place"
+def test_a_device_a_pipe_and_a_folder_are_refused_and_stay(tmp_path, make, what):
+    place, link = tmp_path / "place", tmp_path / "link"
     make(place)
+    link.symlink_to("place")
     before = stat.S_IFMT(place.lstat().st_mode)
-    named = tmp_path / "link" if linked else place
-    if linked:
-        named.symlink_to("place")
-    with pytest.raises(WorkspaceError, match=f"cannot write .*{named.name} .*{said}"), atomic_write(named):
-        pytest.fail("the block must not run")
-    assert stat.S_IFMT(place.lstat().st_mode) == before and named.is_symlink() == linked
-    assert len(list(tmp_path.iterdir())) == 1 + linked
+    for named in (place, link):
+        with pytest.raises(WorkspaceError, match=f"cannot write .*{named.name} .*{what}"), atomic_write(named):
+            pytest.fail("the block must not run")
+    assert stat.S_IFMT(place.lstat().st_mode) == before and link.is_symlink()
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 @pytest.mark.parametrize("old", ["old", None], ids=["in place", "dangling"])
@@ -214,32 +202,13 @@ def test_links_in_a_circle_are_refused(tmp_path):
         pytest.fail("the block must not run")
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permission bits are those of posix")
-def test_a_read_only_file_is_refused_even_to_root(tmp_path):
+@POSIX
+def test_a_read_only_file_is_refused_even_to_root_also_when_protected_meanwhile(tmp_path):
     path = tmp_path / "kept.csv"
     path.write_text("kept")
-    path.chmod(0o444)
-    with pytest.raises(WorkspaceError, match="read-only"), atomic_write(path):
-        pytest.fail("the block must not run")
-    assert content(tmp_path) == {"kept.csv": "kept"} and stat.S_IMODE(path.stat().st_mode) == 0o444
-
-
-@pytest.mark.skipif(os.name != "posix", reason="permission bits are those of posix")
-@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
-def test_a_file_that_is_replaced_keeps_its_mode(tmp_path, mode):
-    path = tmp_path / "kept.csv"
-    path.write_text("old")
-    path.chmod(mode)
-    with atomic_write(path) as partial:
-        partial.write_text("new")
-    assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == mode
-
-
-@pytest.mark.skipif(os.name != "posix", reason="permission bits are those of posix")
-def test_what_was_protected_meanwhile_is_not_replaced(tmp_path):
-    path = tmp_path / "kept.csv"
-    path.write_text("old")
     with pytest.raises(WorkspaceError, match="read-only"), atomic_write(path) as partial:
         partial.write_text("new")
         path.chmod(0o444)
-    assert content(tmp_path) == {"kept.csv": "old"}
+    with pytest.raises(WorkspaceError, match="read-only"), atomic_write(path):
+        pytest.fail("the block must not run")
+    assert content(tmp_path) == {"kept.csv": "kept"} and stat.S_IMODE(path.stat().st_mode) == 0o444

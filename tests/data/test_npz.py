@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.graphs import LAYOUT_KEYS, TILE_KEYS, layout_arrays, save_npz, tile_arrays
+from tests.graphs import layout_arrays, save_npz, tile_arrays
 from xlarank.data import npz
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import read_graph
@@ -91,6 +91,11 @@ def refusal(path: Path) -> str:
     return message
 
 
+def others(messages: Mapping[str, str], wanted: str) -> dict[str, str]:
+    """The messages without the wanted words."""
+    return {name: message for name, message in messages.items() if wanted not in message}
+
+
 @pytest.fixture
 def valid(tmp_path: Path) -> Path:
     return save_npz(tmp_path / "alex.npz", layout_arrays())
@@ -99,71 +104,40 @@ def valid(tmp_path: Path) -> Path:
 # The file as a whole ------------------------------------------------------------------------------------
 
 
-def test_the_unharmed_file_is_read(valid):
+def test_what_is_no_whole_archive_is_refused(tmp_path, valid):
     assert read_graph(valid).nodes == 5
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"PK", b"not a zip at all" * 100, b"\x93NUMPY\x01\x00", b"PK\x05\x06" + bytes(17)],
-    ids=["empty", "two bytes", "text", "npy instead of npz", "cut end record"],
-)
-def test_what_is_no_archive_is_refused(tmp_path, content):
-    path = tmp_path / "alex.npz"
-    path.write_bytes(content)
-    assert "cannot be opened" in refusal(path)
-
-
-def test_an_archive_without_arrays_is_refused(tmp_path):
-    message = refusal(save_members(tmp_path / "alex.npz", {"readme.txt": b"hello"}))
-    assert "node_feat is missing (found none)" in message
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
-def test_a_truncated_file_is_refused(valid, share):
     raw = valid.read_bytes()
-    valid.write_bytes(raw[: int(len(raw) * share)])
-    assert "cannot be opened" in refusal(valid)
-
-
-def test_a_file_with_a_hole_is_refused(valid):
-    """The directory at the end is whole, as after a download that lost a piece."""
-    raw = valid.read_bytes()
-    valid.write_bytes(raw[:200] + raw[400:])
+    contents = {
+        "empty": b"",
+        "two bytes": b"PK",
+        "text": b"not a zip at all" * 100,
+        "npy instead of npz": b"\x93NUMPY\x01\x00",
+        "cut end record": b"PK\x05\x06" + bytes(17),
+        **{f"cut at {share}": raw[: int(len(raw) * share)] for share in (0.1, 0.5, 0.999)},
+    }
+    messages = {}
+    for name, content in contents.items():
+        valid.write_bytes(content)
+        messages[name] = refusal(valid)
+    (tmp_path / "folder.npz").mkdir()
+    messages["folder"] = refusal(tmp_path / "folder.npz")
+    assert others(messages, "cannot be opened") == {}
+    valid.write_bytes(raw[:200] + raw[400:])  # a download that lost a piece; the directory at the end is whole
     refusal(valid)
-
-
-def test_a_folder_is_refused(tmp_path):
-    (tmp_path / "alex.npz").mkdir()
-    assert "cannot be opened" in refusal(tmp_path / "alex.npz")
-
-
-def test_a_missing_file_is_refused(tmp_path):
-    assert "does not exist" in refusal(tmp_path / "alex.npz")
-
-
-def test_a_path_below_a_file_is_refused(valid):
-    assert "does not exist" in refusal(valid / "deeper.npz")
-
-
-def test_a_name_that_no_file_system_holds_is_refused(tmp_path):
+    messages = {name: refusal(path) for name, path in (("absent", tmp_path / "a.npz"), ("below", valid / "b.npz"))}
+    assert others(messages, "does not exist") == {}
     refusal(tmp_path / ("x" * 300 + ".npz"))
+    assert "node_feat is missing (found none)" in refusal(
+        save_members(tmp_path / "b.npz", {"readme.txt": b"hello"})
+    )
 
 
-@pytest.mark.parametrize("key", LAYOUT_KEYS)
-def test_a_missing_layout_array_is_named(graph_file, key):
-    arrays = layout_arrays()
-    del arrays[key]
-    with pytest.raises(GraphFileError, match=rf"graph\.npz: array {key} is missing \(found [a-z_, ]+\)"):
-        read_graph(graph_file(arrays), "layout")
-
-
-@pytest.mark.parametrize("key", TILE_KEYS)
-def test_a_missing_tile_array_is_named(graph_file, key):
-    arrays = tile_arrays()
-    del arrays[key]
-    with pytest.raises(GraphFileError, match=rf"graph\.npz: array {key} is missing \(found [a-z_, ]+\)"):
-        read_graph(graph_file(arrays))
+def test_a_missing_array_is_named(graph_file):
+    for kind, arrays in (("layout", layout_arrays()), ("tile", tile_arrays())):
+        for key in arrays:
+            path = graph_file({name: array for name, array in arrays.items() if name != key})
+            with pytest.raises(GraphFileError, match=rf"graph\.npz: array {key} is missing \(found [a-z_, ]+\)"):
+                read_graph(path, kind)
 
 
 # Zip records that lie or cannot be used -----------------------------------------------------------------
@@ -190,77 +164,78 @@ def large_arrays() -> dict[str, np.ndarray]:
     }
 
 
-@pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
-@pytest.mark.parametrize("key", ["config_feat", "config_runtime"])
-def test_corrupted_compressed_bytes_are_refused(tmp_path, key, share):
+def flip(path: Path, at: int, mask: int = 0xFF, count: int = 1) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[at : at + count] = bytes(byte ^ mask for byte in raw[at : at + count])
+    path.write_bytes(raw)
+
+
+def test_corrupted_compressed_bytes_are_refused(tmp_path):
     path = save_npz(tmp_path / "alex.npz", large_arrays())
     assert read_graph(path).configs == 600
-    start, end = data_span(path, f"{key}.npy")
-    raw = bytearray(path.read_bytes())
-    at = start + int((end - start) * share)
-    raw[at : at + 8] = bytes(byte ^ 0xFF for byte in raw[at : at + 8])
-    path.write_bytes(raw)
-    assert f"array {key} is damaged" in refusal(path)
+    raw = path.read_bytes()
+    for key in ("config_feat", "config_runtime"):
+        start, end = data_span(path, f"{key}.npy")
+        for share in (0.3, 0.9):
+            flip(path, start + int((end - start) * share), count=8)
+            assert f"array {key} is damaged" in refusal(path)
+            path.write_bytes(raw)
 
 
-@pytest.mark.parametrize("key", ["node_feat", "config_runtime", "node_config_feat"])
-def test_a_flipped_bit_of_a_stored_array_is_refused(tmp_path, key):
+def test_a_flipped_bit_of_a_stored_array_is_refused(tmp_path):
     """Nothing but the checksum can see this: the last byte of the array stays a legal number."""
     path = save_npz(tmp_path / "alex.npz", layout_arrays(), compressed=False)
-    end = data_span(path, f"{key}.npy")[1]
-    raw = bytearray(path.read_bytes())
-    raw[end - 8] ^= 1
-    path.write_bytes(raw)
-    # The configurations are checked while they are streamed, so a bad value may be met before the end.
-    assert key in refusal(path)
+    raw = path.read_bytes()
+    for key in ("node_feat", "config_runtime", "node_config_feat"):
+        flip(path, data_span(path, f"{key}.npy")[1] - 8, mask=1)
+        # The configurations are checked while they are streamed, so a bad value may be met before the end.
+        assert key in refusal(path)
+        path.write_bytes(raw)
 
 
-def test_a_wrong_checksum_is_refused(valid):
-    patch(valid, CENTRAL, "config_runtime.npy", 16, b"\0\0\0\0")
-    message = refusal(valid)
-    assert "array config_runtime" in message and "CRC" in message
+def test_directory_entries_that_lie_are_refused(tmp_path, valid):
+    with zipfile.ZipFile(valid) as archive:
+        size = archive.getinfo("config_runtime.npy").file_size
+        other = archive.getinfo("node_opcode.npy").header_offset
+    unpacked = ((CENTRAL, 24), (LOCAL, 22))
+    unopened = "array node_feat cannot be opened"
+    cases = {
+        "checksum": ("config_runtime", [(CENTRAL, 16)], b"\0\0\0\0", "CRC"),
+        "encrypted": ("node_feat", [(CENTRAL, 8), (LOCAL, 6)], struct.pack("<H", 1), "encrypted"),
+        "method": (
+            "node_opcode",
+            [(CENTRAL, 10), (LOCAL, 8)],
+            struct.pack("<H", 99),
+            "compressed by zip method 99",
+        ),
+        "8 short": ("config_runtime", unpacked, struct.pack("<I", size - 8), "array config_runtime"),
+        "8 long": ("config_runtime", unpacked, struct.pack("<I", size + 8), "array config_runtime"),
+        "offset outside the file": ("node_feat", [(CENTRAL, 42)], struct.pack("<I", 2**31), unopened),
+        "offset of another member": ("node_feat", [(CENTRAL, 42)], struct.pack("<I", other), unopened),
+    }
+    raw, wrong = valid.read_bytes(), {}
+    for name, (member, places, value, words) in cases.items():
+        for marker, offset in places:
+            patch(valid, marker, f"{member}.npy", offset, value)
+        message = refusal(valid)
+        if words not in message or f"array {member}" not in message:
+            wrong[name] = message
+        valid.write_bytes(raw)
+    assert wrong == {}
+    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        path = with_member(tmp_path / "b.npz", "node_feat", npy_of(layout_arrays()["node_feat"]), method)
+        assert f"compressed by zip method {method}; expected stored or deflated" in refusal(path)
 
 
-def test_an_encrypted_member_is_refused(valid):
-    for marker, offset in ((CENTRAL, 8), (LOCAL, 6)):
-        patch(valid, marker, "node_feat.npy", offset, struct.pack("<H", 1))
-    message = refusal(valid)
-    assert "array node_feat cannot be opened" in message and "encrypted" in message
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_other_compression_methods_are_refused(tmp_path, method):
-    path = with_member(tmp_path / "alex.npz", "node_feat", npy_of(layout_arrays()["node_feat"]), method)
-    message = refusal(path)
-    assert f"array node_feat is compressed by zip method {method}" in message
-    assert "stored or deflated" in message
-
-
-def test_an_unknown_compression_method_is_refused(valid):
-    for marker, offset in ((CENTRAL, 10), (LOCAL, 8)):
-        patch(valid, marker, "node_opcode.npy", offset, struct.pack("<H", 99))
-    assert "array node_opcode is compressed by zip method 99" in refusal(valid)
-
-
-@pytest.mark.parametrize("claimed", [2**31, 2**32 - 2])
-def test_a_directory_that_lies_about_the_unpacked_size_is_refused(tmp_path, claimed):
-    """Header, directory and local record agree on gigabytes that no deflate stream this short can hold."""
-    header = npy_header((claimed // 560, 140))
-    path = with_member(tmp_path / "alex.npz", "node_feat", npy(header, bytes(1000)))
+def test_a_directory_that_lies_about_gigabytes_takes_no_memory(tmp_path):
+    """Header, directory and local record agree on more than a deflate stream this short can hold."""
+    claimed = 2**32 - 2
+    path = with_member(tmp_path / "alex.npz", "node_feat", npy(npy_header((claimed // 560, 140)), bytes(1000)))
     for marker, offset in ((CENTRAL, 24), (LOCAL, 22)):
         patch(path, marker, "node_feat.npy", offset, struct.pack("<I", claimed))
     message, peak = measured(lambda: refusal(path))
     assert "array node_feat claims" in message and f"{claimed:,}" in message
     assert peak < MODEST
-
-
-@pytest.mark.parametrize("difference", [-8, 8, 800])
-def test_a_directory_that_is_a_little_off_is_refused(valid, difference):
-    with zipfile.ZipFile(valid) as archive:
-        size = archive.getinfo("config_runtime.npy").file_size
-    for marker, offset in ((CENTRAL, 24), (LOCAL, 22)):
-        patch(valid, marker, "config_runtime.npy", offset, struct.pack("<I", size + difference))
-    assert "config_runtime" in refusal(valid)
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
@@ -275,18 +250,6 @@ def test_a_directory_that_lies_about_both_sizes_takes_no_memory(tmp_path, method
     message, peak = measured(lambda: refusal(path))
     assert "node_feat" in message
     assert peak < MODEST
-
-
-def test_a_member_offset_outside_the_file_is_refused(valid):
-    patch(valid, CENTRAL, "node_feat.npy", 42, struct.pack("<I", 2**31))
-    assert "array node_feat cannot be opened" in refusal(valid)
-
-
-def test_a_member_that_points_at_another_member_is_refused(valid):
-    with zipfile.ZipFile(valid) as archive:
-        other = archive.getinfo("node_opcode.npy").header_offset
-    patch(valid, CENTRAL, "node_feat.npy", 42, struct.pack("<I", other))
-    assert "array node_feat cannot be opened" in refusal(valid)
 
 
 # npy headers --------------------------------------------------------------------------------------------
@@ -326,47 +289,36 @@ ESCAPING_HEADERS = {
 }
 
 
-@pytest.mark.parametrize("content", GARBAGE_HEADERS.values(), ids=GARBAGE_HEADERS.keys())
-def test_an_unreadable_header_is_refused(tmp_path, content):
-    message = refusal(with_member(tmp_path / "alex.npz", "node_feat", content))
-    assert "array node_feat has an unreadable header" in message
-    assert "\n" not in message
+def test_an_unreadable_header_is_refused(tmp_path):
+    def message(content: bytes) -> str:
+        return refusal(with_member(tmp_path / "alex.npz", "node_feat", content))
+
+    messages = {name: message(content) for name, content in GARBAGE_HEADERS.items()}
+    assert others(messages, "array node_feat has an unreadable header") == {}
+    assert [name for name, text in messages.items() if "\n" in text] == []
+    messages = {name: message(content) for name, content in ESCAPING_HEADERS.items()}
+    assert others(messages, "array node_feat") == {}
 
 
-@pytest.mark.parametrize("content", ESCAPING_HEADERS.values(), ids=ESCAPING_HEADERS.keys())
-def test_an_unreadable_header_never_escapes_as_another_error(tmp_path, content):
-    assert "array node_feat" in refusal(with_member(tmp_path / "alex.npz", "node_feat", content))
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "descr"),
-    [
+def test_a_header_that_claims_a_huge_shape_takes_no_memory(tmp_path):
+    for name, shape, descr in (
         ("node_feat", (10**9, 140), "<f4"),
-        ("edge_index", (10**9, 2), "<i8"),
         ("config_runtime", (10**12,), "<i8"),
-        ("node_config_feat", (10**9, 2, 18), "<f4"),
         ("node_config_feat", (6, 10**9, 18), "<f4"),
         ("node_opcode", (2**62,), "|u1"),
-    ],
-)
-def test_a_header_that_claims_a_huge_shape_takes_no_memory(tmp_path, name, shape, descr):
-    path = with_member(tmp_path / "alex.npz", name, npy(npy_header(shape, descr), bytes(4000)))
-    message, peak = measured(lambda: refusal(path))
-    assert f"array {name} claims shape {shape}" in message and "4,000" in message
-    assert peak < MODEST
+    ):
+        path = with_member(tmp_path / "alex.npz", name, npy(npy_header(shape, descr), bytes(4000)))
+        message, peak = measured(lambda path=path: refusal(path))
+        assert f"array {name} claims shape {shape}" in message and "4,000" in message
+        assert peak < MODEST
 
 
-@pytest.mark.parametrize("extra", [-1, 1, 400])
-def test_bytes_that_the_header_does_not_explain_are_refused(tmp_path, extra):
+def test_a_header_that_disagrees_with_the_bytes_behind_it_is_refused(tmp_path):
     body = layout_arrays()["node_feat"].tobytes()
-    body = body[:extra] if extra < 0 else body + bytes(extra)
-    path = with_member(tmp_path / "alex.npz", "node_feat", npy(npy_header((5, 140)), body))
-    assert "array node_feat claims shape (5, 140)" in refusal(path)
-
-
-def test_a_negative_extent_is_refused(tmp_path):
-    """(-5, -140) has the right product, so the size alone does not tell."""
-    body = layout_arrays()["node_feat"].tobytes()
+    for part in (body[:-1], body + bytes(1), body + bytes(400)):
+        path = with_member(tmp_path / "alex.npz", "node_feat", npy(npy_header((5, 140)), part))
+        assert "array node_feat claims shape (5, 140)" in refusal(path)
+    # (-5, -140) has the right product, so the size alone does not tell.
     path = with_member(tmp_path / "alex.npz", "node_feat", npy(npy_header((-5, -140)), body))
     assert "array node_feat has shape (-5, -140)" in refusal(path)
 
@@ -381,43 +333,24 @@ class Bomb:
         return os.mkdir, (self.target,)
 
 
-def test_the_bomb_is_real(tmp_path):
-    """Without this the next tests would prove nothing."""
-    path = save_npz(tmp_path / "x.npz", {"node_feat": np.array([Bomb(tmp_path / "boom")], object)})
+def test_pickles_are_never_opened(tmp_path, graph_file):
+    boom = tmp_path / "boom"
+    path = save_npz(tmp_path / "x.npz", {"node_feat": np.array([Bomb(boom)], object)})
     with np.load(path, allow_pickle=True) as archive:
         archive["node_feat"]
-    assert (tmp_path / "boom").exists()
-
-
-@pytest.mark.parametrize("key", LAYOUT_KEYS)
-def test_a_pickled_array_is_refused_unopened(tmp_path, graph_file, key):
-    arrays = layout_arrays()
-    arrays[key] = np.full(arrays[key].shape, Bomb(tmp_path / "boom"), object)
-    path = graph_file(arrays)
-    assert f"array {key} holds pickled Python objects" in refusal(path)
-    assert not (tmp_path / "boom").exists()
-
-
-def test_a_pickled_field_of_a_record_is_refused_unopened(tmp_path):
-    """An object hidden inside a structured dtype is a pickle too."""
-    array = np.array([(1.0, Bomb(tmp_path / "boom"))], [("a", "f4"), ("b", object)])
-    path = with_member(tmp_path / "alex.npz", "node_feat", npy_of(array))
-    assert "array node_feat holds pickled Python objects" in refusal(path)
-    assert not (tmp_path / "boom").exists()
-
-
-def test_a_pickle_behind_a_plain_header_is_only_bytes(tmp_path):
-    pickled = npy_of(np.array([Bomb(tmp_path / "boom")] * 20, object))[128:]
-    header = npy_header((len(pickled),), "|u1")
-    path = with_member(tmp_path / "alex.npz", "node_opcode", npy(header, pickled))
-    assert "node_opcode" in refusal(path)
-    assert not (tmp_path / "boom").exists()
-
-
-def test_an_unknown_pickled_array_is_never_looked_at(tmp_path, graph_file):
-    extra = np.array([Bomb(tmp_path / "boom")], object)
-    assert read_graph(graph_file({**layout_arrays(), "notes": extra})).nodes == 5
-    assert not (tmp_path / "boom").exists()
+    assert boom.exists(), "without this the rest would prove nothing"
+    boom.rmdir()
+    for key, array in layout_arrays().items():
+        path = graph_file({**layout_arrays(), key: np.full(array.shape, Bomb(boom), object)})
+        assert f"array {key} holds pickled Python objects" in refusal(path)
+    record = np.array([(1.0, Bomb(boom))], [("a", "f4"), ("b", object)])
+    message = refusal(with_member(tmp_path / "alex.npz", "node_feat", npy_of(record)))
+    assert "array node_feat holds pickled Python objects" in message
+    pickled = npy_of(np.array([Bomb(boom)] * 20, object))[128:]  # behind a header of plain bytes
+    content = npy(npy_header((len(pickled),), "|u1"), pickled)
+    assert "node_opcode" in refusal(with_member(tmp_path / "alex.npz", "node_opcode", content))
+    assert read_graph(graph_file({**layout_arrays(), "notes": np.array([Bomb(boom)], object)})).nodes == 5
+    assert not boom.exists()
 
 
 # Whatever happens to a byte -----------------------------------------------------------------------------
@@ -447,27 +380,26 @@ def places(path: Path, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.flatnonzero(~payload | (np.arange(len(payload)) % 31 == 0))
 
 
-@pytest.mark.slow
-def test_every_damaged_byte_of_a_small_file_is_refused_or_harmless(tmp_path):
-    """Stored rather than compressed, so that each byte of the headers is met."""
+def test_every_damaged_byte_of_a_small_file_is_refused_or_harmless(tmp_path, request):
+    """Stored rather than compressed, so that each byte of the headers is met; all of them before a release."""
     arrays = tile_arrays()
     path = save_npz(tmp_path / "alex.npz", arrays, compressed=False)
     raw = path.read_bytes()
     change = np.random.default_rng(0).integers(1, 256, len(raw))
-    where = places(path, arrays)
+    where = places(path, arrays)[:: 1 if request.config.option.exhaustive else 7]
     refused = sum(unharmed_or_refused(path, raw, arrays, at, raw[at] ^ int(change[at])) for at in where)
     assert len(where) // 2 < refused < len(where)
 
 
-@pytest.mark.parametrize("byte", [b"(", b"'", b"\0", b"\xff"])
-def test_a_damaged_header_of_a_large_array_is_refused_or_harmless(tmp_path, byte):
+def test_a_damaged_header_of_a_large_array_is_refused_or_harmless(tmp_path):
     """Large arrays: the parser of the header meets the damage before any checksum does."""
     arrays = large_arrays()
     path = save_npz(tmp_path / "alex.npz", arrays, compressed=False)
     raw = path.read_bytes()
     start = data_span(path, "config_feat.npy")[0]
-    refused = sum(unharmed_or_refused(path, raw, arrays, at, byte[0]) for at in range(start, start + 128))
-    assert refused >= 110
+    where = range(start, start + 128, 3)
+    refused = sum(unharmed_or_refused(path, raw, arrays, at, b"('\0\xff"[at % 4]) for at in where)
+    assert refused >= 0.8 * len(where)
 
 
 # Reading what is right ----------------------------------------------------------------------------------
@@ -512,27 +444,22 @@ def test_stream_gives_the_array_in_order_whatever_the_block_size(next_path, arra
     assert all(len(block) <= max(1, block_bytes // row_bytes) for block in blocks)
 
 
-def test_stream_holds_one_block_at_a_time(tmp_path):
-    """72 MB of configurations pass through a buffer of about one."""
-    path = save_npz(tmp_path / "big.npz", {"a": np.zeros((4000, 1000, 18), np.int8)})
+def test_reading_takes_little_more_than_the_array_and_streaming_one_block(tmp_path):
+    path = save_npz(tmp_path / "a.npz", {"a": np.zeros((2000, 1000, 18), np.int8)})  # 36 MB
 
     def pull() -> int:
         with NpzReader(path) as archive:
             return sum(len(block) for block in archive.stream("a"))
 
     rows, peak = measured(pull)
-    assert rows == 4000
-    assert peak < MODEST
-
-
-@pytest.mark.parametrize("compressed", [True, False])
-def test_read_takes_little_more_than_the_array(tmp_path, compressed):
+    assert rows == 2000 and peak < MODEST
     array = np.zeros((20_000, 140), np.float32)  # 11 MB
-    path = save_npz(tmp_path / "big.npz", {"a": array}, compressed=compressed)
-    with NpzReader(path) as archive:
-        got, peak = measured(lambda: archive.read("a"))
-    assert np.array_equal(got, array)
-    assert peak < array.nbytes + (5 << 20)
+    for compressed in (True, False):
+        path = save_npz(tmp_path / "b.npz", {"a": array}, compressed=compressed)
+        with NpzReader(path) as archive:
+            got, peak = measured(lambda archive=archive: archive.read("a"))
+        assert np.array_equal(got, array)
+        assert peak < array.nbytes + (5 << 20)
 
 
 def test_stream_refuses_fortran_order(tmp_path):
@@ -545,26 +472,17 @@ def test_stream_refuses_fortran_order(tmp_path):
 def test_stream_notices_damage_at_the_end(tmp_path):
     """The last block must not be accepted before its checksum."""
     path = save_npz(tmp_path / "alex.npz", {"a": np.ones((5000, 18), np.int8)}, compressed=False)
-    end = data_span(path, "a.npy")[1]
-    raw = bytearray(path.read_bytes())
-    raw[end - 1] ^= 1
-    path.write_bytes(raw)
+    flip(path, data_span(path, "a.npy")[1] - 1, mask=1)
     with NpzReader(path) as archive, pytest.raises(GraphFileError, match="array a is damaged"):
         list(archive.stream("a"))
 
 
-def test_header_of_version_2_is_read(tmp_path):
+def test_only_npy_members_are_arrays_of_either_version(tmp_path):
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.arange(3), version=(2, 0))
-    path = save_members(tmp_path / "x.npz", {"a.npy": stream.getvalue()})
+    path = save_members(tmp_path / "x.npz", {"a.npy": stream.getvalue(), "b.txt": b"", "c": b""})
     with NpzReader(path) as archive:
-        assert archive.read("a").tolist() == [0, 1, 2]
-
-
-def test_only_npy_members_are_arrays(tmp_path):
-    path = save_members(tmp_path / "x.npz", {"a.npy": npy_of(np.arange(2)), "b.txt": b"", "c": b""})
-    with NpzReader(path) as archive:
-        assert archive.names == {"a"}
+        assert archive.names == {"a"} and archive.read("a").tolist() == [0, 1, 2]
 
 
 def test_the_file_is_closed_after_an_error(valid):
