@@ -38,9 +38,8 @@ from xlarank.features.assemble import assemble
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.labels import MAX_GROUP, mean_rank
-from xlarank.models.param_checks import Number, Whole
-from xlarank.models.params import param
+from xlarank.models.objectives import MAX_GROUP, mean_rank
+from xlarank.models.params import Number, Whole, param
 from xlarank.models.rankers.lambdarank import query_groups
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.ranking_data import RankingData, TrainingSet

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.features.rows import GraphRows
-from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.objectives import mean_rank
 
 Floats = NDArray[np.float64]
 

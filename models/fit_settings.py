@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
-from xlarank.models.param_checks import Whole
+from xlarank.models.params import Whole
 
 if TYPE_CHECKING:  # it loads LightGBM
     from xlarank.models.rankers.tree_cluster import TreeCluster

@@ -1,18 +1,138 @@
-"""Parameters of rankers: each declared once, with its defaults, what it may be and where a study looks for it."""
+"""Parameters of rankers: defaults, checks and search space, declared once each."""
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
 
 from xlarank.data.errors import ArgumentError, ParameterError, did_you_mean
 from xlarank.data.graph import Kind
-from xlarank.models.param_checks import Check
-from xlarank.models.search_space import Search
 
 if TYPE_CHECKING:
     import optuna
+
+#: The boosters hold whole numbers in 32 bits.
+MOST_WHOLE: Final = 2**31 - 1
+
+
+class Check(Protocol):
+    """``check(name, value)``."""
+
+    def __call__(self, name: str, value: Any) -> Any:
+        """The value, as a plain Python number or text; raises `ParameterError`."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A finite number from ``low`` (with ``above``: beyond it) to ``high``.
+
+    >>> Number(0, 1, above=True)("subsample", 1)
+    1.0
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+
+    def __call__(self, name: str, value: Any) -> float:
+        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+            number = float(value)
+            if (
+                math.isfinite(number)
+                and self.low <= number <= self.high
+                and not (self.above and number == self.low)
+            ):
+                return number
+        raise ParameterError(f"{name} is {value!r}", expected=self._expected())
+
+    def _expected(self) -> str:
+        beyond = "above" if self.above else "from"
+        return f"a number {beyond} {self.low:g}" + (f" to {self.high:g}" if math.isfinite(self.high) else "")
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A whole number from ``low`` to ``high``.
+
+    >>> Whole(1)("pairs", 8)
+    8
+    """
+
+    low: int
+    high: int = MOST_WHOLE
+    why: str = ""
+
+    def __call__(self, name: str, value: Any) -> int:
+        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
+            number = int(value)
+            if self.low <= number <= self.high:
+                return number
+        span = f"{self.low} or more" if self.high == MOST_WHOLE else f"{self.low} to {self.high}"
+        raise ParameterError(
+            f"{name} is {value!r}", expected=f"a whole number, {span}" + (f", {self.why}" if self.why else "")
+        )
+
+
+@dataclass(frozen=True)
+class Flag:
+    """True or False."""
+
+    def __call__(self, name: str, value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        raise ParameterError(f"{name} is {value!r}", expected="True or False")
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """One of some texts.
+
+    >>> OneOf(("rank", "log"))("labels", "nope")
+    Traceback (most recent call last):
+    xlarank.data.errors.ParameterError: labels is 'nope'; expected rank, log
+    """
+
+    choices: tuple[str, ...]
+
+    def __call__(self, name: str, value: Any) -> str:
+        if isinstance(value, str) and value in self.choices:
+            return value
+        raise ParameterError(f"{name} is {value!r}", expected=", ".join(self.choices))
+
+
+class Search(Protocol):
+    """A distribution of values."""
+
+    def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> Any:
+        """A value of the parameter from the trial."""
+
+
+@dataclass(frozen=True)
+class Between:
+    """Numbers from ``low`` to ``high``, even on a logarithmic scale if ``log``; whole ones if both ends are."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> float:
+        if isinstance(self.low, int) and isinstance(self.high, int):
+            return trial.suggest_int(name, self.low, self.high, log=self.log)
+        return trial.suggest_float(name, self.low, self.high, log=self.log)
+
+
+@dataclass(frozen=True)
+class Among:
+    """One of some values, without any order."""
+
+    choices: tuple[Any, ...]
+
+    def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> Any:
+        return trial.suggest_categorical(name, list(self.choices))
+
 
 _ABOUT: Final = "about"
 _SAME: Final[Any] = object()

@@ -17,7 +17,7 @@ from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import Target
 from xlarank.models.fallback import Fallback
-from xlarank.models.param_checks import Number
+from xlarank.models.params import Number
 from xlarank.models.validation.metrics import judge
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.

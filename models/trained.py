@@ -68,7 +68,7 @@ class ModelCard:
         target: name of the hardware that it ranks for (`xlarank.features.targets`).
         kinds: of the kernels that it learned from, where that is certain; empty for layouts.
         fallback: what kernels of other kinds fall back on; None where that was not measured.
-        select: what the number of rounds was chosen by, one of `xlarank.models.validation.selection.SELECTIONS`.
+        select: what the number of rounds was chosen by, one of `xlarank.models.validation.paired.SELECTIONS`.
         recipe: how its rows were made.
         columns: names of its rows' columns.
         trained_on: split -> names of its graphs.

@@ -14,8 +14,8 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, Judged
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import fingerprint, model_of, read_card
+from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
-from xlarank.models.validation.out_of_fold import out_of_fold_scores
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import learned_by
 from xlarank.pipelines.support.workspace_collections import trained_collections

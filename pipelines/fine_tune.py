@@ -22,7 +22,7 @@ from xlarank.models.trained import CARD, Continued, TrainedModel, fingerprint, l
 from xlarank.models.validation.fold_plan import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import judge
-from xlarank.models.validation.selection import objective_value, paired_difference, require_selection
+from xlarank.models.validation.paired import objective_value, paired_difference, require_selection
 from xlarank.pipelines.support.engines import require_engine, tree_cluster
 from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_each
 from xlarank.pipelines.support.progress import Progress, Silent

@@ -12,8 +12,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.fold_plan import FoldPlan
-from xlarank.models.validation.paired import difference
-from xlarank.models.validation.selection import paired_difference, require_selection
+from xlarank.models.validation.paired import difference, paired_difference, require_selection
 from xlarank.pipelines.support.engines import require_engine, tree_cluster
 from xlarank.pipelines.support.fitting import Candidate, Choice, Job, TrainRequest, TrainResult, fit_each
 from xlarank.pipelines.support.progress import Progress, Silent
@@ -48,7 +47,7 @@ def train(
     The number of rounds is the best, at most ``rounds``, of folds with these very parameters that hold out program
     families, or kinds of kernels for tiles, which fall back as kinds never seen do (`xlarank.models.fallback`); the
     folds' scores are kept in the model. ``select`` is what the number is best by, one of
-    `xlarank.models.validation.selection.SELECTIONS`. ``with_valid`` also learns from the valid split (for a
+    `xlarank.models.validation.paired.SELECTIONS`. ``with_valid`` also learns from the valid split (for a
     submission: `evaluate` on valid means nothing afterwards).
 
     ``also_from`` names collections of the same kind that are learned from, too, and not judged on. A fold holds out

@@ -19,7 +19,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.fold_plan import FoldPlan
-from xlarank.models.validation.selection import paired_difference
+from xlarank.models.validation.paired import paired_difference
 from xlarank.pipelines.study.objective import FINISHED, RESULT, Objective, open_study
 from xlarank.pipelines.study.picture import draw_study
 from xlarank.pipelines.study.storage import StudyOptions, open_storage

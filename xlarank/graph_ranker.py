@@ -20,7 +20,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TARGETS, TPU
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.param_checks import OneOf, Whole
+from xlarank.models.params import OneOf, Whole
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.metrics import judge

@@ -16,19 +16,17 @@ from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.labels import mean_rank
-from xlarank.models.param_checks import Number, OneOf
-from xlarank.models.params import RankerParams, nested_params, param
+from xlarank.models.objectives import mean_rank
+from xlarank.models.params import Between, Number, OneOf, RankerParams, nested_params, param
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.search_space import Between
+from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 Floats = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.features.targets import CPU, Target
-from xlarank.models.param_checks import Number
+from xlarank.models.params import Number
 from xlarank.models.ranking_data import RankingData
 
 

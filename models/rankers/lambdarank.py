@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.labels import LABELS, MAX_GROUP, relevance
-from xlarank.models.objectives.ties import merge_ties
-from xlarank.models.param_checks import Flag, OneOf, Whole
-from xlarank.models.params import param
-from xlarank.models.rankers.common_params import columns_param, init_score_param, tie_tolerance_param
+from xlarank.models.objectives import LABELS, MAX_GROUP, merge_ties, relevance
+from xlarank.models.params import Among, Flag, OneOf, Whole, param
+from xlarank.models.rankers.columns import columns_param, init_score_param, tie_tolerance_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import even_sizes
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.search_space import Among
 
 #: Sizes of query groups worth trying; small ones are drawn from a graph of few configurations, too.
 _GROUPS: Final = (30, 100, 250, 1000)
@@ -30,7 +27,7 @@ class LambdaRankParams(TreeParams):
 
     Attributes:
         lambdarank_norm: divide a group's gradients by their size.
-        labels: one of `xlarank.models.objectives.labels.LABELS`.
+        labels: one of `xlarank.models.objectives.LABELS`.
         max_group: rows of the largest query group; a graph beyond it is dealt into several.
     """
 

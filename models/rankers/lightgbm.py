@@ -16,15 +16,12 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.param_checks import Number, Whole
-from xlarank.models.params import RankerParams, param
-from xlarank.models.rankers.columns import checked_indices, chosen_columns
-from xlarank.models.rankers.common_params import leaves_param
+from xlarank.models.params import Between, Number, RankerParams, Whole, param
+from xlarank.models.rankers.columns import checked_indices, chosen_columns, leaves_param
 from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
 from xlarank.models.rankers.lightgbm_data import Learnable, binned, dealt_orders, hush
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.search_space import Between
 
 #: ``(scores of all rows) -> (gradient, hessian)``, each ``(rows,)``.
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]

@@ -9,11 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.graph_weights import row_weights
-from xlarank.models.objectives.ranknet_loss import RankNetLoss
-from xlarank.models.param_checks import Number
-from xlarank.models.params import param
-from xlarank.models.rankers.common_params import (
+from xlarank.models.objectives import RankNetLoss, row_weights
+from xlarank.models.params import Between, Number, param
+from xlarank.models.rankers.columns import (
     columns_param,
     graph_weight_param,
     init_score_param,
@@ -23,7 +21,6 @@ from xlarank.models.rankers.common_params import (
 )
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.search_space import Between
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,14 +17,12 @@ from xlarank.features.sampling import even_ranks
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.labels import mean_rank
-from xlarank.models.param_checks import Number, Whole
-from xlarank.models.params import RankerParams, nested_params, param
+from xlarank.models.objectives import mean_rank
+from xlarank.models.params import Between, Number, RankerParams, Whole, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.search_space import Between
+from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
-from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 Floats = NDArray[np.float64]
 

@@ -20,20 +20,18 @@ from xlarank.features.sampling import even_ranks
 from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.graph_weights import graph_weights
-from xlarank.models.objectives.ties import faster_by_sign
-from xlarank.models.param_checks import Number, Whole
-from xlarank.models.params import param
-from xlarank.models.rankers.columns import chosen_columns, leaves_out
-from xlarank.models.rankers.common_params import (
+from xlarank.models.objectives import faster_by_sign, graph_weights
+from xlarank.models.params import Between, Number, Whole, param
+from xlarank.models.rankers.columns import (
+    chosen_columns,
     columns_param,
     graph_weight_param,
+    leaves_out,
     leaves_param,
     tie_tolerance_param,
 )
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.search_space import Between
 
 Floats = NDArray[np.float64]
 

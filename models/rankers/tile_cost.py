@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.common_params import columns_param
+from xlarank.models.rankers.columns import columns_param
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.ranking_data import RankingData

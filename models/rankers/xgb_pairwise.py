@@ -1,4 +1,4 @@
-"""XGBoost's pairwise ranking loss on sampled pairs, an implementation of its own beside LightGBM's."""
+"""XGBoost's pairwise ranking loss on sampled pairs, independent of LightGBM."""
 
 from __future__ import annotations
 
@@ -15,13 +15,11 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.graph_weights import row_weights
-from xlarank.models.objectives.labels import mean_rank
-from xlarank.models.objectives.ties import merge_ties
-from xlarank.models.param_checks import Number
-from xlarank.models.params import RankerParams, param
-from xlarank.models.rankers.columns import checked_indices, chosen_columns
-from xlarank.models.rankers.common_params import (
+from xlarank.models.objectives import mean_rank, merge_ties, row_weights
+from xlarank.models.params import Between, Number, RankerParams, param
+from xlarank.models.rankers.columns import (
+    checked_indices,
+    chosen_columns,
     columns_param,
     graph_weight_param,
     init_score_param,
@@ -30,13 +28,13 @@ from xlarank.models.rankers.common_params import (
     tie_tolerance_param,
 )
 from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
-from xlarank.models.rankers.xgboost_data import quantiles
 from xlarank.models.rankers.xgboost_json import checked_json
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.search_space import Between
 
 if TYPE_CHECKING:
     import xgboost as xgb
+if TYPE_CHECKING:
+    import xgboost
 
 _BOOSTER: Final = "booster.json"
 #: As near to LightGBM's 63 as XGBoost likes it.
@@ -187,3 +185,70 @@ def _xgboost() -> ModuleType:
             do="pip install xgboost-cpu (or xgboost), or choose another model",
         ) from error
     return xgboost
+
+
+def quantiles(
+    xgb: ModuleType,
+    data: RankingData,
+    label: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    used: NDArray[np.intp],
+    *,
+    start: NDArray[np.float64] | None = None,
+    bins: int,
+    threads: int,
+) -> xgboost.QuantileDMatrix:
+    """XGBoost's data of some columns with the groups of ``data``.
+
+    Weights also decide where it draws the bounds of its bins, a little differently for rows that come in batches.
+
+    Args:
+        xgb: the module ``xgboost``.
+        label: ``(rows,)``.
+        weight: ``(groups,)``; XGBoost weighs groups.
+        used: columns, ascending.
+        start: ``(rows,)`` what trees add to.
+    """
+    if data.batched(len(used)):
+        batched: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
+            _batches(xgb, data, label, weight, used, start), max_bin=bins, nthread=threads
+        )
+        return batched
+    whole: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
+        data.matrix(used=used), label, group=np.diff(data.indptr), weight=weight, base_margin=start, max_bin=bins,
+        nthread=threads,
+    )  # fmt: skip
+    return whole
+
+
+def _batches(
+    xgb: ModuleType,
+    data: RankingData,
+    label: NDArray[np.float64],
+    weight: NDArray[np.float64],
+    used: NDArray[np.intp],
+    start: NDArray[np.float64] | None,
+) -> Any:
+    """The graphs' rows one graph after the other; XGBoost asks for them several times."""
+
+    class Batches(xgb.DataIter):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__(release_data=True)
+            self.reset()
+
+        def next(self, input_data: Any) -> bool:
+            if self.at == data.groups:
+                return False
+            g = self.at
+            part = slice(int(data.indptr[g]), int(data.indptr[g + 1]))
+            group = np.full(part.stop - part.start, g)
+            rows = data.parts[g].matrix(used=used)
+            margin = None if start is None else start[part]
+            input_data(data=rows, label=label[part], qid=group, weight=weight[g : g + 1], base_margin=margin)
+            self.at += 1
+            return True
+
+        def reset(self) -> None:
+            self.at = 0
+
+    return Batches()

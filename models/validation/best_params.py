@@ -23,7 +23,7 @@ class BestParams:
         model: name of the ranker.
         params, rounds: of the best trial.
         mean, std: its out-of-fold score over graphs.
-        select: what the choice went by, one of `xlarank.models.validation.selection.SELECTIONS`.
+        select: what the choice went by, one of `xlarank.models.validation.paired.SELECTIONS`.
         graphs: the score of each graph.
         trial: its number in the study.
         folds: families held out together.

@@ -1,4 +1,4 @@
-"""Out-of-fold scores: every graph is judged by models that never saw its family."""
+"""Out-of-fold scores: every graph is scored by models that never saw its family."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import TrainingSet
-from xlarank.models.validation.selection import objective_value
+from xlarank.models.ranking_data import RankingData, TrainingSet
+from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.paired import objective_value
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
 STEP: Final = 25
@@ -150,3 +151,73 @@ def join_curves(parts: Sequence[Curves]) -> Curves:
     for part in parts:
         joined |= part.metrics
     return Curves(parts[0].rounds, joined)
+
+
+#: Of the trials that reach a rung one in so many climbs on.
+FACTOR: Final = 4
+#: Shares of the rounds on each rung, the last one apart.
+_SHARES: Final = (1 / 30, 1 / 6, 1 / 2)
+#: Rounds that are grown whatever the share: fewer say little.
+_LEAST: Final = 10
+
+
+def rungs_of(rounds: int) -> list[int]:
+    """Numbers of rounds after which scores are compared, the last one all of them.
+
+    One that costs more than half of the next is left out: with few rounds there is nothing to save, and one rung is
+    left.
+
+    >>> rungs_of(300), rungs_of(30)
+    ([10, 50, 150, 300], [15, 30])
+    """
+    found = [rounds]
+    for share in reversed(_SHARES):
+        few = max(_LEAST, round(rounds * share))
+        if 2 * few <= found[0]:
+            found.insert(0, few)
+    return found
+
+
+def climb(
+    rungs: Sequence[int],
+    training: TrainingSet,
+    folds: Sequence[Fold],
+    ranker: Ranker[Any],
+    settings: FitSettings,
+) -> Generator[Curves, None, None]:
+    """Curves of all folds on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
+
+    Trees grow on from rung to rung, so the curves of the last one are those of `curves.validate_folds`. A caller
+    that stops early saves all that would have come.
+    """
+    fitted = [ranker.clone() for _ in folds]
+    for number, rounds in enumerate(rungs):
+
+        def run(fold: int, each: FitSettings, number: int = number) -> Curves:
+            data, one = training.without(folds[fold].held), fitted[fold]
+            one = one.grow(data, each) if number else one.fit(data, each)
+            return judge_held(training, folds[fold].judged, one, each.rounds)
+
+        these = replace(settings, rounds=rounds, grows=number + 1 < len(rungs))
+        yield join_curves([*in_turn(run, len(folds), these)])
+
+
+def out_of_fold_scores(
+    ranker: Ranker[Any],
+    data: RankingData,
+    folds: Sequence[Fold],
+    settings: FitSettings,
+    also: RankingData | None = None,
+) -> NDArray[np.float64]:
+    """``(rows,)`` scores of the graphs that folds judge, by clones of the ranker that saw none held out with them.
+
+    ``also`` is learned from, too, without what is like the held-out graphs. Graphs that no fold judges score 0.
+    """
+    training = TrainingSet(ranker.kind, data, also=also)
+    scores = np.zeros(len(data.cost))
+    for fold in folds:
+        fitted = ranker.clone().fit(training.without(fold.held), settings)
+        for g in fold.judged:
+            part = slice(data.indptr[g], data.indptr[g + 1])
+            scores[part] = fitted.predict(data.parts[g].matrix(), data.columns, data.instances_of(g))
+    return scores

@@ -20,7 +20,7 @@ from xlarank.features.meanings import cause_of
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.explanation.calibration import Calibration
-from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import CARD, TrainedModel, model_of
 from xlarank.models.validation.judged import judge_graph
 from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture

@@ -15,7 +15,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_rows
-from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import model_of
 from xlarank.models.validation.judged import baselines
 from xlarank.pipelines.budgeting.reports import read_first_scores

@@ -19,8 +19,8 @@ from optuna.trial import FrozenTrial, TrialState
 from xlarank.data.errors import XlarankError
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
+from xlarank.models.validation.curves import FACTOR, climb, rungs_of
 from xlarank.models.validation.fold_plan import FoldPlan
-from xlarank.models.validation.rungs import FACTOR, climb, rungs_of
 from xlarank.pipelines.study.storage import StudyOptions, retry
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
-from xlarank.models.validation.selection import require_selection
+from xlarank.models.validation.paired import require_selection
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
@@ -42,7 +42,7 @@ class StudyOptions:
     Attributes:
         storage: ``journal:PATH`` or a database URL; None is a journal in the workspace.
         worker: join a study that another process has created.
-        select: one of `xlarank.models.validation.selection.SELECTIONS`.
+        select: one of `xlarank.models.validation.paired.SELECTIONS`.
     """
 
     storage: str | None = None

@@ -24,7 +24,7 @@ from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
-from xlarank.models.validation.selection import objective_value
+from xlarank.models.validation.paired import objective_value
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections

@@ -13,7 +13,7 @@ from tests.models.rows import COLUMNS, easy_data
 from tests.pipelines.trees import LAYOUT, TILE, TREE, graph_path, layout_graph, tile_graph, write_tree
 from xlarank.data.graph import read_graph
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.objectives.labels import MAX_GROUP
+from xlarank.models.objectives import MAX_GROUP
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.validation.metrics import kendall_tau
 

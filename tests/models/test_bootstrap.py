@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xlarank.models.validation.bootstrap import bootstrap_interval
+from xlarank.models.validation.metrics import bootstrap_interval
 
 
 def test_the_interval_is_that_of_resampled_means() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlarank.data.errors import ModelError
-from xlarank.models.objectives.graph_weights import GRAPH_WEIGHTS, row_weights
+from xlarank.models.objectives import GRAPH_WEIGHTS, row_weights
 
 _SIZES = st.lists(st.integers(1, 50), min_size=1, max_size=8)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlarank.data.errors import ModelError
-from xlarank.models.objectives.labels import MAX_GROUP, mean_rank, relevance
+from xlarank.models.objectives import MAX_GROUP, mean_rank, relevance
 
 _COSTS = st.lists(
     st.one_of(st.floats(0.1, 1e12), st.sampled_from((1.0, 2.0, 2.0**31, 2.0**31 + 1))), min_size=1, max_size=30

@@ -8,8 +8,8 @@ from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
-from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 
 def test_each_family_is_scored_by_the_others() -> None:

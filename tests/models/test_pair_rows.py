@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.models.rows import graph_rows
-from xlarank.models.rankers.pair_rows import PairColumns, PairPart
+from xlarank.models.rankers.pair_vote import PairColumns, PairPart
 
 COLUMNS = PairColumns(own=np.array([0, 1, 3]), differences=np.array([1, 3]))
 #: Columns size (constant, the number of rows), waste, clash, noise.

@@ -12,7 +12,7 @@ import pytest
 from xlarank.data.errors import ModelError
 from xlarank.data.ranges import MAX_SEED
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.param_checks import Check, Flag, Number, OneOf, Whole
+from xlarank.models.params import Check, Flag, Number, OneOf, Whole
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.rankers.ranknet import RankNetParams
 from xlarank.models.rankers.sibling import SiblingParams

@@ -10,8 +10,7 @@ import pytest
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, graph_rows
 from xlarank.data.errors import ModelError
-from xlarank.models.objectives.graph_weights import row_weights
-from xlarank.models.objectives.ranknet_loss import RankNetLoss
+from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.validation.metrics import kendall_tau
 

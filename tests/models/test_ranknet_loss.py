@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlarank.models.objectives.graph_weights import row_weights
-from xlarank.models.objectives.ranknet_loss import HESSIAN_FLOOR, RankNetLoss
+from xlarank.models.objectives import HESSIAN_FLOOR, RankNetLoss, row_weights
 
 
 def loss_of(

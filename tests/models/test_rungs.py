@@ -12,9 +12,8 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.ranking_data import RankingData, TrainingSet
-from xlarank.models.validation.curves import join_curves, validate_folds
+from xlarank.models.validation.curves import climb, join_curves, rungs_of, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds
-from xlarank.models.validation.rungs import climb, rungs_of
 
 FAMILIES = ["cnn", "mlp", "rnn", "gan"]
 ALSO = ["gan__other", "vae__other"]

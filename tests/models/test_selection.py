@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from xlarank.data.errors import ModelError
-from xlarank.models.validation.selection import SPREAD, objective_value, paired_difference
+from xlarank.models.validation.paired import SPREAD, objective_value, paired_difference
 
 
 def test_robust_is_the_mean_less_a_quarter_of_the_spread() -> None:

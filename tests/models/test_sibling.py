@@ -17,12 +17,12 @@ from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
-from xlarank.models.objectives.labels import mean_rank
+from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import sibling
 from xlarank.models.rankers.sibling import Sibling, SiblingRanker, alike, nearness
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 NODES, ROWS = 5, 4
 #: Row 0 sets nothing.

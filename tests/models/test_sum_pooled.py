@@ -17,9 +17,9 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.sum_pooled import PairTerms, SumPooled, newton_step
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
 from xlarank.models.validation.metrics import kendall_tau
-from xlarank.models.validation.out_of_fold import out_of_fold_scores
 
 NODES, ROWS = 6, 3
 NAMES = ["size", "penalty", "noise"]

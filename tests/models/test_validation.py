@@ -19,8 +19,7 @@ from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.param_checks import Whole
-from xlarank.models.params import RankerParams, param
+from xlarank.models.params import RankerParams, Whole, param
 from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.curves import Curves, join_curves, validate_fold, validate_folds

@@ -17,8 +17,8 @@ from xlarank.features.targets import CPU
 from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import load_model
+from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import Fold, kind_folds
-from xlarank.models.validation.out_of_fold import out_of_fold_scores
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate

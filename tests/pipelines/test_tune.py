@@ -26,9 +26,8 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.validation.best_params import load_best, params_for
-from xlarank.models.validation.curves import Curves
+from xlarank.models.validation.curves import Curves, climb, rungs_of
 from xlarank.models.validation.fold_plan import FoldPlan
-from xlarank.models.validation.rungs import climb, rungs_of
 from xlarank.pipelines.study.objective import RESULT, Objective
 from xlarank.pipelines.study.storage import StudyOptions, open_storage
 from xlarank.pipelines.support.training_sets import read_training_set

@@ -1,0 +1,188 @@
+"""What rankers learn: labels, the pairwise loss, ties, and weights of graphs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from xlarank.data.errors import ModelError
+from xlarank.models.params import OneOf
+
+Floats = NDArray[np.float64]
+
+
+def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
+    """1 where ``cost`` is faster than ``other``, -1 where it is slower, 0 for a tie; shapes broadcast.
+
+    A pair whose costs differ by at most the tolerance, a share of the smaller one, is a tie. Nothing chains: each
+    pair is asked by itself. For losses on pairs; labels need `merge_ties`.
+
+    >>> faster_by_sign(np.array([100.0, 100.0, 100.0]), np.array([101.0, 120.0, 90.0]), 0.01).tolist()
+    [0.0, 1.0, -1.0]
+    """
+    ahead = other - cost
+    tied = np.abs(ahead) <= tolerance * np.minimum(other, cost)
+    return np.where(tied, 0.0, np.sign(ahead))
+
+
+def merge_ties(cost: Floats, tolerance: float) -> Floats:
+    """Costs of one group, ``(rows,)``, with those that measurement noise cannot tell apart made equal.
+
+    Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Two costs that become equal
+    differ by at most the tolerance, however many lie between them: linking neighbours instead would chain a
+    densely measured graph into one. The price is that two near costs at either side of a step stay different,
+    by one label. 0 returns the costs as they are. Raises `ModelError` for a tolerance that is no share.
+
+    >>> merge_ties(np.array([100.0, 109.0, 111.0, 130.0]), 0.1).round().tolist()
+    [100.0, 100.0, 110.0, 121.0]
+    """
+    if not 0 <= tolerance < np.inf:
+        raise ModelError(f"tie_tolerance is {tolerance}", expected="a share of the cost, such as 0.01; 0 for none")
+    if tolerance == 0:
+        return cost
+    steps = np.floor(np.log(cost / cost.min()) / np.log1p(tolerance))
+    merged: Floats = cost.min() * np.exp(steps * np.log1p(tolerance))
+    return merged
+
+
+#: Ways to make labels, see `relevance`.
+LABELS: Final = ("rank", "log")
+
+#: LightGBM's limit on a query group.
+MAX_GROUP: Final = 10_000
+#: With labels "log", a configuration this much slower than the best gets the lowest label.
+_LOG_RANGE: Final = 2.0
+_LOG_STEPS: Final = 300
+
+
+def relevance(cost: NDArray[np.float64], how: str) -> NDArray[np.float64]:
+    """Labels of one group, ``(rows,)``, from 0.
+
+    ``rank``: the dense rank, so that equal costs share a label. ``log``: 300 steps of
+    log(cost / smallest), cut at e^2 times the smallest, so that near ties weigh little. Raises `ModelError` for
+    anything else.
+
+    >>> relevance(np.array([30.0, 10.0, 20.0, 10.0]), "rank").tolist()
+    [0.0, 2.0, 1.0, 2.0]
+    >>> relevance(np.array([1.0, 100.0]), "log").tolist()
+    [300.0, 0.0]
+    """
+    if OneOf(LABELS)("labels", how) == "rank":
+        dense: NDArray[np.float64] = np.unique(-cost, return_inverse=True)[1].astype(np.float64)
+        return dense
+    excess = np.minimum(np.log(cost / cost.min()), _LOG_RANGE)
+    steps: NDArray[np.float64] = np.rint((1 - excess / _LOG_RANGE) * _LOG_STEPS)
+    return steps
+
+
+def mean_rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Ranks of one group, ``(rows,)``, from 0 for the smallest to 1; ties share the mean of their ranks.
+
+    >>> mean_rank(np.array([30.0, 10.0, 20.0, 10.0, 40.0])).tolist()
+    [0.75, 0.125, 0.5, 0.125, 1.0]
+    """
+    from scipy.stats import rankdata  # takes long to load
+
+    ranks: NDArray[np.float64] = (rankdata(values) - 1) / max(1, len(values) - 1)
+    return ranks
+
+
+#: Exponent of a graph's size that its total weight is proportional to. ``equal`` is what the metric does, a
+#: mean over graphs; ``rows`` lets a graph of 100,000 configurations drown one of 1000; ``sqrt`` lies between:
+#: a small graph's few rows are noisy, and at equal weight each of them pulls hard.
+GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
+
+
+def graph_weights(indptr: NDArray[np.int64], how: str) -> NDArray[np.float64]:
+    """Weights of graphs, ``(graphs,)``, 1 on average: for a loss that is a mean over each graph's pairs.
+
+    ``indptr`` is ``(graphs + 1,)`` row boundaries; raises `ModelError` unless ``how`` is one of `GRAPH_WEIGHTS`.
+
+    >>> graph_weights(np.array([0, 1, 4]), "rows").tolist()
+    [0.5, 1.5]
+    """
+    total = _totals(indptr, how)
+    weights: NDArray[np.float64] = total / total.mean()
+    return weights
+
+
+def row_weights(
+    indptr: NDArray[np.int64], how: str, factor: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Weights of rows, ``(rows,)``, equal within a graph and 1 on average over all rows: for a sum over rows.
+
+    ``factor`` ``(graphs,)`` then multiplies those of each graph.
+
+    >>> row_weights(np.array([0, 1, 4]), "equal").round(3).tolist()
+    [2.0, 0.667, 0.667, 0.667]
+    >>> row_weights(np.array([0, 1, 4]), "rows", np.array([1.0, 0.5])).tolist()
+    [1.0, 0.5, 0.5, 0.5]
+    """
+    sizes, total = np.diff(indptr).astype(np.float64), _totals(indptr, how)
+    weights: NDArray[np.float64] = np.repeat(total / sizes, np.diff(indptr)) * (sizes.sum() / total.sum())
+    return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
+
+
+def _totals(indptr: NDArray[np.int64], how: str) -> NDArray[np.float64]:
+    """``(graphs,)`` what each graph counts, up to a factor."""
+    OneOf(tuple(GRAPH_WEIGHTS))("graph_weight", how)
+    total: NDArray[np.float64] = np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
+    return total
+
+
+#: Least hessian of a row of weight 1. Where every sampled pair is a tie or long decided there is no curvature
+#: left, and a Newton step would divide by nothing.
+HESSIAN_FLOOR: Final = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class RankNetLoss:
+    """Mean over sampled pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
+
+    RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with certain targets. Every pair of
+    a graph counts the same, which is what Kendall's tau counts. A tie teaches nothing.
+
+    Attributes:
+        cost: ``(rows,)`` lower is faster.
+        indptr: ``(graphs + 1,)`` row boundaries.
+        weight: ``(rows,)`` constant within a graph.
+        pairs: partners drawn for each row and round; a row meets as many again as a partner of others.
+        tie_tolerance: costs that differ by at most this share of the smaller one are a tie.
+    """
+
+    cost: Floats
+    indptr: NDArray[np.int64]
+    weight: Floats
+    pairs: int
+    tie_tolerance: float
+
+    def partners(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """``(rows,)`` another row of the same graph for each, drawn evenly; itself in a graph of one row."""
+        sizes = np.diff(self.indptr)
+        start, others = np.repeat(self.indptr[:-1], sizes), np.repeat(sizes - 1, sizes)
+        drawn: NDArray[np.int64] = (rng.random(len(self.cost)) * others).astype(np.int64)
+        drawn += start
+        drawn += (drawn >= np.arange(len(drawn))) & (others > 0)  # jump over the row itself
+        return drawn
+
+    def gradients(self, relevance: Floats, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Gradient and hessian, ``(rows,)`` each, of freshly drawn pairs at the relevances, higher is faster.
+
+        A pair adds -p to the gradient of the faster row, p to the slower one's and p (1 - p) to both hessians,
+        p = 1 / (1 + exp(relevance of the faster - that of the slower)). Sums are divided by ``pairs`` and
+        weighted; the hessian (its diagonal) has a floor.
+        """
+        gradient, hessian = np.zeros(len(self.cost)), np.zeros(len(self.cost))
+        for _ in range(self.pairs):
+            other = self.partners(rng)
+            sign = faster_by_sign(self.cost, self.cost[other], self.tie_tolerance)
+            wrong = expit(sign * (relevance[other] - relevance))
+            pull, curve = -sign * wrong, np.abs(sign) * wrong * (1 - wrong)
+            gradient += pull - np.bincount(other, pull, len(other))
+            hessian += curve + np.bincount(other, curve, len(other))
+        floor = HESSIAN_FLOOR * self.weight
+        return gradient * self.weight / self.pairs, np.maximum(hessian * self.weight / self.pairs, floor)

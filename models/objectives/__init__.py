@@ -1,1 +1,0 @@
-"""What rankers learn: labels, losses and their weights."""
