@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from xlarank.data.collection import discover
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
@@ -75,33 +74,13 @@ def test_node_columns_are_where_the_format_puts_them():
     assert {name: NODE_COLUMN.get(name) for name in POSITIONS} == POSITIONS
 
 
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [
-        ("unknown", 0),
-        ("abs", 1),
-        ("add", 2),
-        ("broadcast", 13),
-        ("convolution", 26),
-        ("copy", 27),
-        ("dot", 34),
-        ("fusion", 41),
-        ("parameter", 63),
-        ("reduce", 70),
-        ("reshape", 75),
-        ("trace", 97),
-        ("transpose", 98),
-        ("tuple", 100),
-        ("tuple-select", 101),
-        ("while", 102),
-        ("tan", 120),
-    ],
-)
-def test_opcodes_have_the_ids_of_the_dataset(name, number):
-    assert OPCODES[number] == name
-
-
-def test_retired_opcodes():
+def test_opcodes_have_the_ids_of_the_dataset():
+    text = (
+        "unknown 0 abs 1 add 2 broadcast 13 convolution 26 copy 27 dot 34 fusion 41 parameter 63 reduce 70"
+        " reshape 75 trace 97 transpose 98 tuple 100 tuple-select 101 while 102 tan 120"
+    ).split()
+    expected = {int(number): name for name, number in zip(text[::2], text[1::2], strict=True)}
+    assert {number: OPCODES[number] for number in expected} == expected
     assert frozenset({97, 101}) == RETIRED_OPCODES
 
 
@@ -171,15 +150,15 @@ def check_identities(graph: LayoutGraph | TileGraph) -> None:
 SAMPLE_FILES = discover(SAMPLE / "npz")
 
 
-@pytest.mark.parametrize("file", SAMPLE_FILES[::9], ids=lambda file: f"{file.collection} {file.name}")
-def test_the_sample_agrees_with_the_names(file):
-    check_identities(read_graph(file.path, file.collection.kind))
+def test_the_sample_agrees_with_the_names():
+    for file in SAMPLE_FILES[::27]:
+        check_identities(read_graph(file.path, file.collection.kind))
 
 
 def test_real_files_agree_with_the_names(real_data):
     files = discover(real_data / "npz")
     assert files, f"no graphs below {real_data}"
-    for file in files:
+    for file in files[::2]:
         check_identities(read_graph(file.path, file.collection.kind))
 
 
@@ -191,14 +170,14 @@ def test_every_file_of_the_sample_is_read():
         graph = read_graph(file.path, file.collection.kind)
         assert graph.name == file.name
         assert graph.labelled == (file.split != "test")
-        if file.collection.parts[1] == "tpu-estimate" and graph.labelled:
+        if file.collection.parts[:2] == ("layout", "tpu-estimate") and graph.labelled:
             assert len(np.unique(graph.runtime)) >= 8
         key = (str(file.collection), file.split)
         count[key] = count.get(key, 0) + 1
         configs.setdefault(key[0], set()).add(graph.configs)
     table = (SAMPLE / "README.md").read_text(encoding="utf-8")
     for collection, sizes in configs.items():
-        graphs = " / ".join(str(count.pop((collection, split))) for split in ("train", "valid", "test"))
+        graphs = " / ".join(str(count.pop((collection, split), 0)) for split in ("train", "valid", "test"))
         few, most = min(sizes), max(sizes)
         assert f"| {collection} | {graphs} | {few if few == most else f'{few}-{most}'} |" in table
     assert not count

@@ -1,4 +1,4 @@
-"""Graphs that nobody looks at are told of, with the reason."""
+"""Files that are not read are named, with the reason."""
 
 from __future__ import annotations
 
@@ -9,41 +9,27 @@ import pytest
 
 from xlarank.data.skipped_files import skipped_files
 
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        (
-            "layout/xla/random/validation/a.npz",
-            "1 file is here not looked at: validation is not a split (train, valid,",
-        ),
-        ("layout/xla/random/validation/a.npz", "rename the folder to valid"),
-        ("layout/xla/random/Train/a.npz", "rename the folder to train"),
-        ("layout/xla/random/odd/a.npz", "odd is not a split (train, valid, test)"),
-        ("layout/xla/train/a.npz", "too few folders between; expected layout/<source>/<search>/<split>/*.npz"),
-        ("tile/xla/random/train/a.npz", "too many folders between; expected tile/<source>/<split>/*.npz"),
-        ("tile/a.npz", "too few folders"),
-        ("tile/xla/train/a.NPZ", "1 file is here not called .npz in small letters"),
-        ("tile/xla/train/deeper/a.npz", "too many folders"),
-    ],
-)
-def test_a_graph_in_another_place_is_told_of(tmp_path: Path, place: str, said: str) -> None:
-    path = tmp_path / place
-    path.parent.mkdir(parents=True)
-    path.touch()
-    (found,) = skipped_files(tmp_path)
-    assert said in str(found) and found.path == path.parent and not found.unreadable
+WRONG = {
+    "layout/xla/random/validation/a.npz": "validation is not a split (train, valid, test); rename the folder",
+    "layout/xla/random/Train/a.npz": "rename the folder to train",
+    "layout/xla/random/odd/a.npz": "odd is not a split (train, valid, test)",
+    "layout/xla/train/a.npz": "too few folders between; expected layout/<source>/<search>/<split>/*.npz",
+    "tile/xla/random/train/a.npz": "too many folders between; expected tile/<source>/<split>/*.npz",
+    "tile/a.npz": "too few folders",
+    "tile/xla/test/a.NPZ": "1 file is here not called .npz in small letters",
+    "tile/xla/train/deeper/a.npz": "too many folders",
+}
+RIGHT = [f"layout/xla/random/train/{name}" for name in ("a.npz", ".hidden.npz", "notes.txt")]
+RIGHT += ["tile/xla/valid/a.npz", "elsewhere/a.npz", "tile/.cache/a.npz"]
 
 
-@pytest.mark.parametrize(
-    "place",
-    ["layout/xla/random/train/a.npz", "tile/xla/test/a.npz", "tile/xla/train/.hidden.npz", "tile/xla/notes.txt",
-     "elsewhere/a.npz", "tile/.cache/a.npz"],
-)  # fmt: skip
-def test_what_is_read_or_no_graph_is_not(tmp_path: Path, place: str) -> None:
-    (tmp_path / place).parent.mkdir(parents=True)
-    (tmp_path / place).touch()
-    assert skipped_files(tmp_path) == []
+def test_graphs_in_other_places_are_named_and_nothing_else(tmp_path: Path) -> None:
+    for place in (*WRONG, *RIGHT):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / place).touch()
+    skipped = {file.path: str(file) for file in skipped_files(tmp_path) if not file.unreadable}
+    assert len(skipped) == len(WRONG)
+    assert {place: why for place, why in WRONG.items() if why not in skipped[(tmp_path / place).parent]} == {}
 
 
 def test_a_folder_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

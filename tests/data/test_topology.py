@@ -58,12 +58,6 @@ def test_levels_are_the_longest_paths(graph):
     assert max(expected) == nx.dag_longest_path_length(as_networkx(nodes, edges))
 
 
-@given(graph=dags())
-def test_a_dag_has_no_cycle(graph):
-    nodes, edges = graph
-    assert not has_cycle(edges, nodes)
-
-
 @given(graph=digraphs())
 def test_cycles_are_those_of_networkx(graph):
     nodes, edges = graph
@@ -84,13 +78,10 @@ def test_nodes_on_or_above_a_cycle_have_no_level(graph):
         assert levels[node] == max((levels[operand] + 1 for operand in flow.predecessors(node)), default=0)
 
 
-def test_no_edges():
+def test_no_edges_and_repeated_edges():
     none = np.zeros((0, 2), np.int64)
     assert node_levels(none, 3).tolist() == [0, 0, 0]
     assert not has_cycle(none, 3)
-
-
-def test_a_repeated_edge_counts_once():
     assert node_levels(np.array([[1, 0], [1, 0], [2, 1]]), 3).tolist() == [0, 1, 2]
 
 
@@ -127,19 +118,11 @@ def test_large_graphs_in_topological_order_have_the_same_levels(graph):
 OPCODES, EDGES = np.array([63, 63, 34, 2]), np.array([[2, 0], [2, 1], [3, 2]])
 
 
-def test_the_order_of_edges_and_the_types_of_numbers_say_nothing() -> None:
+def test_the_structure_is_that_of_opcodes_and_edges_in_any_order_and_type() -> None:
     one = structure_hash(OPCODES, EDGES)
     assert structure_hash(OPCODES.astype(np.uint8), EDGES[::-1].astype(np.int32)) == one
-    assert 0 <= one < 2**64
-
-
-@pytest.mark.parametrize("other", [(OPCODES[::-1], EDGES), (OPCODES, EDGES[:2]), (OPCODES, EDGES[:, ::-1])])
-def test_opcodes_and_edges_both_count(other: tuple[np.ndarray, np.ndarray]) -> None:
-    assert structure_hash(*other) != structure_hash(OPCODES, EDGES)
-
-
-def test_a_graph_without_edges_has_one() -> None:
-    assert structure_hash(OPCODES, EDGES[:0]) == structure_hash(OPCODES, np.zeros((0, 2), np.int64))
+    others = [(OPCODES[::-1], EDGES), (OPCODES, EDGES[:2]), (OPCODES, EDGES[:, ::-1]), (OPCODES, EDGES[:0])]
+    assert len({one, *(structure_hash(*other) for other in others)}) == 5
 
 
 def structure_of(path: Path) -> int:

