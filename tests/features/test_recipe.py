@@ -1,122 +1,112 @@
-"""Settings, what is stored of them, and the version of the code."""
+"""Settings, what is stored of them, the version of the code, and which rows a recipe keeps."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.models.rows import graph_rows
 from xlarank.data.graph import Kind
 from xlarank.features import recipe as recipes
 from xlarank.features.block import Tier
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe, source_hash
+from xlarank.features.sampling import at_most, even_ranks
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
 ROOT = Path(recipes.__file__).parents[1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_hash_changes_with_every_setting(kind):
+def test_the_hash_changes_with_every_setting():
     tilings = [Tiling(), Tiling(sublanes=16), Tiling(lanes=256)]
     chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
-    by_columns = {tuple(settings.graph_columns(kind) + settings.config_columns(kind)) for settings in SETTINGS}
-    assert len(by_columns) == len(SETTINGS)
-    hashes = {settings.code_hash(kind) for settings in chosen}
-    assert len(hashes) == len(by_columns) * len(tilings)
-    assert all(len(text) == 16 and int(text, 16) >= 0 for text in hashes)
-
-
-def test_the_hash_tells_kinds_apart_and_equal_settings_not():
-    assert FeatureSettings().code_hash("layout") != FeatureSettings().code_hash("tile")
+    hashes = [settings.code_hash(kind) for kind in get_args(Kind) for settings in chosen]
+    assert len(set(hashes)) == len(hashes) and {len(text) for text in hashes} == {16}
     assert FeatureSettings().code_hash("tile") == FeatureSettings(Tier.FULL, True, Tiling(8, 128)).code_hash("tile")
 
 
-@pytest.mark.parametrize("settings", [*SETTINGS, FeatureSettings(tiling=Tiling(16, 64, fewest_sublanes=4))])
-def test_a_recipe_leads_back_to_its_settings(settings):
-    recipe = Recipe.of(settings, "layout", max_configs=5, seed=3)
-    assert recipe.settings() == settings
-    assert recipe.settings().code_hash("layout") == recipe.code_hash
-    assert Recipe.parse(json.loads(json.dumps(asdict(recipe)))) == recipe
-
-
-def test_a_recipe_without_a_sample_has_no_seed():
-    """Or another seed would build again what is the same."""
-    ways = [Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2)]
-    assert ways[0] == ways[1]
-
-
-@pytest.mark.parametrize("value", [{}, {"code_hash": "a"}, {"tiling": {"rows": 8}}])
-def test_what_is_no_recipe_is_refused(value):
-    with pytest.raises(TypeError):
-        Recipe.parse(value)
+def test_a_recipe_leads_back_to_its_settings():
+    for settings in (*SETTINGS, FeatureSettings(tiling=Tiling(16, 64, fewest_sublanes=4))):
+        recipe = Recipe.of(settings, "layout", max_configs=5, seed=3)
+        assert recipe.settings() == settings
+        assert Recipe.parse(json.loads(json.dumps(asdict(recipe)))) == recipe
+    for value in ({}, {"code_hash": "a"}, {"tiling": {"rows": 8}}):
+        with pytest.raises(TypeError):
+            Recipe.parse(value)
+    one, other = (Recipe.of(FeatureSettings(), "tile", seed=seed) for seed in (1, 2))
+    assert one == other, "without a sample another seed would build again what is the same"
 
 
 # The version of the code ----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def clone(tmp_path):
-    """The two rooms that make numbers, and one that does not."""
-    for room in ("data", "features", "models"):
-        shutil.copytree(ROOT / room, tmp_path / room, ignore=shutil.ignore_patterns("sample", "__pycache__"))
-    return tmp_path
+def test_only_what_can_change_a_number_changes_the_version(tmp_path):
+    files = {
+        "features/assemble.py": '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n',
+        "features/tile/facts.py": "#: Not imported by assemble.\nY: int = 2\n",
+        "features/reference.py": "TITLE = 1\n",
+        "data/npz.py": "from xlarank.data import schema\ndef read():\n    'A docstring.'\n    return (1,\n 2)\n",
+        "data/schema.py": "RANK = 6\n",
+        "data/errors.py": "class Wrong(Exception): ...\n",
+        "data/other.py": "NOT_REACHED = 1\n",
+        "models/base.py": "Z = 1\n",
+    }
 
+    def version(**edits):
+        for file, text in {**files, **edits}.items():
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_bytes(text.encode())
+        source_hash.cache_clear()
+        return source_hash(tmp_path)
 
-def edited(clone, file, old, new):
-    path = clone / file
-    text = path.read_text(encoding="utf-8")
-    assert old in text
-    path.write_text(text.replace(old, new, 1), encoding="utf-8")
-    source_hash.cache_clear()
-    return source_hash(clone)
+    def edited(file, old, new):
+        assert old in files[file]
+        return version(**{file: files[file].replace(old, new)})
 
-
-def test_what_cannot_change_a_number_keeps_the_version(clone):
+    now = version()
     for file, old, new in (
-        ("features/layout/copies.py", '"""Copies: a consumer', '"""A consumer'),
-        ("features/layout/padding.py", '"""`PaddingByClass` with packed', '"""The same with packed'),
-        ("features/program/tensors.py", "#: TPU v2/v3", "# TPU v2/v3"),
-        ("features/program/tensors.py", "Ints = ", "\n\n\nInts = "),
-        ("data/errors.py", "class ", "_UNUSED = 1\n\n\nclass "),
-        ("features/reference.py", "# Feature columns", "# Columns"),
-        ("models/ranking_data.py", "2**27", "2**26"),
+        ("features/assemble.py", "One.", "Two."),
+        ("features/tile/facts.py", "Not", "Never"),
+        ("data/npz.py", "A docstring", "Another"),
+        ("data/npz.py", "\n 2", "  2"),
+        *((file, "1", "2") for file in ("features/reference.py", "data/other.py", "models/base.py")),
+        ("data/errors.py", "Wrong", "Bad"),
+        *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):
-        assert edited(clone, file, old, new) == source_hash(), file
-    for path in clone.rglob("*.py"):  # a checkout on Windows
-        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
-    assert source_hash(clone) == source_hash()
-
-
-def test_what_can_change_a_number_changes_the_version(clone):
-    seen = {source_hash()}
+        assert edited(file, old, new) == now, file
+    seen = {now}
     for file, old, new in (
-        ("features/assemble.py", "np.float32", "np.float64"),
-        ("features/program/tensors.py", "lanes: int = 128", "lanes: int = 256"),
-        ("features/layout/pairs.py", "unlike & (given == 2)", "unlike & (given >= 2)"),
-        ("features/tile/inner_loop.py", "_REGISTERS: Final = 16", "_REGISTERS: Final = 32"),
-        ("features/instances/context.py", "1 << 21", "1 << 22"),
-        ("features/store.py", "np.argsort(rows.group", "np.argsort(-rows.group"),
-        ("data/config_table.py", "_BASE = MAX_RANK + 1", "_BASE = MAX_RANK + 2"),
-        ("data/topology.py", "_LARGE: Final = 1000", "_LARGE: Final = 2000"),
-        ("data/npz.py", "import", "import os\nimport"),
+        ("features/assemble.py", "1.0", "1"),
+        ("features/tile/facts.py", "2", "3"),
+        ("data/npz.py", "(1", "(2"),
+        ("data/schema.py", "6", "7"),
     ):
-        seen.add(version := edited(clone, file, old, new))
-        assert version != source_hash(), file
-    (clone / "features" / "tile" / "extra.py").write_text("EXTRA = 1\n", encoding="utf-8")
+        seen.add(edited(file, old, new))
+    for file in ("features/tile/extra.py", "features/extra.py"):
+        seen.add(version(**{file: "EXTRA = 1\n"}))
+        (tmp_path / file).unlink()
+    assert len(seen) == 7, "each change gives another version; so does a new file, by its place"
+
+
+def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
+    read, read_bytes = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
     source_hash.cache_clear()
-    seen.add(source_hash(clone))
-    (clone / "features" / "tile" / "extra.py").rename(clone / "features" / "layout" / "extra.py")
-    source_hash.cache_clear()
-    seen.add(source_hash(clone))
-    assert len(seen) == 12, "each change gives another version; a file's place counts"
+    source_hash()
+    files = {path.relative_to(ROOT).as_posix() for path in read}
+    features = {path.relative_to(ROOT).as_posix() for path in (ROOT / "features").rglob("*.py")}
+    assert {file for file in files if file.startswith("features")} == features - set(recipes._PRESENTATION)
+    assert {f"data/{name}.py" for name in ("config_table", "topology", "npz", "duplicates", "graph")} < files
+    assert files - features <= {path.relative_to(ROOT).as_posix() for path in (ROOT / "data").glob("*.py")}
 
 
 def test_what_only_shows_columns_takes_no_part_in_computing_them():
@@ -126,3 +116,34 @@ def test_what_only_shows_columns_takes_no_part_in_computing_them():
     code = f"import sys, xlarank.features.assemble; print([m for m in {shown} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['xlarank.data.errors']", "which says what is wrong, and computes nothing"
+
+
+# Which configurations are kept ----------------------------------------------------------------------------------
+
+
+@given(st.integers(2, 60), st.integers(2, 60), st.integers(0, 3))
+def test_both_ends_and_even_gaps_of_rank_are_kept(size, most, seed):
+    cost = np.random.default_rng(seed).permutation(size).astype(np.float64) + 1
+    kept = even_ranks(cost, most, np.random.default_rng(seed))
+    assert kept.tolist() == sorted(set(kept.tolist())) and len(kept) == min(most, size)
+    ranks = np.sort(cost[kept])
+    assert (ranks[0], ranks[-1]) == (1, size) and np.ptp(np.diff(ranks)) <= 1
+
+
+def test_equal_costs_are_drawn_at_random_not_in_the_order_of_the_file():
+    kept = [even_ranks(np.ones(100), 10, np.random.default_rng(seed)) for seed in (0, 1)]
+    assert not np.array_equal(*kept) and np.ptp(kept[0]) > 20
+
+
+def test_a_recipe_draws_of_the_measured_rows_by_the_graphs_name():
+    def recipe(most):
+        return Recipe.of(FeatureSettings(), "layout", max_configs=most, seed=1)
+
+    graph = graph_rows("a", [50, 10, 40, 20, 30])
+    assert at_most(graph, recipe(5)) is graph and at_most(graph, recipe(0)) is graph
+    broken = replace(graph, runtime=np.where(graph.runtime > 30, 0, graph.runtime))
+    assert at_most(broken, recipe(4)).row_cost.tolist() == [10, 20, 30], "the two that failed go first"
+    assert len(at_most(broken, recipe(2))) == 2 and np.isfinite(at_most(broken, recipe(2)).row_cost).all()
+    unlabelled = replace(graph_rows("a", range(1, 101)), runtime=np.zeros(100, np.int64))
+    kept = [at_most(replace(unlabelled, name=name), recipe(10)).ids.tolist() for name in "aab"]
+    assert len(kept[0]) == 10 and kept[0] == sorted(kept[0]) and kept[0] == kept[1] != kept[2]

@@ -1,7 +1,35 @@
-"""The generated column reference."""
+"""FEATURES.md, and the physical cause behind every column."""
 
+from __future__ import annotations
+
+from xlarank.features.block import Scope
+from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
+from xlarank.features.meanings import CANDIDATES, COPIES, FUSION, INNER, MINOR, PADDING, PROGRAM, TILES, cause_of
 from xlarank.features.reference import TARGET, markdown
 
 
-def test_features_md_is_up_to_date():
+def test_the_document_is_up_to_date():
     assert TARGET.read_text(encoding="utf-8") == markdown(), "run: python -m xlarank.features.reference"
+
+
+def test_every_column_has_a_cause():
+    for kind in ("layout", "tile"):
+        for block in blocks_of(kind):
+            wrong = [name for name in block.columns if (cause_of(name) == PROGRAM) != (block.scope is Scope.GRAPH)]
+            assert wrong == []
+    instances = [name for block in INSTANCE_BLOCKS for name in block.columns if cause_of(name) == PROGRAM]
+    assert all(name.startswith(("graph__", "node__")) for name in instances)
+    expected = {
+        "disagreement__clash_1hop_bytes__share": COPIES,
+        "neighbourhood__mismatch_1hop__ratio": COPIES,
+        "change__output_unlike_input__share": COPIES,
+        "change__output_set__share": FUSION,
+        "output__kept__row": FUSION,
+        "zscore__padding_output_waste_bytes__ratio": PADDING,
+        "rank__candidates_log_frequency__mean": CANDIDATES,
+        "rank__bounds_output_volume__log": TILES,
+        "inner__odd__log": INNER,
+        "types__convolution_rank2_minor0__share": MINOR,
+        "opcodes__add__count": PROGRAM,
+    }
+    assert {name: cause_of(name) for name in expected} == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from dataclasses import asdict, fields, replace
 
 import numpy as np
@@ -15,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.features.helpers import graph_of, kernel_graphs, layout_of, shared_shape_graphs, tile_of
+from tests.features.helpers import SAMPLE, graph_of, kernel_graphs, layout_of, load, shared_shape_graphs
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
+from xlarank.features.instances.graph_instances import ARRAYS
+from xlarank.features.instances.store import instances_current, read_instances, write_instances
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
@@ -40,11 +43,8 @@ RECIPE = Recipe(code_hash="0123456789abcdef", tier="full", candidates=True, max_
 SOURCE = Source(size=2**40 + 1, mtime_ns=1_700_000_000_123_456_789)
 #: One apart where float32 (2**24), float64 (2**53) and both together would make them equal.
 LABELS = (2**24 + 1, 2**24, 2**53 + 1, 2**53, 2**62 + 1, 2**62)
-
-
-def rows_of(arrays, keep=None) -> GraphRows:
-    graph = graph_of(arrays)
-    return assemble(graph) if keep is None else assemble(graph).take(np.asarray(keep))
+#: Configurations 1 and 3 of the layout graph are identical, 1 and 4 of the tile graph.
+LAYOUT, TILE = (assemble(graph_of(arrays)) for arrays in (layout_arrays(), tile_arrays()))
 
 
 def written(path, rows: GraphRows, recipe=RECIPE, source=SOURCE):
@@ -54,14 +54,8 @@ def written(path, rows: GraphRows, recipe=RECIPE, source=SOURCE):
 
 def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
     assert (found.name, found.columns) == (expected.name, expected.columns)
-    for name, dtype in {
-        "graph_values": np.float32,
-        "config_values": np.float32,
-        "group": np.int64,
-        "ids": np.int64,
-        "runtime": np.int64,
-        "normalizer": np.int64,
-    }.items():
+    floats = dict.fromkeys(("graph_values", "config_values"), np.float32)
+    for name, dtype in {**floats, **dict.fromkeys(("group", "ids", "runtime", "normalizer"), np.int64)}.items():
         got, want = getattr(found, name), getattr(expected, name)
         assert got.dtype == want.dtype == dtype, name
         assert got.shape == want.shape and got.tobytes() == want.tobytes(), name
@@ -71,72 +65,48 @@ def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
 
 
 @given(arrays=st.one_of(shared_shape_graphs(), kernel_graphs()), data=st.data())
-@examples(40)
+@examples(20)
 def test_rows_survive_the_file(arrays, data, next_path):
     """With repeated configurations, and with a sample of the distinct ones kept."""
-    graph = graph_of(arrays)
-    distinct = graph.duplicates.distinct
-    keep = data.draw(st.none() | st.sets(st.integers(0, distinct - 1), min_size=1).map(sorted))
-    rows = rows_of(arrays, keep)
+    rows = assemble(graph_of(arrays))
+    keep = data.draw(st.none() | st.sets(st.integers(0, len(rows) - 1), min_size=1).map(sorted))
+    rows = rows if keep is None else rows.take(np.array(keep))
     assert_equal_rows(read_rows(written(next_path(), rows)), rows)
 
 
-@pytest.mark.parametrize("arrays", [layout_arrays(), tile_arrays()], ids=["layout", "tile"])
-def test_labels_stay_exact(arrays, tmp_path):
-    count = len(arrays["config_runtime"])
-    arrays["config_runtime"] = np.array(LABELS[:count], np.int64)
-    if "config_runtime_normalizers" in arrays:
-        arrays["config_runtime_normalizers"] = np.array(LABELS[1 : count + 1], np.int64)
-    found = read_rows(written(tmp_path / "a.parquet", rows_of(arrays)))
-    assert found.runtime.tolist() == list(LABELS[:count])
-    assert found.ids.tolist() == list(range(count))
-    wanted = list(LABELS[1 : count + 1]) if "config_runtime_normalizers" in arrays else [1] * count
-    assert found.normalizer.tolist() == wanted
+def test_labels_stay_exact(tmp_path):
+    for rows in (LAYOUT, TILE):
+        count = len(rows.ids)
+        normalizer = np.array(LABELS[1 : count + 1]) if rows is TILE else rows.normalizer
+        exact = replace(rows, runtime=np.array(LABELS[:count]), normalizer=normalizer)
+        assert_equal_rows(read_rows(written(tmp_path / "a.parquet", exact)), exact)
 
 
 def test_the_cost_of_a_row_is_the_least_of_its_configurations():
-    """Configurations 1 and 3 of the layout graph are identical, 1 and 4 of the tile graph."""
-    layout, tile = rows_of(layout_arrays()), rows_of(tile_arrays())
-    assert layout.group.tolist() == [0, 1, 2, 1, 3, 4]
-    assert layout.row_cost.tolist() == [20_000_003, 20_000_001, 20_000_007, 40_000_001, 40_000_000]
-    assert tile.cost.tolist() == [2, 1, 0.5, 4, 1.25], "over the normalizer"
-    assert tile.row_cost.tolist() == [2, 1, 0.5, 4]
+    assert LAYOUT.group.tolist() == [0, 1, 2, 1, 3, 4]
+    assert LAYOUT.row_cost.tolist() == [20_000_003, 20_000_001, 20_000_007, 40_000_001, 40_000_000]
+    assert TILE.cost.tolist() == [2, 1, 0.5, 4, 1.25], "over the normalizer"
+    assert TILE.row_cost.tolist() == [2, 1, 0.5, 4]
 
 
 def test_kept_rows_bring_all_their_configurations(tmp_path):
     """The first, the second (configurations 1 and 3) and the last of five distinct configurations."""
-    everything, found = rows_of(layout_arrays()), rows_of(layout_arrays(), keep=[0, 1, 4])
-    assert found.ids.tolist() == [0, 1, 3, 5]
-    assert found.group.tolist() == [0, 1, 1, 2]
-    assert found.runtime.tolist() == [20_000_003, 20_000_001, 20_000_002, 40_000_000]
-    assert np.array_equal(found.config_values, everything.config_values[[0, 1, 4]])
-    assert_equal_rows(read_rows(written(tmp_path / "a.parquet", found)), found)
-    assert found.summary() == {"configs": 4, "rows": 3, "labelled": True, "rankable": True}
+    kept = LAYOUT.take(np.array([0, 1, 4]))
+    assert (kept.ids.tolist(), kept.group.tolist()) == ([0, 1, 3, 5], [0, 1, 1, 2])
+    assert kept.runtime.tolist() == [20_000_003, 20_000_001, 20_000_002, 40_000_000]
+    assert np.array_equal(kept.config_values, LAYOUT.config_values[[0, 1, 4]])
+    path = written(tmp_path / "a.parquet", kept)
+    assert_equal_rows(read_rows(path), kept)
+    counts = {"configs": 4, "rows": 3, "labelled": True, "rankable": True}
+    assert current_summary(path, RECIPE, SOURCE) == kept.summary() == counts
+    tiles = TILE.take(np.array([1, 3]))
+    assert (tiles.ids.tolist(), tiles.normalizer.tolist()) == ([1, 3, 4], [30_000, 2_500, 20_000])
 
 
-@pytest.mark.parametrize(
-    ("runtime", "keep", "rankable"),
-    [
-        ([5, 7, 5, 9, 5, 5], None, True),  # 7 and 9 are one configuration, its best is 7
-        ([5, 5, 5, 9, 5, 5], None, False),  # all rows have a best of 5
-        ([1, 2, 3, 4, 5, 6], [2], False),  # one row
-        ([0, 0, 0, 0, 0, 0], None, True),  # withheld
-        ([0, 0, 0, 0, 0, 0], [1], False),  # one row, withheld
-    ],
-)
-def test_what_can_be_ranked(runtime, keep, rankable):
-    rows = rows_of({**layout_arrays(), "config_runtime": np.array(runtime, np.int64)}, keep)
-    assert (rows.rankable, rows.labelled) == (rankable, any(runtime))
-
-
-def test_same_rows_same_bytes(tmp_path):
-    one, other = (written(tmp_path / name, rows_of(tile_arrays())) for name in ("a.parquet", "b.parquet"))
-    assert one.read_bytes() == other.read_bytes()
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = written(tmp_path / "a.parquet", rows_of(layout_arrays()))
+def test_the_same_rows_give_the_same_bytes_and_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = written(tmp_path / "a.parquet", TILE)
     before = path.read_bytes()
+    assert written(path, TILE).read_bytes() == before
 
     def fail(table, where, **options):
         where.write_bytes(b"half")
@@ -144,39 +114,26 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monke
 
     monkeypatch.setattr(pq, "write_table", fail)
     with pytest.raises(WorkspaceError, match="No space left"):
-        write_rows(path, rows_of(tile_arrays()), RECIPE, SOURCE)
-    assert path.read_bytes() == before
-    assert list(tmp_path.iterdir()) == [path]
-
-
-# As a table, for others --------------------------------------------------------------------------------------
+        write_rows(path, LAYOUT, RECIPE, SOURCE)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_polars_reads_and_explodes_a_layout_file_as_the_docstring_says(tmp_path):
-    graph = layout_of(layout_arrays())
-    path = written(tmp_path / "a.parquet", rows_of(layout_arrays()))
+    path = written(tmp_path / "a.parquet", LAYOUT)
     table = pl.read_parquet(path)
-    assert table.columns[:3] == ["configurations", "runtime_ns", "normalizer_ns"]
-    assert table.columns[3:] == assemble(graph).config_columns
-    assert set(table.dtypes[3:]) == {pl.Float32}
-    assert table.schema["runtime_ns"] == pl.List(pl.Int64)
+    assert table.columns == ["configurations", "runtime_ns", "normalizer_ns", *LAYOUT.config_columns]
+    assert set(table.dtypes[3:]) == {pl.Float32} and table.schema["runtime_ns"] == pl.List(pl.Int64)
     assert table["configurations"].to_list() == [[0], [1, 3], [2], [4], [5]]
     flat = table.explode("configurations", "runtime_ns")
     assert flat["configurations"].to_list() == [0, 1, 3, 2, 4, 5]
-    assert flat["runtime_ns"].to_list() == graph.runtime[[0, 1, 3, 2, 4, 5]].tolist()
-    name = "change__nodes_set__share"
-    assert flat[name].to_list() == [0, 0.5, 0.5, 1, 0.5, 0.5]
-
-
-def test_graph_columns_stand_in_the_metadata(tmp_path):
-    path = written(tmp_path / "a.parquet", rows_of(layout_arrays()))
+    assert flat["runtime_ns"].to_list() == LAYOUT.runtime[[0, 1, 3, 2, 4, 5]].tolist()
+    assert flat["change__nodes_set__share"].to_list() == [0, 0.5, 0.5, 1, 0.5, 0.5]
     metadata = json.loads(pq.read_metadata(path).metadata[b"xlarank"])
-    assert metadata["name"] == "graph"
-    assert metadata["graph_columns"] == assemble(layout_of(layout_arrays())).constants
+    assert metadata["graph_columns"] == LAYOUT.constants
     assert metadata["recipe"] == asdict(RECIPE) and metadata["source"] == asdict(SOURCE)
 
 
-# Broken files --------------------------------------------------------------------------------------------------
+# Broken or not current --------------------------------------------------------------------------------------
 
 
 def without_footer(content: bytes) -> bytes:
@@ -185,72 +142,38 @@ def without_footer(content: bytes) -> bytes:
     return content[: -8 - length] + bytes(length) + content[-8:]
 
 
-BROKEN = {
-    "end": lambda content: content[:-1],
-    "half": lambda content: content[: len(content) // 2],
-    "empty": lambda content: b"",
-    "text": lambda content: b"this is no parquet file, but it is longer than twelve bytes",
-    "magic": lambda content: content[:-4] + b"PAR0",
-    "footer": without_footer,
-}
-
-
-@pytest.mark.parametrize("damage", BROKEN)
-def test_a_broken_file_is_neither_current_nor_read(damage, tmp_path):
-    path = written(tmp_path / "a.parquet", rows_of(layout_arrays()))
+def test_a_broken_file_is_neither_current_nor_read(tmp_path):
+    path = written(tmp_path / "a.parquet", LAYOUT)
     content = path.read_bytes()
-    path.write_bytes(BROKEN[damage](content))
+    damaged = (
+        *(content[:-1], content[: len(content) // 2], b"", content[:-4] + b"PAR0", without_footer(content)),
+        b"this is no parquet file, but it is longer than twelve bytes",
+        content[:4] + bytes(400) + content[404:],  # damage that only reading all of it shows
+    )
+    for wrong in damaged:
+        path.write_bytes(wrong)
+        assert current_summary(path, RECIPE, SOURCE) is None
+        with pytest.raises(FeatureStoreError, match=r"(?s)a\.parquet cannot be read .*run build-features again"):
+            read_rows(path)
+    for metadata in (None, {"other": "{}"}, *({"xlarank": text} for text in ("no json", "[]", "{}", b"\xff"))):
+        table = pa.table({"x": pa.array([1.0])})
+        pq.write_table(table.replace_schema_metadata(metadata) if metadata else table, path)
+        assert current_summary(path, RECIPE, SOURCE) is None
+        with pytest.raises(FeatureStoreError, match="expected stored features"):
+            read_rows(path)
+    path.unlink()
     assert current_summary(path, RECIPE, SOURCE) is None
-    with pytest.raises(FeatureStoreError, match=r"(?s)a\.parquet cannot be read .*run build-features again"):
+    with pytest.raises(FeatureStoreError, match=r"a\.parquet cannot be read"):
         read_rows(path)
-    path.write_bytes(content[:4] + bytes(400) + content[404:])  # damage that only reading all of it shows
-    with pytest.raises(FeatureStoreError, match="cannot be read"):
-        read_rows(path)
-
-
-def test_a_missing_file_is_neither_current_nor_read(tmp_path):
-    assert current_summary(tmp_path / "none.parquet", RECIPE, SOURCE) is None
-    with pytest.raises(FeatureStoreError, match=r"none\.parquet cannot be read"):
-        read_rows(tmp_path / "none.parquet")
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [None, {"other": "{}"}, {"xlarank": "no json"}, {"xlarank": "[]"}, {"xlarank": "{}"}, {"xlarank": b"\xff"}],
-)
-def test_a_parquet_file_of_others_is_neither_current_nor_read(metadata, tmp_path):
-    table = pa.table({"x": pa.array([1.0])})
-    pq.write_table(table.replace_schema_metadata(metadata) if metadata else table, tmp_path / "a.parquet")
-    assert current_summary(tmp_path / "a.parquet", RECIPE, SOURCE) is None
-    with pytest.raises(FeatureStoreError, match="expected stored features"):
-        read_rows(tmp_path / "a.parquet")
-
-
-# Current or not ------------------------------------------------------------------------------------------------
-
-
-def test_a_current_file_tells_its_counts(tmp_path):
-    rows = rows_of(layout_arrays())
-    path = written(tmp_path / "a.parquet", rows)
-    assert current_summary(path, RECIPE, SOURCE) == rows.summary()
-    assert rows.summary() == {"configs": 6, "rows": 5, "labelled": True, "rankable": True}
-
-
-OTHER_RECIPES = {
-    "code_hash": "fedcba9876543210",
-    "tier": "fast",
-    "candidates": False,
-    "max_configs": 1000,
-    "seed": 1,
-    "tiling": Tiling(sublanes=16),
-}
 
 
 def test_another_recipe_or_source_means_build_again(tmp_path):
     """The time is compared in whole nanoseconds, beyond what a float holds."""
-    path = written(tmp_path / "a.parquet", rows_of(layout_arrays()))
-    assert set(OTHER_RECIPES) == {field.name for field in fields(Recipe)}
-    for name, value in OTHER_RECIPES.items():
+    path = written(tmp_path / "a.parquet", LAYOUT)
+    others = {"code_hash": "f", "tier": "fast", "candidates": False, "max_configs": 1000, "seed": 1}
+    others["tiling"] = Tiling(sublanes=16)
+    assert set(others) == {field.name for field in fields(Recipe)}
+    for name, value in others.items():
         assert current_summary(path, replace(RECIPE, **{name: value}), SOURCE) is None, name
     for other in (Source(SOURCE.size - 1, SOURCE.mtime_ns), Source(SOURCE.size, SOURCE.mtime_ns + 1)):
         assert current_summary(path, RECIPE, other) is None
@@ -261,8 +184,6 @@ def test_a_source_is_size_and_time_of_its_file(tmp_path):
     path.write_bytes(b"12345")
     os.utime(path, ns=(1_700_000_000_123_456_789,) * 2)
     assert Source.of(path) == Source(5, path.stat().st_mtime_ns)
-    path.write_bytes(b"123456")
-    assert Source.of(path).size == 6
 
 
 # The manifest --------------------------------------------------------------------------------------------------
@@ -278,78 +199,84 @@ PLAIN = Manifest(
 )
 
 
-def test_a_manifest_is_read_back(tmp_path):
-    workspace = Workspace(tmp_path)
+def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
+    workspace, tile = Workspace(tmp_path), Collection.parse("tile:xla")
+    assert stored_collections(workspace) == load_split(workspace, COLLECTION, "train") == []
+    assert read_manifest(workspace, COLLECTION, "train") is None
+    for collection, split in ((tile, "test"), (COLLECTION, "train"), (COLLECTION, "valid")):
+        write_manifest(workspace, collection, split, PLAIN)
+    (tmp_path / "features/layout/xla/random/train").mkdir(parents=True)
+    assert stored_collections(workspace) == [COLLECTION, tile]
+    manifest = read_manifest(workspace, COLLECTION, "train")
+    assert manifest == PLAIN and list(manifest.graphs) == ["b", "a"], "the order is kept"
+    with pytest.raises(FeatureStoreError, match=r"b\.parquet cannot be read"):
+        load_split(workspace, COLLECTION, "train")  # a graph of the manifest that is gone
+
+
+def test_a_broken_manifest_is_refused(tmp_path):
+    workspace, whole = Workspace(tmp_path), asdict(PLAIN)
     write_manifest(workspace, COLLECTION, "train", PLAIN)
-    found = read_manifest(workspace, COLLECTION, "train")
-    assert found == PLAIN
-    assert isinstance(found.recipe, Recipe)
-    assert list(found.graphs) == ["b", "a"], "the order is kept"
-    assert found.columns == ["size__nodes__log", "change__nodes_set__share", "change__nodes_changed__share"]
-
-
-def without(name):
-    return json.dumps({key: value for key, value in asdict(PLAIN).items() if key != name}).encode()
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"\xff\xfe",
-        without("config_columns"),
-        json.dumps({**asdict(PLAIN), "later": 1}).encode(),
-        json.dumps({**asdict(PLAIN), "recipe": None}).encode(),
-        json.dumps({**asdict(PLAIN), "recipe": {**asdict(RECIPE), "later": 1}}).encode(),
-    ],
-)
-def test_a_broken_manifest_is_refused(content, tmp_path):
-    workspace = Workspace(tmp_path)
-    write_manifest(workspace, COLLECTION, "train", PLAIN)
-    (workspace.features(COLLECTION, "train") / MANIFEST).write_bytes(content)
-    for read in (read_manifest, load_split):
-        with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read .*run build-features again"):
-            read(workspace, COLLECTION, "train")
+    values = (
+        {name: value for name, value in whole.items() if name != "config_columns"},
+        {**whole, "later": 1},
+        {**whole, "recipe": None},
+        {**whole, "recipe": {**asdict(RECIPE), "later": 1}},
+    )
+    for content in (b"", b"{", b"[]", b"\xff\xfe", *(json.dumps(value).encode() for value in values)):
+        (workspace.features(COLLECTION, "train") / MANIFEST).write_bytes(content)
+        for read in (read_manifest, load_split):
+            with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"):
+                read(workspace, COLLECTION, "train")
 
 
 def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
     workspace = Workspace(tmp_path)
     for name, keep in (("a", [0]), ("b", [0, 1])):
-        rows = replace(rows_of(layout_arrays(), keep), name=name)
+        rows = replace(LAYOUT.take(np.array(keep)), name=name)
         write_rows(workspace.graph_rows(COLLECTION, "train", name), rows, RECIPE, SOURCE)
     made = {name: {"source": asdict(SOURCE)} for name in ("b", "a")}
     write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=made))
-    assert [(rows.name, len(rows)) for rows in load_split(workspace, COLLECTION, "train")] == [
-        ("b", 2),
-        ("a", 1),
-    ]
+    loaded = [(rows.name, len(rows)) for rows in load_split(workspace, COLLECTION, "train")]
+    assert loaded == [("b", 2), ("a", 1)]
     for changed in (replace(RECIPE, tier="fast"), SOURCE), (RECIPE, replace(SOURCE, size=1)):
         write_rows(workspace.graph_rows(COLLECTION, "train", "a"), rows, *changed)  # a build that did not end
         with pytest.raises(FeatureStoreError, match=r"a\.parquet .*not those of manifest.*run build-features"):
             load_split(workspace, COLLECTION, "train")
 
 
-def test_a_graph_of_the_manifest_that_is_gone_is_missed(tmp_path):
-    workspace = Workspace(tmp_path)
-    write_manifest(workspace, COLLECTION, "train", PLAIN)
-    with pytest.raises(FeatureStoreError, match=r"b\.parquet cannot be read"):
-        load_split(workspace, COLLECTION, "train")
+# Instances -----------------------------------------------------------------------------------------------------
 
 
-def test_collections_with_a_manifest_are_found(tmp_path):
-    workspace, tile = Workspace(tmp_path), Collection.parse("tile:xla")
-    assert stored_collections(workspace) == load_split(workspace, COLLECTION, "train") == []
-    assert read_manifest(workspace, COLLECTION, "train") is None
-    write_manifest(workspace, tile, "test", PLAIN)
-    write_manifest(workspace, COLLECTION, "train", PLAIN)
-    write_manifest(workspace, COLLECTION, "valid", PLAIN)
-    (tmp_path / "features/layout/xla/random/train").mkdir(parents=True)
-    assert stored_collections(workspace) == [COLLECTION, tile]
+def test_instances_are_read_back_or_refused(tmp_path):
+    instances = assemble(layout_of(load(SAMPLE / "layout/cpu/default/train/dlrm__a.npz"))).instances.value
+    path = tmp_path / "a.instances.npz"
+    write_instances(path, instances, RECIPE, SOURCE)
+    content = path.read_bytes()
+    found = read_instances(path, RECIPE, SOURCE)
+    assert found.columns == instances.columns and instances_current(path, RECIPE, SOURCE)
+    for name in ARRAYS:
+        mine, theirs = getattr(found, name), getattr(instances, name)
+        assert np.array_equal(mine, theirs) and mine.dtype == theirs.dtype, name
+    write_instances(path, instances, RECIPE, SOURCE)
+    assert path.read_bytes() == content and list(tmp_path.iterdir()) == [path]
+    for recipe, source in ((replace(RECIPE, code_hash="abd"), SOURCE), (RECIPE, Source(1, 3))):
+        assert not instances_current(path, recipe, source)
+        with pytest.raises(FeatureStoreError, match="other code"):
+            read_instances(path, recipe, source)
+    with zipfile.ZipFile(path) as archive, zipfile.ZipFile(tmp_path / "b.npz", "w") as other:
+        for name in archive.namelist():
+            if name != "request.npy":
+                other.writestr(name, archive.read(name))
+    cut = [tmp_path / f"{share}.npz" for share in (0.0, 0.5, 0.99)]
+    for wrong in cut:
+        wrong.write_bytes(content[: int(len(content) * float(wrong.stem))])
+    for wrong in (*cut, tmp_path / "b.npz", tmp_path / "none.npz"):
+        assert not instances_current(wrong, RECIPE, SOURCE)
+        with pytest.raises(FeatureStoreError, match="cannot be read"):
+            read_instances(wrong, RECIPE, SOURCE)
 
 
-def test_a_tile_graph_keeps_its_normalizers_when_rows_are_dropped():
-    rows = assemble(tile_of(tile_arrays())).take(np.array([1, 3]))
-    assert rows.ids.tolist() == [1, 3, 4]
-    assert rows.normalizer.tolist() == [30_000, 2_500, 20_000]
+def test_a_graph_hands_over_the_instances_of_the_rows_it_keeps():
+    whole, some = LAYOUT.instances.value, LAYOUT.take(np.array([1, 2])).instances.value
+    assert whole.configs == len(LAYOUT)
+    assert np.array_equal(some.counts().toarray(), whole.counts(np.array([1, 2])).toarray())
