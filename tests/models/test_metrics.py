@@ -1,7 +1,8 @@
-"""Metrics against their definitions, counted pair by pair."""
+"""Metrics against their definitions, counted pair by pair; speedups and intervals of means over graphs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -9,14 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.models.rows import graph_rows
 from xlarank.models.validation.metrics import (
+    LAYOUTS_SET,
     METRICS,
+    SPEEDUPS,
+    bootstrap_interval,
+    compiler_cost,
     judge,
     kendall_tau,
     order_of,
     ordered_pair_accuracy,
     slowdown_at,
+    speedups,
     summarise,
+    summarise_speedups,
     top_of,
 )
 
@@ -32,9 +40,6 @@ def rankings(draw: st.DrawFn, smallest: int = 1) -> tuple[np.ndarray, np.ndarray
     score = draw(st.lists(_SCORES, min_size=size, max_size=size))
     cost = draw(st.lists(_COSTS, min_size=size, max_size=size))
     return np.array(score), np.array(cost)
-
-
-# Oracles: O(configurations squared), straight from the definitions ----------------------------------------
 
 
 def tau_by_pairs(score: np.ndarray, cost: np.ndarray) -> float:
@@ -59,35 +64,6 @@ def accuracy_by_pairs(score: np.ndarray, cost: np.ndarray) -> float:
     return sum(points) / len(points) if points else 0.5
 
 
-def slowdown_by_sorting(k: int, score: np.ndarray, cost: np.ndarray) -> float:
-    best_first = sorted(range(len(cost)), key=lambda config: (score[config], config))
-    return min(cost[config] for config in best_first[:k]) / min(cost) - 1
-
-
-@given(rankings())
-def test_kendall_tau_equals_the_count_of_pairs(ranking: tuple[np.ndarray, np.ndarray]) -> None:
-    assert kendall_tau(*ranking) == pytest.approx(tau_by_pairs(*ranking), abs=1e-12)
-
-
-@pytest.mark.parametrize("few", [2, 256])
-@given(ranking=rankings(smallest=3))
-def test_few_and_many_configurations_are_counted_alike(few: int, ranking: tuple[np.ndarray, np.ndarray]) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("xlarank.models.validation.metrics._FEW", few)
-        assert kendall_tau(*ranking) == pytest.approx(tau_by_pairs(*ranking), abs=1e-12)
-        assert ordered_pair_accuracy(*ranking) == pytest.approx(accuracy_by_pairs(*ranking), abs=1e-12)
-
-
-@given(rankings())
-def test_ordered_pair_accuracy_equals_the_count_of_pairs(ranking: tuple[np.ndarray, np.ndarray]) -> None:
-    assert ordered_pair_accuracy(*ranking) == pytest.approx(accuracy_by_pairs(*ranking), abs=1e-12)
-
-
-@given(rankings(), st.integers(1, 14))
-def test_slowdown_is_that_of_the_best_of_the_first_k(ranking: tuple[np.ndarray, np.ndarray], k: int) -> None:
-    assert slowdown_at(k, *ranking) == pytest.approx(slowdown_by_sorting(k, *ranking), abs=1e-12)
-
-
 def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
     best_first = sorted(range(len(score)), key=lambda config: (score[config], config))
     tried: list[int] = []
@@ -98,8 +74,19 @@ def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
     return tried
 
 
+@pytest.mark.parametrize("few", [2, 256])
+@given(ranking=rankings())
+def test_few_and_many_configurations_are_counted_pair_by_pair(
+    few: int, ranking: tuple[np.ndarray, np.ndarray]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("xlarank.models.validation.metrics._FEW", few)
+        assert kendall_tau(*ranking) == pytest.approx(tau_by_pairs(*ranking), abs=1e-12)
+        assert ordered_pair_accuracy(*ranking) == pytest.approx(accuracy_by_pairs(*ranking), abs=1e-12)
+
+
 @given(rankings(), st.integers(1, 14), st.lists(st.integers(0, 4), min_size=12, max_size=12))
-def test_a_second_identical_configuration_is_tried_after_all_distinct_ones(
+def test_the_first_k_and_identical_configurations_after_all_distinct_ones(
     ranking: tuple[np.ndarray, np.ndarray], k: int, groups: list[int]
 ) -> None:
     score, cost = ranking
@@ -107,24 +94,10 @@ def test_a_second_identical_configuration_is_tried_after_all_distinct_ones(
     top = top_of(k, score, group)
     assert top.tolist() == tries_one_by_one(k, score, group)
     assert slowdown_at(k, score, cost, group) == pytest.approx(cost[top].min() / cost.min() - 1)
-    assert top_of(k, score).tolist() == order_of(score)[:k].tolist()
-
-
-def test_five_tries_of_a_tile_all_differ() -> None:
-    """Four copies of a bad choice are scored best; the sixth configuration is the fastest."""
-    score = np.array([1.0, 1.0, 1.0, 1.0, 2.0, 3.0])
-    cost = np.array([9.0, 9.0, 9.0, 9.0, 8.0, 2.0])
-    group = np.array([0, 0, 0, 0, 1, 2])
-    assert judge("tile", score, cost)["slowdown@5"] == 3.0
-    assert judge("tile", score, cost, group)["slowdown@5"] == 0.0
-    assert judge("tile", score, cost, group)["tau"] == judge("tile", score, cost)["tau"]
-
-
-@given(rankings(smallest=2))
-def test_metrics_look_at_the_order_of_scores_alone(ranking: tuple[np.ndarray, np.ndarray]) -> None:
-    score, cost = ranking
-    ranks = np.unique(score, return_inverse=True)[1].astype(np.float64)
-    assert judge("layout", score, cost) == pytest.approx(judge("layout", 7 * ranks - 3, cost))
+    best_first = sorted(range(len(cost)), key=lambda config: (score[config], config))
+    assert order_of(score).tolist() == best_first, "equal scores in the order of their ids"
+    assert top_of(k, score).tolist() == best_first[:k]
+    assert slowdown_at(k, score, cost) == min(cost[config] for config in best_first[:k]) / min(cost) - 1
 
 
 def test_values_by_hand() -> None:
@@ -137,64 +110,29 @@ def test_values_by_hand() -> None:
     score, cost = np.array([2.0, 1.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 3.0])
     assert kendall_tau(score, cost) == pytest.approx(3 / np.sqrt(30))
     assert ordered_pair_accuracy(score, cost) == pytest.approx(0.8)
-    assert slowdown_at(1, score, cost) == 1.0
-    assert slowdown_at(2, score, cost) == 0.0
-
-
-def test_a_perfect_and_a_reversed_ranking() -> None:
-    cost = np.array([5.0, 1.0, 3.0, 2.0])
-    assert (kendall_tau(cost, cost), ordered_pair_accuracy(cost, cost)) == (1.0, 1.0)
-    assert (kendall_tau(-cost, cost), ordered_pair_accuracy(-cost, cost)) == (-1.0, 0.0)
-
-
-def test_runtimes_one_nanosecond_apart_beyond_float32_are_not_ties() -> None:
-    cost = np.array([2**31, 2**31 + 1, 2**31 + 2], np.int64).astype(np.float64)
-    assert kendall_tau(np.array([0.0, 1.0, 2.0]), cost) == 1.0
-    assert ordered_pair_accuracy(np.array([0.0, 2.0, 1.0]), cost) == pytest.approx(2 / 3)
-
-
-@pytest.mark.parametrize(
-    ("score", "cost"),
-    [
-        pytest.param([1.0], [7.0], id="one configuration"),
-        pytest.param([0.0, 0.0, 0.0], [1.0, 2.0, 3.0], id="constant score"),
-        pytest.param([1.0, 2.0, 3.0], [4.0, 4.0, 4.0], id="constant cost"),
-        pytest.param([0.0, 0.0], [4.0, 4.0], id="both constant"),
-    ],
-)
-def test_no_information_scores_as_chance(score: list[float], cost: list[float]) -> None:
-    values = np.array(score), np.array(cost)
-    assert (kendall_tau(*values), ordered_pair_accuracy(*values)) == (0.0, 0.5)
-
-
-def test_equal_scores_are_listed_in_the_order_of_ids() -> None:
-    """What the top of a constant score is must not depend on the sorting algorithm."""
-    assert order_of(np.zeros(50)).tolist() == list(range(50))
-    assert slowdown_at(1, np.zeros(3), np.array([4.0, 1.0, 2.0])) == 3.0
-
-
-def test_more_places_than_configurations_is_the_best_of_all() -> None:
-    assert slowdown_at(5, np.array([1.0, 2.0]), np.array([30.0, 20.0])) == 0.0
+    assert (slowdown_at(1, score, cost), slowdown_at(2, score, cost), slowdown_at(9, score, cost)) == (1, 0, 0)
+    assert (kendall_tau(-cost, cost), ordered_pair_accuracy(-score, score)) == (-1.0, 0.0)
+    near = np.array([2**31, 2**31 + 1, 2**31 + 2], np.float64)
+    assert kendall_tau(np.arange(3.0), near) == 1.0, "a nanosecond apart, beyond float32"
+    for told, of in (([1.0], [7.0]), ([0.0, 0.0], [1.0, 2.0]), ([1.0, 2.0], [4.0, 4.0]), ([0.0, 0.0], [4.0, 4.0])):
+        values = np.array(told), np.array(of)
+        assert (kendall_tau(*values), ordered_pair_accuracy(*values)) == (0.0, 0.5), "nothing known: as chance"
 
 
 def test_score_is_tau_for_layouts_and_the_top_five_for_tiles() -> None:
     """Seven configurations scored worst first: the five best-scored cost 7, 6, 5, 4, 3; the best costs 2."""
-    cost = np.array([7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0])
-    score = np.arange(7.0)
+    cost, score = np.array([7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0]), np.arange(7.0)
     layout, tile = judge("layout", score, cost), judge("tile", score, cost)
     assert tuple(layout) == tuple(tile) == METRICS
     assert layout["score"] == layout["tau"] == -1.0
-    assert tile["slowdown@5"] == 0.5
-    assert tile["score"] == 0.5 == 1 - tile["slowdown@5"]
+    assert tile["slowdown@5"] == 0.5 == tile["score"]
     assert {**layout, "score": 0} == {**tile, "score": 0}
-    best_first = judge("tile", cost, cost)
-    assert (best_first["score"], best_first["slowdown@1"]) == (1.0, 0.0)
-
-
-def test_judge_gives_plain_floats() -> None:
-    """They go into JSON as they are."""
-    values = judge("tile", np.array([1.0, 2.0]), np.array([1.0, 3.0]))
-    assert {type(value) for value in values.values()} == {float}
+    assert {type(value) for value in tile.values()} == {float}, "plain ones, for JSON"
+    # four copies of a bad choice are scored best; the sixth configuration is the fastest
+    score, cost = np.array([1.0, 1.0, 1.0, 1.0, 2.0, 3.0]), np.array([9.0, 9.0, 9.0, 9.0, 8.0, 2.0])
+    alone, grouped = judge("tile", score, cost), judge("tile", score, cost, np.array([0, 0, 0, 0, 1, 2]))
+    assert (alone["slowdown@5"], grouped["slowdown@5"]) == (3.0, 0.0)
+    assert alone["tau"] == grouped["tau"]
 
 
 def test_summary_has_mean_spread_and_every_graph() -> None:
@@ -209,3 +147,43 @@ def test_summary_has_mean_spread_and_every_graph() -> None:
             "high": 2.0 + number,
             "graphs": {"alpha": float(number), "beta": 2.0 + number},
         }
+
+
+# The compiler's own choice -------------------------------------------------------------------------------
+
+
+def test_cost_of_the_compilers_own_choice() -> None:
+    rows = graph_rows("a__a", [30, 20, 40], features=np.array([[0.5], [0.0], [1.0]]), columns=["size", LAYOUTS_SET])
+    assert compiler_cost("layout", rows) == 20, "it sets nothing"
+    assert compiler_cost("layout", rows.take(np.array([0, 2]))) is None, "it is no candidate"
+    assert compiler_cost("layout", replace(rows, runtime=np.array([30, 0, 40]))) is None, "it was not measured"
+    rows = graph_rows("a__a", [30, 20])
+    assert compiler_cost("layout", rows) is None, "no column tells"
+    assert compiler_cost("tile", replace(rows, normalizer=np.array([25, 25]))) == 1
+    assert compiler_cost("tile", rows) is None, "no normalizer"
+
+
+def test_speedups_count_the_best_of_the_first_and_average_geometrically() -> None:
+    score = np.arange(7.0)
+    cost = np.array([np.inf, 50.0, 40.0, 80.0, 30.0, 25.0, 1.0])  # the first was never measured
+    assert speedups(score, cost, 100.0) == {"speedup@1": 2.0, "speedup@5": 4.0}
+    group = np.array([0, 1, 1, 2, 3, 4, 5])  # the second and third are one configuration: a sixth comes in
+    assert speedups(score, cost, 100.0, group)["speedup@5"] == 100.0
+    report = summarise_speedups({"a": dict.fromkeys(SPEEDUPS, 2.0), "b": dict.fromkeys(SPEEDUPS, 0.5)})
+    assert report["speedup@1"]["mean"] == pytest.approx(1.0)
+    assert report["speedup@1"]["std"] == pytest.approx(np.log(2))
+    assert report["speedup@5"]["graphs"] == {"a": 2.0, "b": 0.5}
+    assert summarise_speedups({}) == {}
+
+
+# Intervals -----------------------------------------------------------------------------------------------
+
+
+def test_the_interval_is_that_of_resampled_means() -> None:
+    """Against a loop that draws graph by graph, with a seed of its own."""
+    values = np.random.default_rng(3).normal(0.5, 0.2, 12)
+    rng = np.random.default_rng(99)
+    means = [np.mean([values[rng.integers(12)] for _ in range(12)]) for _ in range(4000)]
+    assert bootstrap_interval(values) == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=0.01)
+    assert bootstrap_interval(2 * values + 1) == pytest.approx([2 * end + 1 for end in bootstrap_interval(values)])
+    assert bootstrap_interval(np.full(7, 0.25)) == (0.25, 0.25)

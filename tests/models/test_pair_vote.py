@@ -1,4 +1,4 @@
-"""What is particular to pair-vote; its votes are tested in test_voting, the contract in test_registry."""
+"""What is particular to pair-vote: rows of pairs, and votes against arithmetic by hand and loops."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 import lightgbm as lgb
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
@@ -18,13 +20,16 @@ from tests.models.test_init_score import kernel
 from xlarank.data.errors import ModelError
 from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows
+from xlarank.models.rankers import pair_vote
 from xlarank.models.rankers.lightgbm_text import checked_text, narrowed_text
-from xlarank.models.rankers.pair_vote import PairVote
+from xlarank.models.rankers.pair_vote import Chance, PairColumns, PairPart, PairVote, vote_shares
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.validation.metrics import kendall_tau
 
+ROWS = easy_graph("unseen__a", 15, seed=3).matrix()
 
-def pair_vote(data: RankingData | None = None, **params: Any) -> PairVote:
+
+def made(data: RankingData | None = None, **params: Any) -> PairVote:
     ranker = fitted("pair-vote", easy_data() if data is None else data, **params)
     assert isinstance(ranker, PairVote)
     return ranker
@@ -32,10 +37,82 @@ def pair_vote(data: RankingData | None = None, **params: Any) -> PairVote:
 
 @pytest.fixture(scope="module")
 def ranker() -> PairVote:
-    return pair_vote()
+    return made()
 
 
-ROWS = easy_graph("unseen__a", 15, seed=3).matrix()
+# Rows of pairs -------------------------------------------------------------------------------------------
+
+
+def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
+    columns = PairColumns(own=np.array([0, 1, 3]), differences=np.array([1, 3]))
+    graph = graph_rows("a", [1, 2, 3], features=np.array([[1, 10, 100], [2, 20, 300], [4, 30, 700]]))
+    found = columns.of_all(graph.matrix()[[2, 0]], graph.matrix()[[1]])
+    assert found.tolist() == [[[3, 4, 700, 4 - 2, 700 - 300]], [[3, 1, 100, 1 - 2, 100 - 300]]]
+    assert columns.source.tolist() == [0, 1, 3, 1, 3]
+    part = PairPart(graph, columns, np.array([2, 0, 1]), np.array([1, 1, 1]))
+    assert np.array_equal(part.matrix(), columns.of_all(graph.matrix(), graph.matrix())[[2, 0, 1], [1, 1, 1]])
+    assert np.array_equal(part.matrix(np.array([2]), np.array([0, 4])), part.matrix()[2:][:, [0, 4]])
+
+
+def drawn(data: RankingData, **params: Any) -> tuple[list[PairPart], np.ndarray, np.ndarray]:
+    ranker = PairVote(params, kind="layout")
+    ranker._use(np.arange(4), np.arange(1, 4))
+    return ranker._drawn(data, np.random.default_rng(0))
+
+
+def test_pairs_leave_out_ties_and_keep_to_their_bound_and_weights() -> None:
+    # 30 rows cost 100, 30 cost 200: of the pairs only those across are ordered
+    (part,), ahead, weight = drawn(RankingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)]))
+    assert ((part.first < 30) != (part.second < 30)).all()
+    assert np.array_equal(ahead, part.first < 30)
+    assert 0.4 < len(part) / (60 * 8) < 0.6 and (weight > 0).all()
+    many = RankingData.from_graphs([graph_rows("a", list(range(1, 61)))])
+    counts = [len(drawn(many, max_pairs=most)[0][0]) / 60 for most in (1000, 200, 10)]
+    assert counts == [8, 3, 1], "as many as are asked for, as the bound allows, one at least"
+    data = RankingData.from_graphs([easy_graph("a__a", 50, 0), easy_graph("b__a", 200, 1)])
+    parts, _, weight = drawn(data, graph_weight="equal")
+    assert weight[: len(parts[0])].sum() == pytest.approx(weight[len(parts[0]) :].sum(), rel=0.01)
+
+
+# Votes ---------------------------------------------------------------------------------------------------
+
+
+def table_chance(table: np.ndarray) -> Chance:
+    """Chances from a table ``(stages, rows, rows)``; the only column of a row is its number."""
+    return lambda first, second: table[:, first[:, 0].astype(int)][:, :, second[:, 0].astype(int)]
+
+
+def numbered(count: int) -> np.ndarray:
+    return np.arange(count, dtype=np.float32)[:, None]
+
+
+def test_votes_by_hand() -> None:
+    """v(0, 1) = (0.9 + 1 - 0.2) / 2 = 0.85, v(0, 2) = (0.6 + 1 - 0.3) / 2 = 0.65, v(1, 2) = 0.65."""
+    chance = table_chance(np.array([[[0.5, 0.9, 0.6], [0.2, 0.5, 0.7], [0.3, 0.4, 0.5]]]))
+    # against 0: 1 - (0.5 + 0.85 + 0.65) / 3; 1: 1 - (0.15 + 0.5 + 0.65) / 3; 2: 1 - (0.35 + 0.35 + 0.5) / 3
+    assert vote_shares(chance, numbered(3))[0] == pytest.approx([1 / 3, 1.7 / 3, 0.6])
+    # only 1 and 2: 1 - (0.85 + 0.65) / 2; 1 - (0.5 + 0.65) / 2; 1 - (0.35 + 0.5) / 2
+    assert vote_shares(chance, numbered(3), numbered(3)[1:])[0] == pytest.approx([0.25, 0.425, 0.575])
+
+
+@given(
+    st.integers(1, 2), st.integers(1, 12), st.integers(0, 2**32 - 1), st.sampled_from([1, 7, 1 << 13]),
+    st.booleans(),
+)  # fmt: skip
+def test_votes_are_those_of_loops(stages: int, count: int, seed: int, batch: int, everyone: bool) -> None:
+    rng = np.random.default_rng(seed)
+    table = rng.random((stages, count, count))
+    voters = np.arange(count) if everyone else np.sort(rng.choice(count, rng.integers(1, count + 1), replace=False))
+    expected = np.zeros((stages, count))
+    for stage in range(stages):
+        for one in range(count):
+            votes = [(table[stage, one, v] + 1 - table[stage, v, one]) / 2 for v in voters]
+            expected[stage, one] = 1 - sum(votes) / len(votes)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pair_vote, "_BATCH", batch)
+        rows = numbered(count)
+        found = vote_shares(table_chance(table), rows, None if everyone else rows[voters])
+    np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 def test_scores_are_the_votes_of_all_pairs_one_by_one(ranker: PairVote) -> None:
@@ -54,158 +131,86 @@ def test_ranks_do_not_depend_on_the_order_of_configurations(
     ranker: PairVote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shuffled = np.random.default_rng(0).permutation(len(ROWS))
-    few = pair_vote(all_pairs=4, opponents=6)
-    for one in (ranker, few):
+    few = made(all_pairs=4, opponents=6)
+    for one, batch in ((ranker, 1 << 13), (few, 1 << 13), (few, 10)):
+        monkeypatch.setattr(pair_vote, "_BATCH", batch)
         assert np.array_equal(one.predict(ROWS[shuffled], COLUMNS), one.predict(ROWS, COLUMNS)[shuffled])
-    monkeypatch.setattr("xlarank.models.rankers.pair_vote._BATCH", 10)
-    assert np.array_equal(few.predict(ROWS[shuffled], COLUMNS), few.predict(ROWS, COLUMNS)[shuffled])
-
-
-def test_equal_rows_get_equal_scores(ranker: PairVote) -> None:
     scores = ranker.predict(np.concatenate([ROWS, ROWS[:3]]), COLUMNS)
     assert scores[:3].tolist() == scores[-3:].tolist()
 
 
-def test_shares_are_complementary(ranker: PairVote) -> None:
-    scores = ranker.predict(ROWS, COLUMNS)
-    assert scores.mean() == pytest.approx(0.5)  # the votes of a pair add up to 1
-    assert (0 < scores).all() and (scores < 1).all()
-    two = ranker.predict(ROWS[:2], COLUMNS)
-    assert two.sum() == pytest.approx(1)
-    assert abs(two[0] - 0.5) > 0.01
-
-
-def test_a_sample_of_opponents_votes_where_there_are_many_rows() -> None:
-    graph = easy_graph("unseen__a", 400, seed=3)
+def test_a_sample_of_opponents_drawn_by_the_seed_votes_where_there_are_many_rows(tmp_path: Path) -> None:
+    rows = easy_graph("unseen__a", 400, seed=3).matrix()
     everyone, few, other = (
-        pair_vote(seed=seed, all_pairs=most, opponents=60) for most, seed in ((400, 0), (399, 0), (399, 1))
+        made(seed=seed, all_pairs=most, opponents=60) for most, seed in ((400, 0), (399, 0), (399, 1))
     )
-    assert len(everyone.voters(graph.matrix())) == 400
-    assert len(few.voters(graph.matrix())) == 60
-    whole, sampled = (one.predict(graph.matrix(), COLUMNS) for one in (everyone, few))
-    assert kendall_tau(whole, sampled) > 0.9
-    assert not np.array_equal(whole, sampled)
-    assert not np.array_equal(few.voters(graph.matrix()), other.voters(graph.matrix())), "drawn by the seed"
+    assert (len(everyone.voters(rows)), len(few.voters(rows))) == (400, 60)
+    full, sampled = (one.predict(rows, COLUMNS) for one in (everyone, few))
+    assert kendall_tau(full, sampled) > 0.9 and not np.array_equal(full, sampled)
+    assert not np.array_equal(few.voters(rows), other.voters(rows))
+    saved(other, tmp_path / "model")
+    assert np.array_equal(PairVote.load(tmp_path / "model").predict(rows, COLUMNS), other.predict(rows, COLUMNS))
 
 
-def test_the_sample_of_opponents_is_the_same_after_loading(tmp_path: Path) -> None:
-    ranker = pair_vote(seed=3, all_pairs=4, opponents=6)
-    saved(ranker, tmp_path / "model")
-    again = PairVote.load(tmp_path / "model")
-    assert np.array_equal(again.voters(ROWS), ranker.voters(ROWS))
-    assert np.array_equal(again.predict(ROWS, COLUMNS), ranker.predict(ROWS, COLUMNS))
+# Trees ---------------------------------------------------------------------------------------------------
 
 
-def test_trees_learn_from_differences_and_not_from_who_is_asked_first() -> None:
-    """Own columns of a row say nothing of a pair's order beyond chance here, as each is faster as often as not."""
-    ranker = pair_vote(easy_data(graphs=8), rounds=50)
-    gain, columns = ranker._trees().feature_importance("gain"), ranker._pair_columns
+def test_trees_learn_from_differences_of_the_columns_that_they_split_by() -> None:
+    data = easy_data(graphs=8)
+    constant = [replace(part, config_values=part.config_values * np.float32([1, 1, 0])) for part in data.parts]
+    ranker = made(replace(data, parts=constant), rounds=50)
+    trees, columns = ranker._trees(), ranker._pair_columns
+    assert 3 not in [*columns.own, *columns.differences]
+    assert 0 not in columns.differences, "it is constant within a graph"
+    assert (trees.feature_importance("split") > 0).all() and trees.num_feature() == len(columns)
+    gain = trees.feature_importance("gain")
     own, apart = gain[: len(columns.own)], gain[len(columns.own) :]
-    assert apart.sum() > own.sum()
+    assert apart.sum() > own.sum(), "a row is faster as often as not"
     waste = own[columns.own == 1].sum() + apart[columns.differences == 1].sum()
     assert ranker.importance()["waste"] == pytest.approx(waste / gain.sum())
 
 
-def test_only_columns_that_trees_split_by_are_kept() -> None:
-    data = easy_data()
-    constant = [replace(part, config_values=part.config_values * np.float32([1, 1, 0])) for part in data.parts]
-    ranker = pair_vote(replace(data, parts=constant))
-    assert 3 not in [*ranker._pair_columns.own, *ranker._pair_columns.differences]
-    assert 0 not in ranker._pair_columns.differences, "it is constant within a graph"
-    assert (ranker._trees().feature_importance("split") > 0).all()
-    assert ranker._trees().num_feature() == len(ranker._pair_columns)
-
-
-def test_ties_teach_nothing() -> None:
+def test_nothing_but_ties_gives_equal_scores() -> None:
     data = RankingData.from_graphs([graph_rows("a", list(range(1000, 1060)))])
-    assert np.ptp(pair_vote(data, tie_tolerance=0.1).predict(data.rows, COLUMNS)) == 0
+    assert np.ptp(made(data, tie_tolerance=0.1).predict(data.rows, COLUMNS)) == 0
 
 
-def test_ties_are_left_out() -> None:
-    # 30 rows cost 100, 30 cost 200: of the pairs only those across are ordered
-    data = RankingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)])
-    ranker = PairVote(kind="layout")
-    ranker._use(np.arange(4), np.arange(1, 4))
-    (part,), ahead, weight = ranker._drawn(data, np.random.default_rng(0))
-    assert ((part.first < 30) != (part.second < 30)).all()
-    assert np.array_equal(ahead, part.first < 30)
-    assert 0.4 < len(part) / (60 * ranker.params.pairs) < 0.6
-    assert (weight > 0).all()
-
-
-def test_many_rows_have_fewer_partners_each() -> None:
-    data = RankingData.from_graphs([graph_rows("a", list(range(1, 61)))])
-    counts = []
-    for most in (1000, 200, 10):
-        ranker = PairVote({"max_pairs": most}, kind="layout")
-        ranker._use(np.arange(4), np.arange(1, 4))
-        (part,), _, _ = ranker._drawn(data, np.random.default_rng(0))
-        counts.append(len(part) / 60)
-    assert counts == [8, 3, 1], "as many as are asked for, as the bound allows, one at least"
-
-
-def test_graphs_weigh_as_they_are_told() -> None:
-    data = RankingData.from_graphs([easy_graph("a__a", 50, 0), easy_graph("b__a", 200, 1)])
-    ranker = PairVote({"graph_weight": "equal"}, kind="layout")
-    ranker._use(np.arange(4), np.arange(1, 4))
-    parts, _, weight = ranker._drawn(data, np.random.default_rng(0))
-    small, large = weight[: len(parts[0])].sum(), weight[len(parts[0]) :].sum()
-    assert [len(part.rows) for part in parts] == [50, 200]
-    assert small == pytest.approx(large, rel=0.01)
-
-
-def test_no_column_that_can_be_split_gives_equal_scores(capfd: pytest.CaptureFixture[str]) -> None:
-    data = RankingData.from_graphs([graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))])
-    assert np.ptp(pair_vote(data, rounds=3).predict(data.rows, COLUMNS)) == 0
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("differences", [1, 9], "not among its 4"),
-        ("differences", [], r"not of \d columns"),
-        ("seed", -1, "its seed is -1"),
-        ("seed", "0", "its seed is '0'"),
-    ],
-)
-def test_damaged_states_are_refused(ranker: PairVote, tmp_path: Path, name: str, value: object, said: str) -> None:
-    saved(ranker, tmp_path / "model")
-    path = tmp_path / "model" / "ranker.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: value}))
-    with pytest.raises(ModelError, match=said):
-        PairVote.load(tmp_path / "model")
-
-
-def test_explanations_name_the_cause_and_add_up_with_sampled_opponents() -> None:
-    graph = easy_graph("unseen__a", 40, seed=5)
-    best, worst = int(graph.row_cost.argmin()), int(graph.row_cost.argmax())
-    ranker = pair_vote(easy_data(), rounds=50, all_pairs=10, opponents=8)
-    parts = ranker.contributions(Rows.of(graph), best, worst)
-    scores = ranker.predict(graph.matrix(), COLUMNS)
-    assert sum(parts.columns.values()) == pytest.approx(scores[best] - scores[worst], abs=1e-9)
-    assert min(parts.columns, key=lambda column: parts.columns[column]) == "waste"
-
-
-def test_a_booster_on_fewer_columns_says_the_same() -> None:
-    rng = np.random.default_rng(0)
-    values = rng.random((300, 9))
+def test_a_booster_on_fewer_columns_gives_the_same_scores() -> None:
+    values = np.random.default_rng(0).random((300, 9))
     label = values[:, 2] + np.sin(9 * values[:, 5]) + values[:, 8]
     params = {"verbose": -1, "num_threads": 1, "objective": "regression", "boost_from_average": False}
     grown = lgb.train({**params, "interaction_constraints": [[2, 5, 8]]}, lgb.Dataset(values, label), 7)
     kept = np.flatnonzero(grown.feature_importance("split"))
     text = narrowed_text(grown.model_to_string(), kept.tolist())
-    assert kept.tolist() == [2, 5, 8]
-    assert text.startswith(checked_text(text, 3))
-    narrow = lgb.Booster(model_str=text)
-    assert np.array_equal(narrow.predict(values[:, kept]), grown.predict(values))
+    assert kept.tolist() == [2, 5, 8] and text.startswith(checked_text(text, 3))
+    assert np.array_equal(lgb.Booster(model_str=text).predict(values[:, kept]), grown.predict(values))
 
 
-def test_explanations_count_what_pairs_begin_at() -> None:
+def test_damaged_states_are_refused(ranker: PairVote, tmp_path: Path) -> None:
+    saved(ranker, tmp_path / "model")
+    path = tmp_path / "model" / "ranker.json"
+    state = json.loads(path.read_text())
+    for name, value, said in (
+        ("differences", [1, 9], "not among its 4"),
+        ("differences", [], r"not of \d columns"),
+        ("seed", -1, "its seed is -1"),
+        ("seed", "0", "its seed is '0'"),
+    ):
+        path.write_text(json.dumps({**state, name: value}))
+        with pytest.raises(ModelError, match=said):
+            PairVote.load(tmp_path / "model")
+
+
+def test_explanations_add_up_with_sampled_opponents_and_with_an_initial_score() -> None:
+    graph = easy_graph("unseen__a", 40, seed=5)
+    best, worst = int(graph.row_cost.argmin()), int(graph.row_cost.argmax())
+    ranker = made(easy_data(), rounds=50, all_pairs=10, opponents=8)
+    parts = ranker.contributions(Rows.of(graph), best, worst)
+    scores = ranker.predict(graph.matrix(), COLUMNS)
+    assert sum(parts.columns.values()) == pytest.approx(scores[best] - scores[worst], abs=1e-9)
+    assert min(parts.columns, key=lambda column: parts.columns[column]) == "waste"
     data = RankingData.from_graphs([kernel(f"f{number}__a", number) for number in range(4)])
-    ranker = pair_vote(data, kind="tile", columns="all", init_score_weight=2.0)
-    graph = kernel("unseen__a", 9)
-    scores = ranker.predict(graph.matrix(), graph.columns)
-    parts = ranker.contributions(Rows.of(graph), 0, 1)
+    ranker, graph = made(data, kind="tile", columns="all", init_score_weight=2.0), kernel("unseen__a", 9)
+    scores, parts = ranker.predict(graph.matrix(), graph.columns), ranker.contributions(Rows.of(graph), 0, 1)
     assert sum(parts.columns.values()) == pytest.approx(scores[0] - scores[1], abs=1e-9)
     assert CPU.estimate in parts.columns

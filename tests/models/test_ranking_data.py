@@ -1,37 +1,38 @@
-"""Rows of many graphs as one matrix."""
+"""Rows of many graphs: what is learned from, here and in other collections."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.models.rows import COLUMNS, easy_graph, graph_rows
+from tests.models.contract import fitted
+from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from xlarank.data.errors import ModelError
-from xlarank.features.rows import GraphRows
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.objectives import mean_rank
+from xlarank.models.ranking_data import RankingData, TrainingSet
+from xlarank.models.registry import RANKERS
+from xlarank.models.validation.metrics import kendall_tau
 
-
-def unlabelled(name: str) -> GraphRows:
-    return graph_rows(name, [0, 0, 0])
+#: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
+DATA = easy_data(configs=9)
+ALSO = RankingData.from_graphs([easy_graph("family1__z", 9, 70), easy_graph("other__a", 9, 71)])
 
 
 def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row() -> None:
     first = graph_rows("cnn__a", [30, 10], copies=[2, 0])
     first.runtime[:] = [30, 10, 25, 31]  # configurations 2 and 3 repeat 0
-    second = graph_rows("mlp__b", [7, 9, 8])
+    second = graph_rows("mlp__b", [2**33 + 1, 2**33, 8])
     data = RankingData.from_graphs([first, second])
     assert data.indptr.tolist() == [0, 2, 5]
-    assert data.cost.tolist() == [25, 10, 7, 9, 8]
+    assert data.cost.tolist() == [25, 10, 2.0**33 + 1, 2.0**33, 8], "exact beyond float32"
     assert (data.names, data.families) == (["cnn__a", "mlp__b"], ["cnn", "mlp"])
     assert (data.groups, data.columns) == (2, COLUMNS)
     assert data.rows.dtype == np.float32
     assert data.rows[:, 0].tolist() == [2, 2, 3, 3, 3], "the graph column, repeated"
     assert np.array_equal(data.rows[2:, 1:], second.config_values)
-
-
-def test_costs_stay_exact_beyond_float32() -> None:
-    data = RankingData.from_graphs([graph_rows("a", [2**33 + 1, 2**33])])
-    assert data.cost.tolist() == [2.0**33 + 1, 2.0**33]
+    assert data.per_group(mean_rank).tolist() == [1, 0, 1, 0.5, 0]
 
 
 def test_tiles_are_compared_by_runtime_over_normalizer() -> None:
@@ -40,43 +41,53 @@ def test_tiles_are_compared_by_runtime_over_normalizer() -> None:
     assert RankingData.from_graphs([graph]).cost.tolist() == [2.0, 0.5]
 
 
-@pytest.mark.parametrize(
-    "useless",
-    [
-        pytest.param(unlabelled("x"), id="withheld labels"),
-        pytest.param(graph_rows("x", [5, 5]), id="all cost the same"),
-        pytest.param(graph_rows("x", [5], copies=[3]), id="one distinct configuration"),
-    ],
-)
-def test_what_cannot_be_learned_from_is_left_out(useless: GraphRows) -> None:
+def test_what_cannot_be_learned_from_is_left_out() -> None:
     good = graph_rows("good", [1, 2])
-    assert RankingData.from_graphs([useless, good, useless]).names == ["good"]
-    with pytest.raises(ModelError, match="none of 1 graph can be learned from"):
-        RankingData.from_graphs([useless])
-
-
-def test_no_graphs_at_all_is_an_error() -> None:
-    with pytest.raises(ModelError, match="none of 0 graphs"):
-        RankingData.from_graphs([])
-
-
-def test_graphs_with_other_columns_are_named() -> None:
+    for useless in (graph_rows("x", [0, 0]), graph_rows("x", [5, 5]), graph_rows("x", [5], copies=[3])):
+        assert RankingData.from_graphs([useless, good, useless]).names == ["good"]
+        with pytest.raises(ModelError, match="none of 1 graph can be learned from"):
+            RankingData.from_graphs([useless])
     other = graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])
-    with pytest.raises(ModelError, match="two and one have different columns"):
-        RankingData.from_graphs([graph_rows("one", [1, 2]), other])
+    with pytest.raises(ModelError, match="two and good have different columns"):
+        RankingData.from_graphs([good, other])
 
 
-def test_some_of_the_groups() -> None:
-    graphs = [easy_graph(f"f{i}__a", 4 + i, seed=i) for i in range(4)]
-    data = RankingData.from_graphs(graphs)
-    taken = data.take([3, 1])
-    expected = RankingData.from_graphs([graphs[3], graphs[1]])
-    assert np.array_equal(taken.rows, expected.rows)
-    assert np.array_equal(taken.cost, expected.cost)
-    assert taken.indptr.tolist() == [0, 7, 12]
-    assert (taken.names, taken.families, taken.columns) == (["f3__a", "f1__a"], ["f3", "f1"], COLUMNS)
+def test_groups_are_taken_and_joined_with_their_rows_and_weights() -> None:
+    joined = DATA.take([5, 1]).join(ALSO.weighted(0.5))
+    assert joined.names == ["family2__b", "family0__b", "family1__z", "other__a"]
+    assert joined.indptr.tolist() == [0, 9, 18, 27, 36]
+    parts = [DATA.rows[45:], DATA.rows[9:18], ALSO.rows]
+    assert np.array_equal(joined.rows, np.concatenate(parts))
+    assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
+    assert DATA.weight is None and DATA.row_weight is None and DATA.take([0]).weight is None
+    assert joined.take([3, 0]).group_weight.tolist() == [0.5, 1.0]
+    assert np.repeat([1.0, 0.5], 18).tolist() == joined.row_weight.tolist()  # type: ignore[union-attr]
+    with pytest.raises(ModelError, match="weight is 0"):
+        DATA.weighted(0)
+    with pytest.raises(ModelError, match="family1__z and family0__a have different columns"):
+        DATA.join(replace(ALSO, columns=COLUMNS[::-1]))
 
 
-def test_a_function_is_applied_to_each_group_on_its_own() -> None:
-    data = RankingData.from_graphs([graph_rows("a", [30, 10]), graph_rows("b", [7, 9, 8])])
-    assert data.per_group(lambda cost: cost - cost.min()).tolist() == [20, 0, 0, 2, 1]
+def test_a_held_out_family_is_held_out_everywhere() -> None:
+    training = TrainingSet("layout", DATA, also=ALSO)
+    assert training.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)] + ["other__a"]
+    assert training.without([0, 1]).names == [*DATA.names[2:], "family1__z", "other__a"]
+    assert training.whole().names == [*DATA.names, *ALSO.names]
+    alone = TrainingSet("layout", DATA)
+    assert alone.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
+    assert alone.whole() is DATA
+
+
+@pytest.mark.parametrize("model", [name for name in RANKERS if name not in ("sibling", "ensemble")])
+def test_the_heavier_of_two_contradicting_sources_is_believed(model: str) -> None:
+    own = easy_data(graphs=4, configs=40)
+    turned = [
+        replace(part, name=f"turned{part.name}", runtime=part.runtime.max() + 1 - part.runtime)
+        for part in own.parts
+    ]
+    also, graph = RankingData.from_graphs(turned), easy_graph("unseen__a", 40, seed=5)
+    taus = []
+    for weight in (0.05, 20.0):
+        ranker = fitted(model, own.join(also.weighted(weight)))
+        taus.append(kendall_tau(ranker.predict(graph.matrix(), COLUMNS), graph.row_cost))
+    assert taus[0] > 0.6 and taus[1] < -0.6

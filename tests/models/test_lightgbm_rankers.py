@@ -1,0 +1,225 @@
+"""What is particular to lambdarank and ranknet: labels, query groups, bins, and what LightGBM is asked to learn."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import lightgbm as lgb
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.models.contract import fitted, saved
+from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from xlarank.data.errors import ModelError
+from xlarank.features.block import Scope
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.rows import GraphRows
+from xlarank.models.objectives import RankNetLoss, row_weights
+from xlarank.models.rankers.lambdarank import LambdaRank, query_groups
+from xlarank.models.rankers.lightgbm_data import Batches, Learnable, binned, dealt_order, dealt_orders, even_sizes
+from xlarank.models.ranking_data import RankingData
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What LightGBM was asked to learn: label, group, rows and parameters of each fit."""
+    calls: list[dict[str, Any]] = []
+    rows: list[np.ndarray[Any, Any]] = []  # a data set lets go of them once it has its bins
+    train, data_set = lgb.train, lgb.Dataset
+
+    def look(data: np.ndarray[Any, Any], *args: Any, **more: Any) -> lgb.Dataset:
+        rows.append(data.copy())
+        return data_set(data, *args, **more)
+
+    def spy(params: dict[str, Any], data: lgb.Dataset, count: int, **more: Any) -> lgb.Booster:
+        assert data.data is None, "a copy of the rows stays in memory while trees grow"
+        calls.append({**params, "label": data.label, "group": list(data.group), "rows": rows[-1], "rounds": count})
+        return train(params, data, count, **more)
+
+    monkeypatch.setattr(lgb, "Dataset", look)
+    monkeypatch.setattr(lgb, "train", spy)
+    return calls
+
+
+def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[str, Any]]) -> None:
+    data = RankingData.from_graphs([graph_rows("a", [30, 10, 20, 10]), graph_rows("b", [5, 6, 7, 8, 9])])
+    fitted("lambdarank", data, rounds=4)
+    fitted("lambdarank", RankingData.from_graphs([graph_rows("a", [1000, 1004, 1011])]), tie_tolerance=0.01)
+    call, tied = asked
+    assert (call["objective"], call["rounds"], call["group"]) == ("lambdarank", 4, [4, 5])
+    assert call["label"].tolist() == [0, 2, 1, 2, 4, 3, 2, 1, 0]
+    assert call["label_gain"] == [0, 1, 2, 3, 4], "linear, one for every label"
+    assert call["lambdarank_truncation_level"] == 5, "no pair is cut off"
+    assert tied["label"].tolist() == [1, 1, 0]
+
+
+@pytest.mark.parametrize("limit", [7, 50])
+def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(asked: list[dict[str, Any]], limit: int) -> None:
+    """100 and 30 rows: parts of at most the limit, labels still those of the whole graph."""
+    data = RankingData.from_graphs([easy_graph("big__a", 100, 0), easy_graph("small__a", 30, 1)])
+    for seed in (0, 0, 1):
+        fitted("lambdarank", data, max_group=limit, rounds=1, seed=seed)
+    call, again, other = asked
+    assert max(call["group"]) <= limit
+    assert max(call["group"]) == call["lambdarank_truncation_level"]
+    boundary = len(call["group"]) - len(range(0, 30, limit))
+    assert (sum(call["group"][:boundary]), sum(call["group"])) == (100, 130), "no part mixes two graphs"
+    bounds = zip(data.indptr[:-1], data.indptr[1:], strict=True)
+    labels = [sum(c > one for c in set(data.cost[a:b])) for a, b in bounds for one in data.cost[a:b]]
+    of_row = {tuple(row): label for row, label in zip(data.rows, labels, strict=True)}
+    assert [of_row[tuple(row)] for row in call["rows"]] == call["label"].tolist()
+    assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(call["rows"], other["rows"])
+
+
+def test_a_group_beyond_the_limit_of_lightgbm_at_the_largest_setting(asked: list[dict[str, Any]]) -> None:
+    data = easy_data(graphs=1, configs=10_001)
+    ranker = fitted("lambdarank", data, rounds=2, max_group=10_000)
+    assert asked[0]["group"] == [5001, 5000]
+    assert np.unique(ranker.predict(data.rows, COLUMNS)).size > 5
+    for most in (1, 10_001):
+        said = rf"max_group is {most}; expected a whole number, 2 to 10000, the limit of LightGBM"
+        with pytest.raises(ModelError, match=said):
+            LambdaRank({"max_group": most}, kind="layout")
+
+
+def test_log_labels_learn() -> None:
+    data = easy_data()
+    order = np.argsort(fitted("lambdarank", data, rounds=50, labels="log").predict(data.rows[:60], COLUMNS))
+    assert data.cost[order[:10]].mean() < 0.7 * data.cost[:60].mean()
+
+
+def test_columns_left_out_are_not_looked_at(tmp_path: Path) -> None:
+    """The graph column is the first of the real ones; changing it must not change a score."""
+    constant = next(name for block in blocks_of("layout") if block.scope is Scope.GRAPH for name in block.columns)
+    columns = [constant, *COLUMNS[1:]]
+    graphs = [graph_rows(f"f{i}__a", list(range(10, 40 + 20 * i)), columns=columns) for i in range(3)]
+    data = RankingData.from_graphs(graphs)
+    rows = data.rows.copy()
+    rows[:, 0] += 1000
+    ranker = fitted("lambdarank", data, columns="no_graph", feature_fraction=1.0)
+    assert np.array_equal(ranker.predict(rows, columns), ranker.predict(data.rows, columns))
+    assert np.unique(ranker.predict(rows, columns)).size > 1
+    assert constant not in ranker.importance()
+    ranker.save(tmp_path)
+    loaded = LambdaRank.load(tmp_path)
+    assert np.array_equal(loaded.predict(data.rows, columns), ranker.predict(data.rows, columns))
+    with pytest.raises(ModelError, match=re.escape(f"lack 1 ({constant})")):
+        loaded.predict(rows[:, 1:], columns[1:])
+
+
+def test_a_damaged_model_is_an_error_not_a_crash(tmp_path: Path) -> None:
+    files = saved(fitted("lambdarank", easy_data(graphs=2), rounds=2), tmp_path / "model")
+    for name, content in (
+        *(("ranker.json", text) for text in ("{", "[]", '{"columns": ["size"]}', None)),
+        *(("booster.txt", text) for text in ("", "tree\nversion=v4\n", "no booster at all", None)),
+    ):
+        path = tmp_path / "model" / name
+        path.unlink() if content is None else path.write_text(content)
+        with pytest.raises(ModelError, match="cannot be read"):
+            LambdaRank.load(tmp_path / "model")
+        path.write_bytes(files[name])
+
+
+# RankNet -------------------------------------------------------------------------------------------------
+
+
+def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss() -> None:
+    """Two leaves, nothing regularised: each leaf moves by -rate * sum of gradients / sum of hessians."""
+    costs = [10, 20, 30, 40, 50, 60, 70, 80]
+    data = RankingData.from_graphs([graph_rows("a", costs), graph_rows("b", costs[:5])])
+    plain = {"num_leaves": 2, "min_data_in_leaf": 1, "lambda_l2": 0.0, "bagging_fraction": 1.0}
+    plain |= {"learning_rate": 0.5, "feature_fraction": 1.0}
+    ranker = fitted("ranknet", data, rounds=1, seed=4, pairs=3, graph_weight="sqrt", **plain)
+    scores = ranker.predict(data.rows, COLUMNS)
+    loss = RankNetLoss(data.cost, data.indptr, row_weights(data.indptr, "sqrt"), 3, 0.0)
+    gradient, hessian = loss.gradients(np.zeros(len(scores)), np.random.default_rng(4))
+    leaves = np.unique(scores)
+    assert len(leaves) == 2
+    for leaf in leaves:
+        rows = scores == leaf
+        assert leaf == pytest.approx(plain["learning_rate"] * gradient[rows].sum() / hessian[rows].sum(), rel=1e-5)
+
+
+def test_costs_within_the_tolerance_teach_ranknet_nothing() -> None:
+    data = RankingData.from_graphs([graph_rows("a", list(range(1000, 1060)))])
+    assert np.ptp(fitted("ranknet", data, tie_tolerance=0.1).predict(data.rows, COLUMNS)) == 0
+
+
+# Rows on their way into bins -----------------------------------------------------------------------------
+
+
+@given(st.integers(1, 200), st.integers(2, 60))
+def test_query_groups_are_the_fewest_and_even(rows: int, most: int) -> None:
+    sizes = even_sizes(rows, most)
+    assert sum(sizes) == rows and max(sizes) <= most
+    assert max(sizes) - min(sizes) <= 1 and len(sizes) == (rows + most - 1) // most
+
+
+def test_rows_are_dealt_at_random_by_the_seed_and_the_graph_alone() -> None:
+    """Files list configurations in the order of the search: cutting it in two would pair like with like."""
+    graphs = [easy_graph(name, 60, number) for number, name in enumerate(("a__a", "b__a", "c__a"))]
+    data = RankingData.from_graphs(graphs)
+    together, alone = dealt_orders(data, 3), dealt_orders(data.take([1]), 3)
+    assert together is not None and alone is not None and dealt_orders(data, None) is None
+    assert sorted(together[0]) == list(range(60)) and 5 < np.count_nonzero(together[0][:30] < 30) < 25
+    assert np.array_equal(together[1], alone[0]) and not np.array_equal(together[0], together[1])
+    assert not np.array_equal(dealt_order(graphs[0], 4), together[0])
+    assert query_groups(data, 60, seed=7) == (None, [60, 60, 60]), "rows stay where no graph is too large"
+    assert query_groups(data, 40, seed=7) == (7, [30] * 6)
+
+
+@pytest.mark.parametrize(
+    ("model", "params"),
+    [
+        ("lambdarank", {"max_group": 25}),
+        ("ranknet", {}),
+        ("xgb-pairwise", {"graph_weight": "rows"}),
+        ("pair-vote", {}),
+    ],
+)
+def test_batches_teach_what_one_matrix_teaches(
+    model: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    data = RankingData.from_graphs([easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)])
+    expected = saved(fitted(model, data, **params), tmp_path / "matrix")
+    calls: list[int] = []
+    matrix = GraphRows.matrix
+    monkeypatch.setattr("xlarank.models.ranking_data.BATCHED", 0)
+    monkeypatch.setattr("xlarank.models.ranking_data.RankingData.matrix", None)  # nothing may ask for all rows
+    monkeypatch.setattr(GraphRows, "matrix", lambda *args, **more: calls.append(1) or matrix(*args, **more))
+    assert saved(fitted(model, data, **params), tmp_path / "batches") == expected
+    assert len(calls) >= data.groups
+
+
+def test_a_batch_is_no_longer_than_lightgbm_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, largest = easy_data(graphs=2, configs=2400), [0]
+    matrix = GraphRows.matrix
+
+    def watched(self: GraphRows, *args: object) -> np.ndarray:
+        found = matrix(self, *args)
+        largest[0] = max(largest[0], len(found))
+        return found
+
+    monkeypatch.setattr("xlarank.models.ranking_data.BATCHED", 0)
+    monkeypatch.setattr(GraphRows, "matrix", watched)
+    fitted("lambdarank", data, rounds=1)
+    assert largest[0] == Batches.batch_size == 1024
+
+
+def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Too few rows to split, no column to split by, and a thread that LightGBM is new to."""
+    constant = RankingData.from_graphs([graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))])
+    few = easy_data(graphs=2, configs=3)
+    for model in ("lambdarank", "ranknet", "sum-pooled", "pair-vote", "xgb-pairwise"):
+        assert np.isfinite(fitted(model, few, rounds=3).predict(few.rows, COLUMNS)).all()
+        assert np.ptp(fitted(model, constant, rounds=3).predict(constant.rows, COLUMNS)) == 0
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
+    data = easy_data(graphs=2)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(binned, data, np.arange(4), Learnable(label=np.zeros(len(data.cost))), threads=1).result()
+    assert capfd.readouterr() == ("", "")
