@@ -16,19 +16,22 @@ from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES, dot_split, slot_roles
 from xlarank.features.program.slots import slot_tensors
 
-#: As roles are written below: a letter for each dimension.
-LETTERS = {"dot": "brc", "reshape": "ksm", "bitcast": "ksm", "convolution": "bfs"}
+ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
+
+
+def context_of(*nodes: Node) -> ProgramContext:
+    return ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
 
 
 def roles_of(*nodes: Node) -> list[str]:
-    """Letters of the output's, input's and kernel's dimensions of the last node; past the rank they must be -1."""
-    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    """First letters of the output's, input's and kernel's roles of the last node; past the rank they must be -1."""
+    context = context_of(*nodes)
     tensors = slot_tensors(context, np.array([len(nodes) - 1]))
     found = []
     for tensor, roles in zip(tensors[0], slot_roles(context, tensors)[0].tolist(), strict=True):
         rank = context.rank[tensor] if tensor >= 0 else 0
         assert roles[rank:] == [-1] * (6 - rank)
-        found.append("".join(LETTERS.get(nodes[-1].opcode, "")[role] for role in roles[:rank]))
+        found.append("".join(ROLES[nodes[-1].opcode][role][0] for role in roles[:rank]))
     return found
 
 
@@ -37,24 +40,16 @@ def dot(out, left, right) -> tuple[Node, Node, Node]:
 
 
 def split_of(*nodes: Node) -> tuple[int, int, float]:
-    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    context = context_of(*nodes)
     batch, rows, size = dot_split(context, slot_tensors(context, np.array([len(nodes) - 1])))
     return int(batch[0]), int(rows[0]), float(size[0])
-
-
-def test_the_letters_stand_for_the_roles():
-    roles = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
-    assert {kind: "".join(role[0] for role in names) for kind, names in roles.items()} == {
-        kind: LETTERS[kind] for kind in roles
-    }
 
 
 # Dots -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("out", "left", "right", "split", "roles"),
-    [
+def test_a_dot():
+    for out, left, right, split, roles in (
         ((16, 64), (16, 32), (32, 64), (0, 1, 32), "rc rc cr"),
         ((16, 64), (32, 16), (64, 32), (0, 1, 32), "rc cr rc"),  # both transposed
         ((16,), (16, 32), (32,), (0, 1, 32), "r rc c"),  # a matrix and a vector
@@ -77,12 +72,9 @@ def test_the_letters_stand_for_the_roles():
         ((512, 512), (8, 512, 512), (8, 512, 512), (0, 1, 4096), "rc crc ccr"),  # as long as it is wide
         ((512, 27, 27), (512, 27, 128), (512, 27, 128), (1, 1, 128), "brc brc brc"),
         ((12, 64, 768), (8, 128, 12, 64), (8, 128, 768), (0, 2, 1024), "rrc ccrr ccr"),
-    ],
-)
-def test_a_dot(out, left, right, split, roles):
-    nodes = dot(out, left, right)
-    assert split_of(*nodes) == split
-    assert " ".join(roles_of(*nodes)) == roles
+    ):
+        nodes = dot(out, left, right)
+        assert (split_of(*nodes), " ".join(roles_of(*nodes))) == (split, roles), (out, left, right)
 
 
 def test_square_sizes_are_searched_from_the_left_and_from_the_right():
@@ -128,19 +120,18 @@ def test_what_is_summed_over_follows_from_the_sizes(batch, rows, columns, summed
 @given(out=_SHAPES, left=_SHAPES, right=_SHAPES)
 def test_any_shapes_agree_with_the_slow_reference(out, left, right):
     nodes = dot(out, left, right)
-    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    context = context_of(*nodes)
     tensors = np.array([[2, 0, 1]])
     expected = oracle_roles.dot_roles(out, left, right)
     for roles, names in zip(slot_roles(context, tensors)[0].tolist(), expected, strict=True):
         assert [DOT_ROLES[role] for role in roles if role >= 0] == names
 
 
-# Reshapes ---------------------------------------------------------------------------------------------------
+# Reshapes and convolutions ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("given_", "out", "roles"),
-    [
+def test_a_reshape():
+    for dims, out, roles in (
         ((4, 8, 16), (4, 8, 16), "kkk kkk"),
         ((4, 128), (4, 2, 64), "kss ks"),  # 128 = 2 x 64
         ((4, 2, 64), (4, 128), "km kmm"),
@@ -158,53 +149,37 @@ def test_any_shapes_agree_with_the_slow_reference(out, left, right):
         ((), (1, 1), "kk "),
         ((1,), (), " k"),
         ((4, 0, 8), (0, 32), "kk kkk"),  # nothing is in it
-    ],
-)
-@pytest.mark.parametrize("opcode", ["reshape", "bitcast"])
-def test_a_reshape(given_, out, roles, opcode):
-    found = roles_of(Node("parameter", given_), Node(opcode, out, (0,)))
-    assert " ".join(found[:2]) == roles and found[2] == ""
+    ):
+        for opcode in ("reshape", "bitcast"):
+            found = roles_of(Node("parameter", dims), Node(opcode, out, (0,)))
+            assert " ".join(found[:2]) == roles and found[2] == "", (dims, out)
 
 
-@given(out=_SHAPES, given_=_SHAPES)
-def test_shapes_of_unlike_volume_agree_with_the_slow_reference(out, given_):
-    context = ProgramContext(
-        layout_of(layout_file((Node("parameter", given_), Node("reshape", out, (0,))), [0], [[layout_row()]]))
-    )
+@given(out=_SHAPES, dims=_SHAPES)
+def test_shapes_of_unlike_volume_agree_with_the_slow_reference(out, dims):
+    context = context_of(Node("parameter", dims), Node("reshape", out, (0,)))
     found = slot_roles(context, np.array([[1, 0, -1]]))[0].tolist()
-    for roles, names in zip(found, oracle_roles.reshape_roles(out, given_), strict=False):
+    for roles, names in zip(found, oracle_roles.reshape_roles(out, dims), strict=False):
         assert [RESHAPE_ROLES[role] for role in roles if role >= 0] == names
     assert found[2] == [-1] * 6
 
 
-# Convolutions and others ------------------------------------------------------------------------------------
-
-STEM = "convolution_dim_numbers"
-
-
 def test_a_convolution_has_its_dimension_numbers():
     """Output [features, batch, height], image [height, features, batch], kernel [features out, width, in]."""
+    stem = "convolution_dim_numbers"
     columns = {
-        **{f"{STEM}_output_batch_dim": 1, f"{STEM}_output_feature_dim": 0},
-        **{f"{STEM}_input_batch_dim": 2, f"{STEM}_input_feature_dim": 1},
-        **{f"{STEM}_kernel_input_feature_dim": 2, f"{STEM}_kernel_output_feature_dim": 0},
-        f"{STEM}_kernel_spatial_dims_0": 1,
+        **{f"{stem}_output_batch_dim": 1, f"{stem}_output_feature_dim": 0},
+        **{f"{stem}_input_batch_dim": 2, f"{stem}_input_feature_dim": 1},
+        **{f"{stem}_kernel_input_feature_dim": 2, f"{stem}_kernel_output_feature_dim": 0},
+        f"{stem}_kernel_spatial_dims_0": 1,
     }
-    nodes = (
-        Node("parameter", (32, 16, 8)),
-        Node("parameter", (64, 3, 16)),
-        Node("convolution", (64, 8, 32), (0, 1), window=(3,), columns=columns),
-    )
-    assert roles_of(*nodes) == ["fbs", "sfb", "fsb"]
-    assert (
-        roles_of(nodes[0], nodes[2].__class__("convolution", (64, 8, 32), (0,), window=(3,), columns=columns))[2]
-        == ""
-    )
+    image, kernel = Node("parameter", (32, 16, 8)), Node("parameter", (64, 3, 16))
+    convolution = Node("convolution", (64, 8, 32), (0, 1), window=(3,), columns=columns)
+    assert roles_of(image, kernel, convolution) == ["fbs", "sfb", "fsb"]
+    assert roles_of(image, Node("convolution", (64, 8, 32), (0,), window=(3,), columns=columns))[2] == ""
 
 
 def test_other_operations_give_no_roles():
-    context = ProgramContext(
-        layout_of(layout_file((Node("parameter", (4, 8)), Node("tanh", (4, 8), (0,))), [0], [[layout_row()]]))
-    )
+    context = context_of(Node("parameter", (4, 8)), Node("tanh", (4, 8), (0,)))
     assert (slot_roles(context, np.array([[1, 0, -1], [0, -1, -1]])) == -1).all()
     assert slot_roles(context, np.zeros((0, 3), np.int64)).shape == (0, 3, 6)
