@@ -1,135 +1,216 @@
-"""Sums and maxima over nodes and pairs, against loops over the configurations."""
+"""Sums and maxima over nodes and pairs, against loops over the configurations; how they are cut must not show."""
 
 from __future__ import annotations
+
+from fnmatch import fnmatch
 
 import numpy as np
 import pytest
 
-from tests.features.helpers import layout_of
+from tests.features.helpers import SAMPLE, by_name, layout_file, layout_of, load
 from tests.features.programs import fitting_graph
+from tests.graphs import Node, layout_arrays, layout_row
+from xlarank.data.graph import LayoutGraph
+from xlarank.data.schema import OPCODE
+from xlarank.features.assemble import assemble
+from xlarank.features.catalogue import blocks_of
 from xlarank.features.layout import aggregation
-from xlarank.features.layout.aggregation import Aggregation, Request
+from xlarank.features.layout import block as layout_block
+from xlarank.features.layout.aggregation import Aggregation
+from xlarank.features.layout.block import LayoutBlock
 from xlarank.features.layout.context import LayoutContext
+from xlarank.features.recipe import FeatureSettings
 
-SEEDS = [seed for seed in range(300, 330) if len(fitting_graph(seed)["node_config_ids"]) > 0]
+SEEDS = range(200, 212)
+NAMES = FeatureSettings().config_columns("layout")
+BLOCKS = [block for block in blocks_of("layout") if isinstance(block, LayoutBlock)]
 
 
-@pytest.fixture(params=SEEDS[::3])
-def context(request) -> LayoutContext:
-    return LayoutContext(layout_of(fitting_graph(request.param)))
+@pytest.fixture(scope="module")
+def contexts() -> list[LayoutContext]:
+    graphs = [layout_of(fitting_graph(seed)) for seed in range(300, 312)]
+    return [LayoutContext(graph) for graph in graphs if len(graph.configurable)]
 
 
 def quantities(context: LayoutContext, count: int, *, types: bool) -> list[np.ndarray]:
     """Some of them 0 for all rows, or for the rows of most nodes."""
     random = np.random.default_rng(1)
-    rows = len(context.type_node) if types else len(context.table.rows)
-    values = [random.normal(size=rows) for _ in range(count)]
     kinds = context.type_coarse_class if types else context.coarse_class[context.table.node]
-    values[1] = np.zeros(rows)
+    values = [random.normal(size=len(kinds)) for _ in range(count)]
+    values[1] = np.zeros(len(kinds))
     values[2] = values[2] * (kinds == kinds[0])
     return values
 
 
-def expected_sum(context: LayoutContext, values: np.ndarray, *, types: bool) -> list[float]:
-    found = []
-    for codes in context.table.codes.tolist():
-        found.append(sum(values[context.row_type[code] if types else code] for code in codes))
-    return found
+def test_sums_and_maxima_over_nodes(contexts, monkeypatch):
+    for dear in (0.0, 1e9):  # sparse, dense
+        monkeypatch.setattr(aggregation, "_SPARSE_NS", dear)
+        for context in contexts:
+            codes = context.table.codes
+            for types in (True, False):
+                values = quantities(context, 5, types=types)
+                aggregated = Aggregation(context)
+                first = aggregated.sum(values[:3], over=2.0, each_node=not types)
+                second = aggregated.sum(values[3:], over=[1.0, 4.0], each_node=not types)
+                shifted = [np.array(values) + shift for shift in (-5.0, 0.0, 5.0)]
+                largest = [aggregated.maximum(list(table), each_node=not types) for table in shifted]
+                batch = aggregated.plan()(codes)
+                assert len(batch) == len(codes) and (batch[first][:, 1] == 0).all(), "not even noise"
+                for number, config in enumerate(codes.tolist()):
+                    rows = context.row_type[config] if types else np.array(config)
+                    sums = [value[rows].sum() / over for value, over in zip(values, (2, 2, 2, 1, 4), strict=True)]
+                    found = [*batch[first][number], *batch[second][number]]
+                    np.testing.assert_allclose(found, sums, rtol=1e-9, atol=1e-9)
+                    for request, table in zip(largest, shifted, strict=True):
+                        assert batch[request][number].tolist() == pytest.approx(table[:, rows].max(axis=1).clip(0))
 
 
-def answered(aggregated: Aggregation, codes: np.ndarray, *questions: Request) -> list[np.ndarray]:
-    batch = aggregated.plan()(codes)
-    assert len(batch) == len(codes)
-    return [batch[question] for question in questions]
+def test_sums_over_pairs(contexts):
+    """Quantities that differ for every combination; each is computed once a graph."""
+    for context in contexts:
+        pairs = context.siblings if len(context.siblings) else context.pairs[0]
+        keys, calls = np.stack([rows.key for rows in context.slots.values()]), []
+
+        def of_pair(pair, left, right, pairs=pairs, keys=keys, calls=calls):
+            calls.append(len(pair))
+            wanted, made = keys[pairs.left_slot[pair], left], keys[pairs.right_slot[pair], right]
+            return np.stack([pairs.bytes[pair], np.sin(wanted) * pairs.bytes[pair], wanted + 3.0 * made], axis=1)
+
+        aggregated = Aggregation(context)
+        request = aggregated.sum_pairs(pairs, of_pair, [1.0, 1.0, 2.0])
+        quarter = aggregated.sum_pairs(pairs, lambda *sides, of=of_pair: of(*sides)[:, :1], [4.0])
+        plan = aggregated.plan()
+        found = np.concatenate([plan(codes[None])[request] for codes in context.table.codes])
+        assert len(calls) == 2 * (len(pairs) > 0)
+        for number, codes in enumerate(context.table.codes):
+            types, every = context.row_type[codes], np.arange(len(pairs))
+            total = of_pair(every, types[pairs.left], types[pairs.right]).sum(axis=0)
+            np.testing.assert_allclose(found[number], total / [1, 1, 2], rtol=1e-9, atol=1e-9)
+            assert plan(codes[None])[quarter][0, 0] == pytest.approx(total[0] / 4)
 
 
-@pytest.mark.parametrize("types", [True, False], ids=["types", "each node"])
-@pytest.mark.parametrize("dear", [0.0, 1e9], ids=["sparse", "dense"])
-def test_sums_over_nodes(context, monkeypatch, types, dear):
-    monkeypatch.setattr(aggregation, "_SPARSE_NS", dear)
-    values = quantities(context, 5, types=types)
-    aggregated = Aggregation(context)
-    first = aggregated.sum(values[:3], over=2.0, each_node=not types)
-    second = aggregated.sum(values[3:], over=[1.0, 4.0], each_node=not types)
-    one, two = answered(aggregated, context.table.codes, first, second)
-    scale = (2, 2, 2, 1, 4)
-    for number, column in enumerate([*one.T, *two.T]):
-        wanted = np.array(expected_sum(context, values[number], types=types)) / scale[number]
-        np.testing.assert_allclose(column, wanted, rtol=1e-9, atol=1e-9)
-    assert (one[:, 1] == 0).all(), "not even noise"
+def test_requests_of_all_kinds_stay_apart(contexts):
+    for context in contexts:
+        aggregated = Aggregation(context)
+        ones, nodes = np.ones(len(context.type_node)), context.table.nodes
+        everything = [
+            (aggregated.sum([ones]), nodes),
+            (aggregated.maximum([7 * ones]), 7),
+            (
+                aggregated.sum([np.ones(len(context.table.rows)), 0 * context.table.node], each_node=True),
+                [nodes, 0],
+            ),
+            (aggregated.sum([0 * ones, 3 * ones, 0 * ones], over=3.0), [0, nodes, 0]),
+            (aggregated.maximum([0 * ones - 1]), 0),
+        ]
+        batch = aggregated.plan()(context.table.codes[:1])
+        for request, wanted in everything:
+            assert batch[request][0].tolist() == np.atleast_1d(wanted).tolist()
+        target = np.zeros((1, 6), np.float32)
+        batch.write([(request, at) for (request, _), at in zip(everything[:3], (5, 4, 2), strict=True)], target)
+        assert target.tolist() == [[0, 0, nodes, 0, 7, nodes]]
 
 
-@pytest.mark.parametrize("types", [True, False], ids=["types", "each node"])
-@pytest.mark.parametrize("shift", [-5.0, 0.0, 5.0])
-def test_the_largest_over_nodes_and_at_least_0(context, types, shift):
-    values = [quantity + shift for quantity in quantities(context, 3, types=types)]
-    aggregated = Aggregation(context)
-    (found,) = answered(aggregated, context.table.codes, aggregated.maximum(values, each_node=not types))
-    for number, codes in enumerate(context.table.codes.tolist()):
-        at = context.row_type[codes] if types else np.array(codes)
-        wanted = [max(0.0, *(float(quantity[place]) for place in at)) for quantity in values]
-        assert found[number].tolist() == pytest.approx(wanted)
+# The one pass over the configurations -----------------------------------------------------------------------
 
 
-def test_sums_over_pairs(context):
-    """Quantities that tell every combination apart: bytes, and which layouts meet."""
-    pairs = context.siblings if len(context.siblings) else context.pairs[0]
-    slots = list(context.slots.values())
-
-    def of_pair(pair, left, right):
-        wanted = np.stack([rows.key for rows in slots])[pairs.left_slot[pair], left]
-        made = np.stack([rows.key for rows in slots])[pairs.right_slot[pair], right]
-        return np.stack([pairs.bytes[pair], np.sin(wanted) * pairs.bytes[pair], wanted + 3.0 * made], axis=1)
-
-    aggregated = Aggregation(context)
-    first = aggregated.sum_pairs(pairs, of_pair, [1.0, 1.0, 2.0])
-    second = aggregated.sum_pairs(pairs, lambda *sides: of_pair(*sides)[:, :1], [4.0])
-    found, quarter = answered(aggregated, context.table.codes, first, second)
-    assert found.shape == (len(context.table.codes), 3)
-    for number, codes in enumerate(context.table.codes):
-        types = context.row_type[codes]
-        total = np.zeros(3)
-        for pair in range(len(pairs)):
-            sides = types[pairs.left[pair]], types[pairs.right[pair]]
-            total += of_pair(np.array([pair]), *(np.array([side]) for side in sides))[0]
-        np.testing.assert_allclose(found[number], total / [1, 1, 2], rtol=1e-9, atol=1e-9)
-        assert quarter[number, 0] == pytest.approx(total[0] / 4)
+@pytest.fixture(scope="module")
+def whole() -> list[tuple[LayoutGraph, np.ndarray]]:
+    """Graphs and their columns of configurations."""
+    sample = load(SAMPLE / "layout" / "cpu" / "default" / "train" / "dlrm__a.npz")
+    graphs = [layout_of(arrays) for arrays in (sample, *map(fitting_graph, SEEDS))]
+    return [(graph, assemble(graph).config_values) for graph in graphs]
 
 
-def test_quantities_are_computed_once_for_each_combination_of_requested_layouts():
-    """However many configurations there are."""
-    context = next(
-        c for c in (LayoutContext(layout_of(fitting_graph(s))) for s in range(300)) if len(c.siblings) > 1
+def test_batches_and_ways_to_add_up_do_not_show(whole, monkeypatch):
+    one = {(layout_block, "_CODES"): 1, (layout_block, "_CONFIGS"): (1, 1)}
+    for settings in (
+        {**one, (aggregation, "_COMBINATIONS"): 0},  # of the pairs taken only
+        {(layout_block, "_CODES"): 20, (layout_block, "_CONFIGS"): (2, 3)},
+        {(aggregation, "_SPARSE_NS"): 0.0},
+        {(aggregation, "_SPARSE_NS"): 1e9},
+    ):
+        with monkeypatch.context() as patch:
+            for (module, name), value in settings.items():
+                patch.setattr(module, name, value)
+            for graph, rows in whole[:: 2 if settings.keys() & one.keys() else 1]:
+                np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
+
+
+def test_batches_are_as_large_as_they_are_said_to_be(monkeypatch):
+    monkeypatch.setattr(layout_block, "_CONFIGS", (2, 4))
+    context, seen = LayoutContext(layout_of(layout_arrays())), []  # 5 distinct configurations of 2 nodes
+    plan = Aggregation.plan
+
+    def noted(self):
+        batch_of = plan(self)
+        return lambda codes: seen.append(len(codes)) or batch_of(codes)
+
+    monkeypatch.setattr(Aggregation, "plan", noted)
+    for codes in (12, 2):
+        monkeypatch.setattr(layout_block, "_CODES", codes)
+        BLOCKS[0].compute(context)
+    assert seen == [4, 1, 2, 2, 1]
+
+
+def test_a_block_alone_gives_what_it_gives_among_others(whole):
+    for block in BLOCKS:
+        at = NAMES.index(next(iter(block.columns)))
+        for graph, rows in whole[:4]:
+            alone = block.compute(LayoutContext(graph))
+            assert (alone.dtype, alone.shape) == (np.float32, (len(rows), len(block.columns)))
+            np.testing.assert_allclose(alone, rows[:, at : at + len(block.columns)], rtol=1e-5, atol=1e-6)
+
+
+def test_columns_of_what_a_graph_does_not_have_are_exactly_0(whole):
+    for kind in ("convolution", "dot", "reshape"):
+        about = [number for number, name in enumerate(NAMES) if f"__{kind}_" in name]
+        opcodes = [OPCODE[name] for name in ((kind, "bitcast") if kind == "reshape" else (kind,))]
+        without = [rows for graph, rows in whole if not np.isin(graph.opcode[graph.configurable], opcodes).any()]
+        assert len(about) > 20 and len(without) > 2
+        assert not any(rows[:, about].any() for rows in without)
+
+
+#: What says how a tensor lies, whoever chose it.
+STATE = (
+    *("padding__*", "packed__*", "types__*", "roles__*", "violation__*", "candidates__*", "rank__*", "zscore__*"),
+    *("disagreement__mismatch_*", "disagreement__consumer_*", "disagreement__producer_*", "siblings__mismatch_*"),
+    "change__*_unlike_*",
+)
+
+
+def test_without_any_layout_set_nothing_is_changed():
+    for seed in SEEDS:
+        arrays = fitting_graph(seed)
+        unset = {**arrays, "node_config_feat": np.full_like(arrays["node_config_feat"], -1)}
+        for name, values in by_name(assemble(layout_of(unset))).items():
+            if not any(fnmatch(name, pattern) for pattern in STATE) or "_waste_change_" in name:
+                assert values.tolist() == [0.0], name
+
+
+# Nodes that are alike ---------------------------------------------------------------------------------------
+
+
+def test_nodes_of_one_shape_and_element_type_share_their_types_of_rows():
+    nodes = (
+        Node("parameter", (8, 16)),
+        *[Node("tanh", (8, 16), (0,))] * 2,
+        Node("tanh", (8, 16), (0,), element="bf16"),
+        Node("exponential", (8, 16), (0,)),
     )
-    looked_at = []
-    aggregated = Aggregation(context)
-
-    def of_pair(pair, left, right):
-        looked_at.append(len(pair))
-        return np.ones((len(pair), 1))
-
-    question = aggregated.sum_pairs(context.siblings, of_pair, [1.0])
-    answer = aggregated.plan()
-    for codes in context.table.codes:
-        assert answer(codes[None])[question].tolist() == [[len(context.siblings)]]
-    assert len(looked_at) == 1
+    rows = [[layout_row(output=(0, 1))] * 4, [layout_row()] * 4]
+    context = LayoutContext(layout_of(layout_file(nodes, (1, 2, 3, 4), rows)))
+    assert context.signature[0] == context.signature[1] and len(set(context.signature.tolist())) == 3
+    assert len(context.table.rows) == 8 and len(context.type_node) == 6
 
 
-def test_answers_stay_apart_however_they_are_asked_for(context):
-    """Requests of all kinds, mixed; each index gets its own."""
-    aggregated = Aggregation(context)
-    ones, nodes = np.ones(len(context.type_node)), context.table.nodes
-    everything = [
-        (aggregated.sum([ones]), nodes),
-        (aggregated.maximum([7 * ones]), 7),
-        (aggregated.sum([np.ones(len(context.table.rows)), 0 * context.table.node], each_node=True), [nodes, 0]),
-        (aggregated.sum([0 * ones, 3 * ones, 0 * ones], over=3.0), [0, nodes, 0]),
-        (aggregated.maximum([0 * ones - 1], each_node=False), 0),
-    ]
-    batch = aggregated.plan()(context.table.codes[:1])
-    for question, wanted in everything:
-        assert batch[question][0].tolist() == np.atleast_1d(wanted).tolist()
-    target = np.zeros((1, 6), np.float32)
-    direct = [(question, at) for (question, _), at in zip(everything, (5, 4, 2, 1), strict=False) if at != 1]
-    batch.write(direct, target)
-    assert target.tolist() == [[0, 0, nodes, 0, 7, nodes]]
+def test_convolutions_of_one_shape_with_other_dimension_numbers_are_not_alike():
+    """[4,4,4] with the features last or first: the same layout puts features or a batch along the lanes."""
+    stem = "convolution_dim_numbers"
+    nodes = [Node("parameter", (4, 4, 4)), Node("parameter", (3, 4, 4))]
+    for batch, feature in ((0, 2), (2, 0)):
+        numbers = {f"{stem}_output_batch_dim": batch, f"{stem}_output_feature_dim": feature}
+        nodes.append(Node("convolution", (4, 4, 4), (0, 1), window=(3,), columns=numbers))
+    found = by_name(assemble(layout_of(layout_file(nodes, (2, 3), [[layout_row(output=(2, 1, 0))] * 2]))))
+    assert found["roles__convolution_output_feature_minor__share"].tolist() == [0.5]
+    assert found["roles__convolution_output_batch_minor__share"].tolist() == [0.5]

@@ -3,77 +3,59 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
+from tests.examples import examples
 from tests.features.helpers import layout_of
 from tests.graphs import Arrays, layout_arrays, layout_graphs
-from xlarank.data.graph import LayoutGraph
 from xlarank.features.assemble import assemble
-from xlarank.features.attribution import Walk, place_among, walk_between, walk_codes, walk_steps
+from xlarank.features.attribution import place_among, walk_between, walk_codes, walk_steps
 from xlarank.features.recipe import FeatureSettings
 
 SETTINGS = FeatureSettings()
 
 
-def walked(graph: LayoutGraph, now: int, then: int) -> tuple[Walk, dict[str, np.ndarray]]:
-    """The walk, and its columns by name."""
-    rows = assemble(graph, SETTINGS)
-    walk = walk_between(graph, rows, SETTINGS, now, then)
-    return walk, {name: walk.matrix[:, number] for number, name in enumerate(rows.columns)}
-
-
 def test_a_walk_goes_in_order_and_in_reverse() -> None:
-    found = walk_codes(np.array([0, 1, 2]), np.array([5, 1, 7]), np.array([0, 2]))
-    assert found.tolist() == [[0, 1, 2], [5, 1, 2], [5, 1, 7], [0, 1, 2], [0, 1, 7], [5, 1, 7]]
+    codes = walk_codes(np.array([0, 1, 2]), np.array([5, 1, 7]), np.array([0, 2]))
+    assert codes.tolist() == [[0, 1, 2], [5, 1, 2], [5, 1, 7], [0, 1, 2], [0, 1, 7], [5, 1, 7]]
     # forward the first node brings 3 and the second 1, in reverse 2 and 2: on average 2.5 and 1.5
     assert walk_steps(np.array([0.0, 3.0, 4.0, 0.0, 2.0, 4.0])).tolist() == [2.5, 1.5]
 
 
-def test_a_term_of_one_node_is_laid_at_its_door() -> None:
-    # Configuration 2 changes the convolution (node 2) and the reshape (node 4), 4 the reshape alone. Both rows set
-    # an output, so each adds 1/2 to the share of nodes with an output set.
-    graph = layout_of(layout_arrays())
-    walk, columns = walked(graph, 2, 0)
-    assert walk.nodes.tolist() == [2, 4]
-    assert walk_steps(columns["change__output_set__share"].astype(float)).tolist() == [0.5, 0.5]
-    walk, columns = walked(graph, 4, 0)
-    assert walk.nodes.tolist() == [4]
-    assert walk_steps(columns["change__output_set__share"].astype(float)).tolist() == [0.5]
+def test_steps_by_hand() -> None:
+    """Configuration 2 changes the convolution (node 2) and the reshape (node 4), 4 the reshape alone.
 
-
-def test_a_disagreement_is_shared_by_both_ends() -> None:
-    # The reshape reads the convolution over one elementwise addition. From nothing set to two unlike layouts set,
-    # a clash appears only with the second row, whichever way is walked: half of the one pair for either.
+    Both rows set an output, so each adds 1/2 to the share of nodes with an output set. The reshape reads the
+    convolution over one elementwise addition; from nothing set to two unlike layouts set (5), a clash appears only
+    with the second row, whichever way is walked: half of the one pair for either.
+    """
     arrays = layout_arrays()
     arrays["node_config_feat"][5] = [arrays["node_config_feat"][1][0], arrays["node_config_feat"][4][1]]
-    _, columns = walked(layout_of(arrays), 5, 0)
-    assert walk_steps(columns["disagreement__clash_2hop__share"].astype(float)).tolist() == [0.5, 0.5]
-
-
-@settings(max_examples=15)
-@given(layout_graphs(min_nodes=2, min_configurable=1))
-def test_the_ends_are_the_rows_that_are_ranked(arrays: Arrays) -> None:
     graph = layout_of(arrays)
-    rows, now, then = assemble(graph, SETTINGS), 0, graph.configs - 1
-    walk = walk_between(graph, rows, SETTINGS, now, then)
-    matrix = rows.matrix()
-    half = len(walk.matrix) // 2
-    assert half == len(walk.nodes) + 1
-    for start, end in ((0, half - 1), (half, -1)):
-        assert np.array_equal(walk.matrix[start], matrix[rows.group[then]])
-        assert np.array_equal(walk.matrix[end], matrix[rows.group[now]])
+    rows = assemble(graph, SETTINGS)
+    for now, column, steps in (
+        (2, "change__output_set__share", {2: 0.5, 4: 0.5}),
+        (4, "change__output_set__share", {4: 0.5}),
+        (5, "disagreement__clash_2hop__share", {2: 0.5, 4: 0.5}),
+    ):
+        walk = walk_between(graph, rows, SETTINGS, now, 0)
+        assert walk.by_node(walk.matrix[:, rows.columns.index(column)].astype(float)) == steps
 
 
-@settings(max_examples=15)
+@examples(15)
 @given(layout_graphs(min_nodes=3, min_configurable=2, max_configs=12))
-def test_a_candidate_on_the_way_has_its_own_row(arrays: Arrays) -> None:
+def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(arrays: Arrays) -> None:
     graph = layout_of(arrays)
     rows, codes = assemble(graph, SETTINGS), graph.table.codes
     matrix = rows.matrix()
-    for now in range(min(4, graph.configs)):
+    for now in range(min(3, graph.configs)):
         walk = walk_between(graph, rows, SETTINGS, now, 0)
-        places = np.flatnonzero(codes[0] != codes[now])
-        for step, code in enumerate(walk_codes(codes[0], codes[now], places)):
+        half = len(walk.matrix) // 2
+        assert half == len(walk.nodes) + 1
+        for start, end in ((0, half - 1), (half, -1)):
+            assert np.array_equal(walk.matrix[start], matrix[rows.group[0]])
+            assert np.array_equal(walk.matrix[end], matrix[rows.group[now]])
+        for step, code in enumerate(walk_codes(codes[0], codes[now], np.flatnonzero(codes[0] != codes[now]))):
             same = np.flatnonzero((codes == code).all(axis=1))
             if len(same):
                 expected = matrix[rows.group[same[0]]]

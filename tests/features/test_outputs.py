@@ -7,8 +7,9 @@ from math import log2
 import numpy as np
 import pytest
 
-from tests.features.helpers import config_columns, layout_file, layout_of
+from tests.features.helpers import layout_file, layout_of, wrong_columns
 from tests.graphs import Node, layout_row
+from xlarank.features.assemble import assemble
 from xlarank.features.instances.table import instance_table
 from xlarank.features.layout.context import LayoutContext
 from xlarank.features.layout.regions import ROLE_NAMES
@@ -38,18 +39,15 @@ def test_the_region_holds_what_shares_the_layout() -> None:
     assert len({*regions.of.tolist()}) == 4
     region = regions.of[2]
     assert (regions.tensors[region], regions.makers[region], regions.bytes[region]) == (2, 1, 2 * OUT)
-    made = {(name, dim) for name, dims in zip(ROLE_NAMES, regions.made[region], strict=True)
-            for dim in np.flatnonzero(dims)}  # fmt: skip
-    assert made == {
-        ("dot_rows", 0),
-        ("dot_contracted", 1),
-    }  # of an output, the latter stands for the right operand's
+    made = {(ROLE_NAMES[role], int(dim)) for role, dim in np.argwhere(regions.made[region])}
+    # of an output, contracted stands for the right operand's
+    assert made == {("dot_rows", 0), ("dot_contracted", 1)}
     assert regions.reduced[region].tolist() == [False, True, False, False, False, False]
     assert not regions.read[region].any(), "the reduction is not configurable"
 
 
 def test_columns_of_a_set_output() -> None:
-    found = config_columns(layout_of(layout_file(NODES, [2], CONFIGS)))
+    features = assemble(layout_of(layout_file(NODES, [2], CONFIGS)))
     expected = {  # 64 lanes are padded to 128, so the bytes double; 128 is a multiple of the 8 sublanes
         "outputs__all_set__ratio": [0, OUT / STORED, OUT / STORED],
         "outputs__all_padded__ratio": [0, 2 * OUT / STORED, 4 * OUT / STORED],
@@ -61,14 +59,13 @@ def test_columns_of_a_set_output() -> None:
         "outputs__made_second_dot_rows__ratio": [0, 2 * OUT / STORED, 0],
         "outputs__read_minor_reduced__ratio": [0, 2 * OUT / STORED, 0],
     }
-    for name, values in expected.items():
-        assert found[name] == pytest.approx(values), name
+    assert wrong_columns(features, expected) == []
 
 
 def test_instances_of_an_output() -> None:
     table = instance_table(context())
     rows = {name: table.values[:, table.columns.index(name)] for name in table.columns}
-    unset, lanes, across = (table.row_instance[row] for row in _rows_of(table.codes))
+    unset, lanes, across = table.row_instance[table.codes[:, 0].astype(int)]
     assert {rows[name][unset] for name in rows if name.startswith("region__")} == {-1.0}
     assert rows["output__padded__ratio"][[lanes, across]].tolist() == [0, 1]
     assert rows["output__excess__ratio"][[lanes, across]].tolist() == [0, 1]
@@ -77,10 +74,6 @@ def test_instances_of_an_output() -> None:
     assert rows["output__second__size"][[lanes, across]] == pytest.approx([log2(65), log2(129)])
     assert rows["region__minor_dot_rows__made"][[lanes, across]].tolist() == [0, 1]
     assert rows["region__minor_reduced__read"][[lanes, across]].tolist() == [1, 0]
-
-
-def _rows_of(codes: np.ndarray) -> list[int]:
-    return [int(code) for code in codes[:, 0]]
 
 
 def test_a_region_crosses_no_change_of_shape() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
 from xlarank.features.layout.context import LayoutContext
@@ -75,78 +73,57 @@ ASYMMETRIC = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", ASYMMETRIC)
-def test_shapes_tell_the_operands_apart_in_any_order(case):
-    left, right, node = ASYMMETRIC[case]
-    for operands in ((0, 1), (1, 0)):
-        assert slots_of((left, right, replace(node, operands=operands))) == (2, 0, 1)
+def test_shapes_tell_the_operands_apart_in_any_order():
+    for case, (left, right, node) in ASYMMETRIC.items():
+        for operands in ((0, 1), (1, 0)):
+            assert slots_of((left, right, replace(node, operands=operands))) == (2, 0, 1), case
 
 
-@pytest.mark.parametrize("operands", [(0, 1), (1, 0)])
-def test_between_operands_of_one_shape_the_order_of_the_edges_decides(operands):
+def test_between_operands_of_one_shape_the_order_of_the_edges_decides():
     kernel, square = Node("parameter", (3, 3, 64, 64)), Node("parameter", (32, 32))
-    assert slots_of((kernel, kernel, convolution(operands, out=(3, 3, 64, 64)))) == (2, *operands)
-    assert slots_of((square, square, Node("dot", (32, 32), operands))) == (2, *operands)
+    for operands in ((0, 1), (1, 0)):
+        assert slots_of((kernel, kernel, convolution(operands, out=(3, 3, 64, 64)))) == (2, *operands)
+        assert slots_of((square, square, Node("dot", (32, 32), operands))) == (2, *operands)
+    # the edges of other nodes in between do not matter
+    nodes = (*[Node("parameter", (8, 8))] * 2, *[Node("add", (8, 8))] * 2)
+    mixed = [(2, 0), (3, 2), (2, 1), (3, 0)]
+    assert slots_of(nodes, edges=mixed) == (3, 2, 0) and slots_of(nodes, edges=mixed[::-1]) == (3, 0, 2)
+    nodes = (*(Node("parameter", (4, 8)),) * 3, Node("concatenate", (12, 8), (1, 0, 2)))
+    assert slots_of(nodes) == (3, 1, 0), "of more than two operands the first two count"
 
 
 def test_one_edge_serves_both_operands_once_a_kernel_layout_is_named():
     """x * x: the edge list has the pair once."""
     nodes = (Node("parameter", (4, 8)), Node("multiply", (4, 8), (0,)))
     assert slots_of(nodes, layout_row(kernel=(0, 1))) == (1, 0, 0)
-    assert slots_of(nodes, layout_row(), layout_row(kernel=(0,))) == (1, 0, 0), "one configuration tells"
+    assert slots_of(nodes, layout_row(), layout_row(kernel=(0,))) == (1, 0, 0), "one configuration is enough"
     assert slots_of(nodes, layout_row(input=(0, 1))) == (1, 0, -1), "a unary operation has no kernel"
     assert slots_of((nodes[0], Node("multiply", (4, 8), (0, 0)))) == (1, 0, 0), "two equal edges"
+    for row in (layout_row(), layout_row(input=(0, 1))):
+        assert slots_of(nodes[:1], row) == (0, -1, -1), "without operands there is the output only"
 
 
-def test_a_node_without_operands_has_its_output_only():
-    """What it says about an input is not about any tensor of the graph."""
-    assert slots_of((Node("parameter", (4, 8)),)) == (0, -1, -1)
-    assert slots_of((Node("parameter", (4, 8)),), layout_row(input=(0, 1))) == (0, -1, -1)
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"),
-    [
+def test_what_a_layout_names_outweighs_the_shapes():
+    nodes = (Node("parameter", (4, 8)), Node("parameter", (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
+    for rows, expected in (
         ([layout_row(input=(3, 0))], (2, 1, 0)),
         ([layout_row(kernel=(3, 0))], (2, 0, 1)),
         ([layout_row(input=(1, 0))], (2, 0, 1)),  # either has it
         ([layout_row()], (2, 0, 1)),
         ([layout_row(), layout_row(input=(0,)), layout_row(input=(2,))], (2, 1, 0)),  # one configuration is enough
-    ],
-)
-def test_a_dimension_that_only_one_operand_has_tells(rows, expected):
-    nodes = (Node("parameter", (4, 8)), Node("parameter", (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
-    assert slots_of(nodes, *rows) == expected
-
-
-def test_what_a_layout_names_outweighs_the_shapes():
-    """By its shape [2,16,32] is the left operand, but the kernel layout has three dimensions."""
+    ):
+        assert slots_of(nodes, *rows) == expected
+    # by its shape [2,16,32] is the left operand, but the kernel layout has three dimensions
     nodes = (Node("parameter", (2, 16, 32)), Node("parameter", (32, 64)), Node("dot", (2, 16, 64), (0, 1)))
-    assert slots_of(nodes) == (2, 0, 1)
-    assert slots_of(nodes, layout_row(kernel=(2, 1, 0))) == (2, 1, 0)
+    assert slots_of(nodes) == (2, 0, 1) and slots_of(nodes, layout_row(kernel=(2, 1, 0))) == (2, 1, 0)
 
 
-def test_the_edges_of_other_nodes_in_between_do_not_matter():
-    """Edges need not stand consumer by consumer."""
-    nodes = (*(Node("parameter", (8, 8)), Node("parameter", (8, 8)), Node("add", (8, 8)), Node("add", (8, 8))),)
-    mixed = [(2, 0), (3, 2), (2, 1), (3, 0)]
-    assert slots_of(nodes, edges=mixed) == (3, 2, 0)
-    assert slots_of(nodes, edges=mixed[::-1]) == (3, 0, 2)
-
-
-def test_of_more_than_two_operands_the_first_two_count():
-    nodes = (*(Node("parameter", (4, 8)),) * 3, Node("concatenate", (12, 8), (1, 0, 2)))
-    assert slots_of(nodes) == (3, 1, 0)
-
-
-@pytest.mark.parametrize("kind", ["reduce", "reduce-window"])
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_reduction_lays_out_its_array_whether_configured_or_not(kind, place):
-    """Its edges also name the computation that is applied and the initial value, both scalars, in any order.
-
-    So every reduction of the sample stands: `reduce(maximum [], constant [], exponential [4,32,28,28])`.
-    """
-    nodes = [Node("constant", ()), Node("constant", ())]
-    nodes.insert(place, Node("parameter", (4, 8, 16)))
-    nodes.append(Node(kind, (4, 8), (0, 1, 2)))
-    assert slots_of(nodes)[:2] == slots_of(nodes, layout_row(), layout_row(input=(2, 0, 1)))[:2] == (3, place)
+def test_a_reduction_lays_out_its_array_whether_configured_or_not():
+    """Its edges also name the computation that is applied and the initial value, both scalars, in any order."""
+    for kind in ("reduce", "reduce-window"):
+        for place in range(3):
+            nodes = [Node("constant", ()), Node("constant", ())]
+            nodes.insert(place, Node("parameter", (4, 8, 16)))
+            nodes.append(Node(kind, (4, 8), (0, 1, 2)))
+            for rows in ((), (layout_row(), layout_row(input=(2, 0, 1)))):
+                assert slots_of(nodes, *rows)[:2] == (3, place)

@@ -45,61 +45,52 @@ def padded(rows: list[tuple[int, ...]], fill: int) -> np.ndarray:
     return np.array([[*row, *[fill] * (MAX_RANK - len(row))] for row in rows], np.int64).reshape(-1, MAX_RANK)
 
 
-def arrays(found: list[Tensor]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Dimensions, one layout and the other as the code wants them."""
-    dims, one, other = ([tensor[part] for tensor in found] for part in range(3))
-    return padded(dims, 0), padded(one, -1), padded(other, -1)
-
-
 @given(found=tensors())
-def test_volume_is_the_product_of_the_dimensions(found):
-    dims, _, _ = arrays(found)
-    rank = np.array([len(tensor[0]) for tensor in found])
-    assert volume(dims, rank).tolist() == [prod(tensor[0]) for tensor in found]
+def test_one_tensor_at_a_time(found):
+    dims, layout, default = (
+        padded([tensor[part] for tensor in found], fill) for part, fill in enumerate((0, -1, -1))
+    )
+    minor, second = minor_sizes(dims, layout)
+    volumes = volume(dims, np.array([len(tensor[0]) for tensor in found]))
+    violated, distance = largest_not_minor(dims, layout), permutation_distance(layout, default)
+    together = contiguity(dims, layout, default)
+    for row, (sizes, order, other) in enumerate(found):
+        in_order = [sizes[dimension] for dimension in order]
+        assert volumes[row] == prod(sizes)
+        assert [minor[row], second[row]] == [*in_order, 1, 1][:2]
+        assert violated[row] == any(size > in_order[0] for size in sizes)
+        pairs = list(itertools.combinations(range(len(order)), 2))
+        crossed = [(order.index(a) < order.index(b)) != (other.index(a) < other.index(b)) for a, b in pairs]
+        assert distance[row] == pytest.approx(np.mean(crossed) if pairs else 0.0)
+        run = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(order, other, strict=True))
+        moved = log(prod(sizes[dimension] for dimension, _ in run))
+        whole = order == other or prod(sizes) == 1
+        assert together[row] == pytest.approx(1 if whole else moved / log(prod(sizes)), abs=1e-12)
+    both = np.concatenate([layout, default])
+    key = layout_key(both)
+    assert ((key[:, None] == key[None]) == (both[:, None] == both[None]).all(axis=2)).all()
+    assert ((key == 0) == (both < 0).all(axis=1)).all(), "0 is no layout"
 
 
 @given(found=tensors(), data=st.data())
 def test_a_partial_layout_keeps_its_dimensions_in_front(found, data):
-    _, given_full, default = arrays(found)
-    expected, partial = [], given_full.copy()
-    for row, (_, order, other) in enumerate(found):
-        named = order[: data.draw(st.integers(0, len(order)))]
-        partial[row, len(named) :] = -1
-        expected.append((*named, *(dimension for dimension in other if dimension not in named)))
-    completed = complete_layout(partial, default)
+    named = [order[: data.draw(st.integers(0, len(order)))] for _, order, _ in found]
+    expected = [
+        (*some, *(dimension for dimension in other if dimension not in some))
+        for some, (_, _, other) in zip(named, found, strict=True)
+    ]
+    completed = complete_layout(padded(named, -1), padded([other for *_, other in found], -1))
     assert np.array_equal(completed, padded(expected, -1))
-
-
-@given(found=tensors())
-def test_minor_sizes_are_those_of_the_first_two_dimensions_named(found):
-    dims, layout, _ = arrays(found)
-    minor, second = minor_sizes(dims, layout)
-    for row, (sizes, order, _) in enumerate(found):
-        in_order = [*(sizes[dimension] for dimension in order), 1, 1]
-        assert (minor[row], second[row]) == (in_order[0], in_order[1])
 
 
 @given(found=tensors(), tiling=_TILINGS)
 def test_waste_is_memory_taken_over_memory_needed(found, tiling):
-    dims, layout, _ = arrays(found)
-    waste = padding_waste(dims, layout, tiling)
+    waste = padding_waste(padded([t[0] for t in found], 0), padded([t[1] for t in found], -1), tiling)
     for row, (sizes, order, _) in enumerate(found):
         stored = list(sizes)
         for dimension, multiple in zip(order, (tiling.lanes, tiling.sublanes), strict=False):
             stored[dimension] = ceil(sizes[dimension] / multiple) * multiple
         assert waste[row] == pytest.approx(prod(stored) / prod(sizes) - 1, rel=1e-12, abs=1e-12)
-
-
-def test_waste_under_the_tile_of_a_tpu():
-    assert (TPU.sublanes, TPU.lanes) == (8, 128)
-    for dims, layout, waste in (
-        ((8, 128), (1, 0), 0),
-        ((8, 128), (0, 1), 15),  # 8 -> 128
-        ((1000,), (0,), 1024 / 1000 - 1),  # rank 1: lanes only
-        ((), (), 0),
-        ((2, 3, 1), (2, 1, 0), 128 * 8 / 3 - 1),  # 1 -> 128, 3 -> 8
-    ):
-        assert padding_waste(padded([dims], 0), padded([layout], -1)).tolist() == pytest.approx([waste]), dims
 
 
 @given(
@@ -109,25 +100,33 @@ def test_waste_under_the_tile_of_a_tpu():
 )
 def test_packed_waste_is_that_of_the_smallest_tile_that_holds_all_rows(found, element, tiling):
     """Tiles of 2, 4, ... sublanes up to the full tile, each sublane as many rows as elements fit a word."""
-    dims, layout, _ = arrays(found)
+    dims, layout = padded([t[0] for t in found], 0), padded([t[1] for t in found], -1)
     waste = packed_waste(dims, layout, np.full(len(found), element), tiling)
     words = {0.0: 4, 1.0: 4, 2.0: 2}.get(element, 1)
     heights = [words * 2**power for power in range(1, 10) if 2**power <= tiling.sublanes]
     for row, (sizes, order, _) in enumerate(found):
-        if not order:
-            expected = 1.0
-        elif len(order) == 1:
+        expected = 1.0
+        if len(order) == 1:
             rows = ceil(sizes[0] / tiling.lanes)
             height = min([tall for tall in [1, *heights] if tall >= rows], default=heights[-1])
             expected = ceil(rows / height) * height * tiling.lanes / sizes[0]
-        else:
+        elif order:
             lanes, rows = (sizes[dimension] for dimension in order[:2])
             height = min([tall for tall in heights if tall >= rows], default=heights[-1])
             expected = ceil(lanes / tiling.lanes) * tiling.lanes * ceil(rows / height) * height / (lanes * rows)
         assert waste[row] == pytest.approx(expected - 1, rel=1e-9, abs=1e-9)
 
 
-def test_packed_waste_under_the_tiles_of_a_tpu():
+def test_waste_under_the_tiles_of_a_tpu():
+    assert (TPU.sublanes, TPU.lanes) == (8, 128)
+    for dims, layout, waste in (
+        ((8, 128), (1, 0), 0),
+        ((8, 128), (0, 1), 15),  # 8 -> 128
+        ((1000,), (0,), 1024 / 1000 - 1),  # rank 1: lanes only
+        ((), (), 0),
+        ((2, 3, 1), (2, 1, 0), 128 * 8 / 3 - 1),  # 1 -> 128, 3 -> 8
+    ):
+        assert padding_waste(padded([dims], 0), padded([layout], -1)).tolist() == pytest.approx([waste]), dims
     for dims, layout, element, waste in (
         ((1, 128), (1, 0), 4, 2 / 1 - 1),  # one row in a tile of 2
         ((9, 128), (1, 0), 4, 16 / 9 - 1),  # two full tiles
@@ -143,43 +142,3 @@ def test_packed_waste_under_the_tiles_of_a_tpu():
     ):
         found = packed_waste(padded([dims], 0), padded([layout], -1), np.array([float(element)]))
         assert found.tolist() == pytest.approx([waste]), (dims, element)
-
-
-@given(found=tensors())
-def test_contiguity_is_the_part_of_a_copy_that_stays_together(found):
-    dims, layout, default = arrays(found)
-    together = contiguity(dims, layout, default)
-    for row, (sizes, order, other) in enumerate(found):
-        run = list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(order, other, strict=True)))
-        if order == other or prod(sizes) == 1:
-            assert together[row] == 1
-        else:
-            expected = log(prod(sizes[dimension] for dimension, _ in run)) / log(prod(sizes))
-            assert together[row] == pytest.approx(expected, abs=1e-12)
-
-
-@given(found=tensors())
-def test_layouts_have_one_key_if_they_are_the_same(found):
-    _, one, other = arrays(found)
-    both = np.concatenate([one, other])
-    same = (both[:, None] == both[None]).all(axis=2)
-    key = layout_key(both)
-    assert ((key[:, None] == key[None]) == same).all()
-    assert ((key == 0) == (both < 0).all(axis=1)).all(), "0 is no layout"
-
-
-@given(found=tensors())
-def test_a_violation_is_a_larger_dimension_than_the_minor_most(found):
-    dims, layout, _ = arrays(found)
-    expected = [any(size > sizes[order[0]] for size in sizes) if order else False for sizes, order, _ in found]
-    assert largest_not_minor(dims, layout).tolist() == expected
-
-
-@given(found=tensors())
-def test_distance_counts_pairs_in_another_order(found):
-    _, one, other = arrays(found)
-    distance = permutation_distance(one, other)
-    for row, (_, left, right) in enumerate(found):
-        pairs = list(itertools.combinations(range(len(left)), 2))
-        crossed = [(left.index(a) < left.index(b)) != (right.index(a) < right.index(b)) for a, b in pairs]
-        assert distance[row] == pytest.approx(np.mean(crossed) if pairs else 0.0)
