@@ -17,32 +17,20 @@ from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import mean_rank
-from xlarank.models.params import Between, Number, OneOf, RankerParams, nested_params, param
+from xlarank.models.params import Between, Number, RankerParams, nested_params, param
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.ranking_data import RankingData
-from xlarank.models.validation.curves import out_of_fold_scores
-from xlarank.models.validation.folds import family_folds, whole_folds
-from xlarank.models.validation.metrics import kendall_tau
 
 Floats = NDArray[np.float64]
 
-#: Weights are multiples of one over this; a finer grid would only fit noise.
-STEPS: Final = 10
-#: Standard errors over graphs by which other weights must beat equal ones.
-_ERRORS: Final = 2.0
 #: What an ensemble can be made of.
 MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {
     ranker.name: ranker for ranker in (LambdaRank, RankNet, XGBPairwise, SumPooled, PairVote)
 }
-#: ``given``: the weights of the parameters; ``out_of_fold``: `ensemble_weights` of
-#: folds within the data learned from, for several times the work.
-WEIGHTS: Final = ("given", "out_of_fold")
-
-_FOLDS: Final = 3
 
 
 def _weight(layout: float, tile: float) -> Any:
@@ -64,15 +52,13 @@ class EnsembleParams(RankerParams):
 
     Attributes:
         members: parameters of each of `MEMBERS`.
-        weights: one of `WEIGHTS`.
         weight_lambdarank, weight_ranknet, weight_xgb_pairwise, weight_sum_pooled, weight_pair_vote:
-            how much each member counts, not all 0; with weights "out_of_fold" only which ones do.
+            how much each member counts, not all 0.
     """
 
     ranker: ClassVar[str] = "ensemble"
 
     members: Mapping[str, RankerParams] = nested_params(_whole_members)
-    weights: str = param("given", OneOf(WEIGHTS))
     # By leave-family-out folds of the sample's layouts an even mix of both kinds of rows is as good as any mix with
     # more members (tau 0.649 on layout:cpu:random, 0.487 on layout:cpu:default; the four wide-row rankers 0.640 and
     # 0.469). Tiles have one kind of rows only.
@@ -117,44 +103,30 @@ class Ensemble(Ranker[EnsembleParams]):
     def __init__(self, params: EnsembleParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
         self._members: dict[str, Ranker[Any]] = {}
-        self._weights: dict[str, float] = {}
-        self._starts: dict[str, Ranker[Any]] = {}  # unfitted members that go on, where it does
+        self._weights = self.params.positive_weights()
+        self._starts: dict[str, Ranker[Any]] = {}  # unfitted members of a warm-started ensemble
 
     def clone(self) -> Self:
         twin = super().clone()
         twin._starts = self._starts
-        twin._weights = self._weights if self._starts else {}
         return twin
 
     def continuing(self, rate: float = 1.0) -> Self:
-        """Every member goes on; their weights stay."""
         self._require_fitted()
         twin = self.clone()
         twin._starts = {name: member.continuing(rate) for name, member in self._members.items()}
-        twin._weights = self._weights
         return twin
 
     def _member(self, name: str) -> Ranker[Any]:
-        """An unfitted member."""
         if self._starts:
             return self._starts[name].clone()
         return MEMBERS[name](self.params.members[name], kind=self.kind)
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
-        weights = self._weights if self._starts else self.params.positive_weights()
-        if not self._starts and self.params.weights == "out_of_fold":
-            folds = whole_folds(family_folds(data.families, _FOLDS))
-            held_out = [out_of_fold_scores(self._member(name), data, folds, settings) for name in weights]
-            found = ensemble_weights(held_out, data)
-            weights = {name: float(weight) for name, weight in zip(weights, found, strict=True) if weight > 0}
-        self._weights = weights
-        self._members = {name: self._member(name).fit(data, settings) for name in weights}
+        self._members = {name: self._member(name).fit(data, settings) for name in self._weights}
 
     def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
-        if self.params.weights == "out_of_fold":  # the weights depend on the rounds
-            self._fit(data, settings)
-        else:
-            self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
+        self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
         scores = [member.predict(rows, self.columns, instances) for member in self._members.values()]
@@ -194,16 +166,12 @@ class Ensemble(Ranker[EnsembleParams]):
         return shares
 
     def _learned(self) -> Learned:
-        state: dict[str, Any] = {"weights": self._weights}
-        return Learned(state | ({"continued": True} if self._starts else {}), parts=self._members)
+        return Learned({"continued": True} if self._starts else {}, parts=self._members)
 
     def _restore(self, learned: Learned) -> None:
-        self._weights = {name: float(weight) for name, weight in learned.state["weights"].items()}
-        self._members = learned.parts
-        if not np.isfinite([*self._weights.values()]).all():
-            raise ValueError("its weights are no numbers")
-        if not self._members or self._weights.keys() != self._members.keys():
-            raise ValueError(f"its members are {', '.join(self._members) or 'none'}")
+        if self._weights.keys() != learned.parts.keys():
+            raise ValueError(f"its members are {', '.join(learned.parts) or 'none'}")
+        self._members = {name: learned.parts[name] for name in self._weights}
         if any(member.columns != self.columns for member in self._members.values()):
             raise ValueError("its members learned from different columns")
         if learned.state.get("continued"):
@@ -221,48 +189,3 @@ def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats
     """
     mixed: Floats = np.average([mean_rank(score) for score in scores], axis=0, weights=weights)
     return mixed
-
-
-def ensemble_weights(out_of_fold: Sequence[Floats], data: RankingData) -> Floats:
-    """Weights of rankers, ``(rankers,)`` from 0, summing to 1, by Kendall's tau of their `blend`.
-
-    Every split of the whole into tenths is tried; of the best the most even. It must beat equal weights,
-    graph by graph, by two standard errors of the mean over graphs; else equal weights stay.
-
-    Args:
-        out_of_fold: ``(rows,)`` scores of each ranker on graphs that it did not learn from.
-    """
-    parts = [slice(a, b) for a, b in zip(data.indptr[:-1], data.indptr[1:], strict=True)]
-    ranks = [np.stack([mean_rank(scores[part]) for scores in out_of_fold]) for part in parts]
-
-    def taus(weights: Floats) -> Floats:
-        return np.array(
-            [kendall_tau(_even(weights @ rank), data.cost[part]) for rank, part in zip(ranks, parts, strict=True)]
-        )
-
-    rankers = len(out_of_fold)
-    equal = np.full(rankers, 1 / rankers)
-    grid = np.array(list(_compositions(STEPS, rankers))) / STEPS
-    grid = grid[np.argsort(((grid - equal) ** 2).sum(axis=1), kind="stable")]
-    found = np.array([taus(weights) for weights in grid])
-    best = int(np.argmax(found.mean(axis=1)))
-    difference = found[best] - taus(equal)
-    graphs = len(difference)
-    error = difference.std(ddof=1) / np.sqrt(graphs) if graphs > 1 else np.inf
-    chosen: Floats = grid[best] if difference.mean() > _ERRORS * error else equal
-    return chosen
-
-
-def _even(values: Floats) -> Floats:
-    """Without the last bits, in which sums that are equal on paper differ."""
-    return values.round(12)
-
-
-def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write ``total`` as a sum of ``parts`` whole numbers from 0, in order."""
-    if parts == 1:
-        yield (total,)
-        return
-    for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
-            yield (first, *rest)
