@@ -1,4 +1,4 @@
-"""The commands for programs of one's own, as a user types them."""
+"""Commands for programs: import-hlo and propose."""
 
 from __future__ import annotations
 
@@ -7,21 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import here, refused
+from tests.cli.shell import here
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_parsing import TEXT
 from xlarank.data.hlo import parsing
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    path = tmp_path / "f.hlo.pb"
-    path.write_bytes(matmul_module().SerializeToString())
-    return path
-
-
-def test_programs_are_imported_and_broken_ones_named(program: Path, tmp_path: Path) -> None:
-    broken = tmp_path / "broken.pb"
+def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
+    program, broken = tmp_path / "f.hlo.pb", tmp_path / "broken.pb"
+    program.write_bytes(matmul_module().SerializeToString())
     broken.write_bytes(b"\x0a\xff")
     outcome = here("import-hlo", broken, program, "--out", tmp_path / "own", "--json", tmp_path / "report.json")
     assert outcome.code == 1
@@ -29,30 +23,19 @@ def test_programs_are_imported_and_broken_ones_named(program: Path, tmp_path: Pa
     named, summary = outcome.errors
     assert "broken.pb: the file is cut off" in named and "1 broken file" in summary
     report = json.loads((tmp_path / "report.json").read_text())
-    assert [graph["graph"] for graph in report["graphs"]] == ["f"]
+    assert [graph["graph"] for graph in report["graphs"]] == ["f"] and list(report["broken"]) == [str(broken)]
     assert Path(report["graphs"][0]["path"]).is_file()
-    assert list(report["broken"]) == [str(broken)]
 
-
-def test_configurations_are_proposed(program: Path, tmp_path: Path) -> None:
     outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", "--json", tmp_path / "p.json")
-    assert outcome.code == 0
     assert "2 of 2 configurable nodes have a choice, of 3 to 7 rows each" in outcome.out
-    assert "9 configurations (random)" in outcome.out
+    assert outcome.code == 0 and "9 configurations (random)" in outcome.out
     assert json.loads((tmp_path / "p.json").read_text())["configs"] == 9
     outcome = here("propose", tmp_path / "p.npz", "--configs", 100, "--out", tmp_path / "q.npz")
     assert outcome.code == 0 and "there are only 21 to propose" in outcome.out
-
-
-def test_evolving_needs_a_model(program: Path, tmp_path: Path) -> None:
-    words = ["--search", "evolve", "--workspace", tmp_path / "work", "--out", tmp_path / "e.npz"]
-    refused(here("propose", program, *words, "--collection", "layout:cpu:random"), "does not exist")
-    assert not (tmp_path / "e.npz").exists()
 
 
 def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(parsing, "_PARSERS", ("jaxlib_that_is_not_there",))
     (tmp_path / "f.hlo").write_text(TEXT)
     outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")
-    assert outcome.code == 1
-    assert "pip install 'xlarank[hlo]'" in outcome.errors[0]
+    assert outcome.code == 1 and "pip install 'xlarank[hlo]'" in outcome.errors[0]
