@@ -1,4 +1,4 @@
-"""The command line as a whole: every group of commands, what all of them take, and how a command ends."""
+"""The command line: all commands, the options of every command, and errors as one line."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import errno
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.main import get_command
 
 import xlarank
 from xlarank.cli import (
-    compiling,
     console,
     dataset,
     explaining,
@@ -37,16 +37,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Rank compiler configurations without running them: boosted trees on TpuGraphs data.",
 )
-for group in (
-    dataset,
-    learning,
-    scoring,
-    ranking,
-    explaining,
-    programs,
-    compiling,
-    run_all,
-):
+for group in (dataset, learning, scoring, ranking, explaining, programs, run_all):
     app.add_typer(group.app)
 
 
@@ -60,16 +51,14 @@ def _version(asked: bool) -> None:
 def common(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Say nothing but errors (and JSON with --json -).")
-    ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="A line for each step; lists are not cut.")] = False,
-    log_file: Annotated[Path | None, typer.Option(help="Add all that is said to this file, with the time.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only (and JSON with --json -).")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print each step, and lists in full.")] = False,
+    log_file: Annotated[Path | None, typer.Option(help="Append all output to this file, with the time.")] = None,
     config_file: Annotated[
         Path | None,
-        typer.Option(help="TOML with values of options: at the top for all commands, below \\[train] for one."),
+        typer.Option(help="TOML file with values of options: top level for all commands, \\[train] for one."),
     ] = None,
 ) -> None:
     """Rank compiler configurations without running them: boosted trees on TpuGraphs data.
@@ -87,21 +76,34 @@ def common(
         record.configured(config_file, values)
 
 
-#: A full disk, a quota, a limit on the size of files: any write may meet them, those within libraries too.
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-#: What libraries raise besides `MemoryError` where memory or address space is short.
+#: A full disk, a quota, a limit on the size of files: any write may fail so, those within libraries too.
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: What libraries raise instead of `MemoryError` where memory or address space is short.
 _NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
 
 
+def commands() -> Any:
+    """Return all commands; their help calls values PATH, TEXT and N instead of by Python's types."""
+    group = get_command(app)
+    for command in (group, *group.commands.values()):  # type: ignore[attr-defined]
+        for name, hint in get_type_hints(command.callback).items():
+            for option in command.params:
+                if option.name == name and option.param_type_name == "option":
+                    option.metavar = _metavar(str(hint))
+    return group
+
+
+def _metavar(hint: str) -> str:
+    return "PATH" if "Path" in hint else "TEXT" if "str" in hint else "" if "bool" in hint else "N"
+
+
 def main() -> None:
-    """Run a command; problems of the user's making end in one clear line, never a traceback."""
+    """Run a command; errors that a user can act on are printed as one line, without a traceback."""
     interruption.listen()
     code: object = 1
     try:
         _require_streams()
-        app(args=moved_to_front(sys.argv[1:]))
+        commands()(args=moved_to_front(sys.argv[1:]))
         code = 0
     except BaseException as error:
         interruption.leave_if_heard()  # whatever a library made of the interruption
@@ -123,7 +125,7 @@ def main() -> None:
 
 
 def _require_streams() -> None:
-    """Raise `XlarankError` where standard output is closed: a file opened next would get what is printed."""
+    """Raise `XlarankError` where standard output is closed: the next file opened would get what is printed."""
     from xlarank.data.errors import XlarankError
 
     if os.environ.get("COLUMNS", "1").strip("0") == "":
@@ -140,10 +142,10 @@ def _user_error(error: BaseException) -> XlarankError | None:
 
     if isinstance(error, XlarankError):
         return error
-    if isinstance(error, OSError) and error.errno in _NO_ROOM:  # from whichever library was writing
+    if isinstance(error, OSError) and error.errno in _DISK_FULL:  # from whichever library was writing
         return XlarankError(
             f"a file cannot be written ({error.strerror})",
-            expected="room on the disk",
+            expected="free space on the disk",
             do="make room and run the same command again; what was finished is kept",
         )
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:

@@ -1,4 +1,4 @@
-"""What there is to learn from: the files, their columns, and the rows made of them."""
+"""Commands about the dataset: its files, its features and what they mean."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer()
 
 @app.command()
 def info(data_root: Root = None, collection: Collections = None, json_file: Json = None) -> None:
-    """Show what the data root holds: collections, splits, counts, broken and unrankable files."""
+    """Show collections, splits, counts, and broken or unrankable files of the data root."""
     from xlarank.pipelines.info import info as run
 
     root = data_root_of(data_root)
@@ -56,31 +56,29 @@ def build_features(
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
-    split: Annotated[list[str] | None, typer.Option(help="train, valid or test; repeatable; default all.")] = None,
+    split: Annotated[list[str] | None, typer.Option(help="train, valid or test; repeatable. Default: all.")] = None,
     max_configs: Annotated[
         int,
         typer.Option(
             min=0,
             max=2**31 - 1,
-            help="Keep at most this many configurations of each train graph, drawn at random; 0 keeps all.",
+            help="Maximum configurations of a train graph, drawn at random; 0: all.",
         ),
     ] = 0,
     jobs: Jobs = 0,
-    tier: Annotated[str, typer.Option(help="fast or full: which columns.")] = "full",
+    tier: Annotated[str, typer.Option(help="Columns: fast or full.")] = "full",
     candidates: Annotated[
-        bool, typer.Option(help="With columns that look at the graph's whole candidate set (transductive).")
+        bool, typer.Option(help="Include columns computed from all candidates of a graph (transductive).")
     ] = True,
     seed: Seed = 0,
     replace: Annotated[
         bool,
-        typer.Option(
-            "--replace", help="Drop what the workspace holds of another data root, models of its collections too."
-        ),
+        typer.Option("--replace", help="Delete features and models of another data root."),
     ] = False,
     scheduler: Scheduler = None,
     json_file: Json = None,
 ) -> None:
-    """Turn graph files into stored feature rows; goes on where it was interrupted."""
+    """Compute and store the features of graph files; rerun to resume."""
     build(
         data_root_of(data_root), workspace_at(workspace), collection, split, max_configs, jobs, tier, candidates,
         seed, json_file, replace=replace, scheduler=scheduler,
@@ -89,28 +87,28 @@ def build_features(
 
 @app.command()
 def explain_feature(
-    name: Annotated[str, typer.Argument(help="Name of a column; * and ? match several, as in 'padding__*'.")],
+    name: Annotated[str, typer.Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
     json_file: Json = None,
 ) -> None:
-    """Say what a feature column means: its unit, formula and source."""
+    """Describe a feature column: meaning, unit, formula and source."""
     from xlarank.pipelines.explain_feature import explain_feature as run
 
-    found = run(name)
-    write_json(json_file, [plain_values(column) for column in found])
-    if len(found) > 1:
+    columns = run(name)
+    write_json(json_file, [plain_values(column) for column in columns])
+    if len(columns) > 1:
         table = new_table("column", "~meaning", "scope", "tier")
-        for column in found:
+        for column in columns:
             scope = f"{column.scope}{', transductive' if column.transductive else ''}"
             table.add_row(column.name, column.meaning, scope, column.tier)
         show(table)
         return
-    column = found[0]
+    (column,) = columns
     headline(column.name)
     say(column.meaning)
     say("")
-    say(f"{column.block}, {' and '.join(column.kinds)} graphs: one value a {column.scope}; {column.tier} tier")
+    say(f"{column.block}, {' and '.join(column.kinds)} graphs: one value per {column.scope}; {column.tier} tier")
     if column.transductive:
-        say("transductive: looks at the other unlabelled candidates of the graph")
+        say("transductive: computed from all candidates of the graph, without labels")
     say("")
     for line in column.about.splitlines():
         say(line)

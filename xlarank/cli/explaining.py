@@ -1,4 +1,4 @@
-"""Why a ranking is what it is: explanations, calibration and the report."""
+"""Commands that explain and summarise: explain, calibrate, report."""
 
 from __future__ import annotations
 
@@ -25,64 +25,67 @@ app = typer.Typer()
 @app.command()
 def explain(
     graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
-    config: Annotated[int | None, typer.Option(help="The configuration to explain; by default the best.")] = None,
+    config: Annotated[int | None, typer.Option(help="Configuration to explain. Default: the best.")] = None,
     against: Annotated[
-        str | None, typer.Option(help="A configuration, or 'default', the one that sets no layout.")
+        str | None, typer.Option(help="Configuration to compare with, or 'default' (sets no layout).")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Lines in each table.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="Number of rows in each table.")] = 10,
     workspace: Work = WORK,
-    collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
-    module: Annotated[
-        Path | None, typer.Option(help="The HLO module that the graph was made from: nodes get their names.")
+    collection: Annotated[
+        str | None, typer.Option("--collection", "-c", help="Collection whose model to use.")
     ] = None,
-    svg: Annotated[Path | None, typer.Option(help="Draw the most telling segment into this file.")] = None,
+    module: Annotated[Path | None, typer.Option(help="HLO module of the graph, for names of nodes.")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw the segment with the largest contribution into this file.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
-    """Why one configuration of a graph is ranked ahead of another: nodes, pairs and physical causes."""
+    """Explain why one configuration is ranked ahead of another: by node, pair, cause and column."""
     from xlarank.features.meanings import column_meanings
     from xlarank.pipelines.explain import explain as run
 
-    found = run(
+    result = run(
         workspace_at(workspace), graph, config=config, against=against, collection=collection, svg=svg,
         module=module,
     )  # fmt: skip
-    ahead = "ahead of" if found.difference < 0 else "behind" if found.difference > 0 else "level with"
+    ahead = "ahead of" if result.difference < 0 else "behind" if result.difference > 0 else "level with"
+    first, second = result.ranks
     say(
-        f"{found.graph}: configuration {found.now} (rank {found.ranks[0]} of {found.configurations:,}) is ranked "
-        f"{ahead} {found.then} (rank {found.ranks[1]}, {found.against}), by the {found.model} of {found.collection}"
+        f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked {ahead} "
+        f"{result.then} (rank {second}, {result.against}), by the {result.model} of {result.collection}"
     )
-    say(f"difference of the scores {found.difference:+.4f}; below 0 speaks for configuration {found.now}")
-    if found.runtime:
-        say(f"runtimes {found.runtime[0] / 1e6:.4f} against {found.runtime[1] / 1e6:.4f} ms")
+    say(f"difference of the scores {result.difference:+.4f}; below 0: configuration {result.now} is faster")
+    if result.runtime:
+        say(f"runtimes {result.runtime[0] / 1e6:.4f} against {result.runtime[1] / 1e6:.4f} ms")
     table = new_table(">contribution", "cause")
-    for name, value in found.causes.items():
+    for name, value in result.causes.items():
         table.add_row(f"{value:+.4f}", name)
     show(table)
     table = new_table(">contribution", ">node", "operation", "now", "then")
-    for node in found.nodes[:top]:
+    for node in result.nodes[:top]:
         named = f"{node.name.name}: {node.text} {node.name.op_name}".rstrip() if node.name else str(node.text)
         table.add_row(f"{node.value:+.4f}", str(node.node), named, node.now, node.then)
-    if found.nodes:
-        left = sum(node.value for node in found.nodes[top:])
-        if len(found.nodes) > top:
-            table.add_row(f"{left:+.4f}", "", counted(len(found.nodes) - top, "other node"), "", "")
-        table.add_row(f"{found.rest:+.4f}", "", "the whole graph: what no node answers for alone", "", "")
+    if result.nodes:
+        left = sum(node.value for node in result.nodes[top:])
+        if len(result.nodes) > top:
+            table.add_row(f"{left:+.4f}", "", counted(len(result.nodes) - top, "other node"), "", "")
+        table.add_row(f"{result.rest:+.4f}", "", "not attributed to a single node", "", "")
     show(table)
     table = new_table(">contribution", "pair now", "pair then")
-    for pair in found.pairs[:top]:
+    for pair in result.pairs[:top]:
         table.add_row(f"{pair.value:+.4f}", pair.now, pair.then)
     show(table)
     table = new_table(">contribution", "column", "meaning")
-    for name in list(found.columns)[:top]:
-        table.add_row(f"{found.columns[name]:+.4f}", name, column_meanings().get(name, ""))
+    for name in list(result.columns)[:top]:
+        table.add_row(f"{result.columns[name]:+.4f}", name, column_meanings().get(name, ""))
     show(table)
-    for number, segment in enumerate(found.segments, 1):
-        nodes = ", ".join(map(found.called, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
+    for number, segment in enumerate(result.segments, 1):
+        nodes = ", ".join(map(result.called, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
         say(f"segment {number}: {segment.value:+.4f}, nodes {nodes}")
-    list_lines("note", list(found.notes))
+    list_lines("note", list(result.notes))
     if svg is not None:
         say(f"wrote {svg}")
-    write_json(json_file, found.as_json())
+    write_json(json_file, result.as_json())
 
 
 @app.command()
@@ -92,19 +95,19 @@ def calibrate(
     threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
-    """Measure out of fold how far the trained models can be trusted; rank and report then tell."""
+    """Estimate out of fold how certain rankings are; rank and report then show it."""
     from xlarank.models.validation.fold_plan import FOLDS_OF
     from xlarank.pipelines.calibrate import calibrate as run
 
     with progress_bars() as progress:
-        found, left_out = run(
+        calibrations, left_out = run(
             workspace_at(workspace), collections=collection or (), threads=threads, progress=progress
         )
     table = new_table(
         "collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
         ">nearly best in first",
     )  # fmt: skip
-    for name, one in found.items():
+    for name, one in calibrations.items():
         table.add_row(
             name, str(one.graphs), f"{one.families} {FOLDS_OF[one.by]}", str(one.seeds), f"{one.certain:.1%}",
             f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})" if one.right == one.right else "-",
@@ -113,22 +116,22 @@ def calibrate(
         )  # fmt: skip
     show(table)
     list_lines("left out", reasons(left_out))
-    write_json(json_file, {name: one.as_json() for name, one in found.items()})
+    write_json(json_file, {name: one.as_json() for name, one in calibrations.items()})
 
 
 @app.command()
 def report(
     out: Annotated[
-        Path | None, typer.Option(help="The page to write; by default reports/report.html of the workspace.")
+        Path | None, typer.Option(help="File to write. Default: reports/report.html in the workspace.")
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option(help="Another workspace, compared graph by graph with a paired test.")
+        Path | None, typer.Option(help="Another workspace, to compare graph by graph (paired test).")
     ] = None,
     workspace: Work = WORK,
     collection: Collections = None,
     json_file: Json = None,
 ) -> None:
-    """Write one self-contained page: scores, baselines, certainty, explanations, what the columns are worth."""
+    """Write one HTML page: scores, baselines, certainty, explanations, importance of columns."""
     from xlarank.data.workspace import Workspace
     from xlarank.pipelines.report import report as run
 

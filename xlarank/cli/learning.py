@@ -1,4 +1,4 @@
-"""Searching parameters, fitting rankers."""
+"""Commands that tune and train rankers."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def tune(
     storage: Annotated[
         str | None,
         typer.Option(
-            help="Where studies are stored: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE, or another "
-            "SQLAlchemy URL; default a journal in the workspace."
+            help="Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy "
+            "URL. Default: a journal in the workspace."
         ),
     ] = None,
     worker: Annotated[
         bool,
-        typer.Option("--worker", help="One of several processes, on any machines: join the study at --storage."),
+        typer.Option("--worker", help="Join the study at --storage as one of several processes."),
     ] = False,
     timeout: Timeout = None,
     rounds: Rounds = 300,
@@ -64,7 +64,7 @@ def tune(
     threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
-    """Search parameters with Optuna on folds of families, or of kinds of kernels; a second call continues."""
+    """Tune parameters with Optuna, cross-validated by family or kind of kernel; a second call continues."""
     from xlarank.models.fit_settings import FitSettings
     from xlarank.pipelines.study.storage import StudyOptions
     from xlarank.pipelines.tune import tune as run
@@ -107,46 +107,44 @@ def train(
     also_from: Annotated[
         list[str] | None,
         typer.Option(
-            help="A collection of the same kind to learn from, too, and not to be judged on; repeatable. "
-            "NAME=WEIGHT says what one of its graphs counts beside one of the own collection, 1 unless told."
+            help="Additional training collection of the same kind; repeatable. NAME=WEIGHT weights its graphs "
+            "(default 1). Scores are of --collection alone."
         ),
     ] = None,
     fine_tune: Annotated[
         str | None,
         typer.Option(
-            help="Go on from a model instead of learning from nothing: shipped (the one that comes with xlarank), "
-            "a collection with a model in the workspace, or the folder of a model. --rounds are then added to it."
+            help="Fine-tune a model by up to --rounds more: shipped (comes with xlarank), a collection of the "
+            "workspace, or a folder."
         ),
     ] = None,
     model: Annotated[
         str,
-        typer.Option(
-            help=f"Ranker: {RANKERS}; or auto: per collection the one whose out-of-fold score is best, with its "
-            "tuned parameters or else its defaults."
-        ),
+        typer.Option(help=f"Ranker: {RANKERS}; or auto: per collection the one with the best out-of-fold score."),
     ] = "lambdarank",
     seeds: Seeds = 3,
     with_valid: Annotated[
-        bool, typer.Option("--with-valid", help="Also learn from valid, before a submission.")
+        bool, typer.Option("--with-valid", help="Train on the valid split too, for a submission.")
     ] = False,
     rounds: Annotated[
-        int, typer.Option(min=1, max=MAX_ROUNDS, help="Most boosting rounds; folds choose the number.")
+        int,
+        typer.Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses."),
     ] = 300,
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
     engine: Annotated[
         str,
-        typer.Option(help="local; or dask: each booster is grown by all workers of --scheduler (lambdarank only)."),
+        typer.Option(help="local, or dask: train each booster on all workers of --scheduler (lambdarank only)."),
     ] = "local",
     scheduler: Scheduler = None,
     allow_constant: Annotated[
         bool,
-        typer.Option("--allow-constant", help="Save a model that learned nothing, too."),
+        typer.Option("--allow-constant", help="Save a model even if its scores are all equal."),
     ] = False,
     json_file: Json = None,
 ) -> None:
-    """Fit the final boosters, with tuned parameters where there are some."""
+    """Train the final models, with tuned parameters where a study has some."""
     from xlarank.pipelines.fine_tune import fine_tune as continue_model
     from xlarank.pipelines.train import train as fit_anew
 

@@ -16,16 +16,14 @@ from xlarank.data.workspace import DEFAULT_ROOT
 
 
 def _json(path: Path | None) -> Path | None:
-    """Refuse at once what could not be written hours later."""
     if path == console.STDOUT:
         console.settings.json_on_stdout = True
-    elif path is not None:
-        output_target(path)
-    return path
+        return path
+    return out_file(path)
 
 
 def out_file(path: Path | None) -> Path | None:
-    """Refuse at once what could not be written hours later."""
+    """Return the path; raises at once for one that could not be written hours later."""
     if path == console.STDOUT:
         raise XlarankError("--out is -", expected="the name of a file", do="standard output is for --json -")
     if path is not None:
@@ -42,79 +40,45 @@ def _number(value: float | None) -> float | None:
 Root = Annotated[
     Path | None,
     typer.Option(
-        "--data-root", help="Root of a TpuGraphs tree. Default: XLARANK_DATA, Kaggle, ~/data, the sample."
+        "--data-root", help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample."
     ),
 ]
-
-
-Work = Annotated[Path, typer.Option("--workspace", help="Folder for everything that is written.")]
-
-
+Work = Annotated[Path, typer.Option("--workspace", help="Folder for features, studies, models and reports.")]
 Collections = Annotated[
     list[str] | None,
-    typer.Option("--collection", "-c", help="layout:<source>:<search> or tile:<source>; repeatable; default all."),
+    typer.Option("--collection", "-c", help="layout:SOURCE:SEARCH or tile:SOURCE; repeatable. Default: all."),
 ]
-
-
-Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of every random choice.")]
-
-
-Threads = Annotated[
-    int, typer.Option(min=-1, max=MAX_THREADS, help="Threads of the booster; 0 (or -1) takes all cores.")
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
+Threads = Annotated[int, typer.Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
+Rounds = Annotated[int, typer.Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds.")]
+Seeds = Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
+Trials = Annotated[
+    int, typer.Option(min=1, max=MAX_TRIALS, help="Number of trials in each study, earlier ones included.")
 ]
-
-
-Rounds = Annotated[int, typer.Option(min=1, max=MAX_ROUNDS, help="Most boosting rounds.")]
-
-
-Seeds = Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Boosters to average.")]
-
-
-Trials = Annotated[int, typer.Option(min=1, max=MAX_TRIALS, help="Finished trials that each study shall reach.")]
-
-
-Jobs = Annotated[int, typer.Option(min=0, max=MAX_THREADS, help="Processes; 0 chooses by the size of the files.")]
-
-
+Jobs = Annotated[
+    int, typer.Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by the size of the files.")
+]
 Scheduler = Annotated[
     str | None,
     typer.Option(
-        help="A Dask cluster to work on: host:port of its scheduler, or local for one of worker processes on this "
-        "machine (extra: dask)."
+        help="Dask cluster to use: host:port of its scheduler, or local for processes on this machine (extra: "
+        "dask)."
     ),
 ]
-
-
-Timeout = Annotated[float | None, typer.Option(min=0, callback=_number, help="Seconds per collection.")]
-
-
-Hours = Annotated[float, typer.Option(min=0, max=MAX_HOURS, callback=_number, help="Wall clock, counted from now.")]
-
-
-Ram = Annotated[float, typer.Option(min=0, callback=_number, help="Memory; 0 takes 9/10 of the machine's.")]
-
-
-RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote or ensemble (the slowest)"
-
-
+Timeout = Annotated[float | None, typer.Option(min=0, callback=_number, help="Maximum seconds per collection.")]
+Hours = Annotated[
+    float, typer.Option(min=0, max=MAX_HOURS, callback=_number, help="Hours of wall clock, from now.")
+]
+Ram = Annotated[float, typer.Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
+RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, tile-cost or ensemble (the slowest)"
 Model = Annotated[str, typer.Option(help=f"Ranker: {RANKERS}.")]
-
-
 Select = Annotated[
     str,
-    typer.Option(
-        help="Choose by the mean over graphs, or robust: the mean less a quarter of the standard deviation."
-    ),
+    typer.Option(help="Choose by the mean over graphs, or robust: mean minus a quarter of the standard deviation."),
 ]
-
-
 Json = Annotated[
     Path | None,
-    typer.Option("--json", callback=_json, help="Also write the result to this file; - is standard output."),
+    typer.Option("--json", callback=_json, help="Write the result as JSON to this file; -: standard output."),
 ]
-
-
-Out = Annotated[Path, typer.Option(callback=out_file, help="The file to write.")]
-
-
+Out = Annotated[Path, typer.Option(callback=out_file, help="File to write.")]
 WORK = DEFAULT_ROOT

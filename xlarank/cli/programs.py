@@ -1,13 +1,14 @@
-"""Programs of one's own: into the dataset's format, and configurations for them."""
+"""Commands for HLO programs: import, propose, collect labels, advise layouts."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
+from xlarank.cli import interruption
 from xlarank.cli.console import finish, list_lines, new_table, progress_bars, say, show, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, Out, Seed, Work
@@ -15,23 +16,31 @@ from xlarank.data.wording import counted
 
 app = typer.Typer()
 
+_Target = Annotated[str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e; collect also takes cpu.")]
+_Jobs = Annotated[int, typer.Option(min=1, max=64, help="Number of configurations compiled at a time.")]
+_Limit = Annotated[float, typer.Option(min=1, help="Maximum seconds to compile one configuration.")]
+
+
+def _silence_xla() -> None:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser warns of things that nothing here uses
+
 
 @app.command()
 def import_hlo(
-    files: Annotated[
-        list[Path], typer.Argument(help="HLO (binary or text), or TpuGraphs' protobufs; the content decides.")
-    ],
-    out: Annotated[Path, typer.Option(help="Data root to write to; graphs go below its npz/.")],
+    files: Annotated[list[Path], typer.Argument(help="HLO files (binary or text) or TpuGraphs protobufs.")],
+    out: Annotated[Path, typer.Option(help="Data root to write to; graphs go into its npz/.")],
     collection: Annotated[
         str | None,
         typer.Option("--collection", "-c", help="Default: layout:own:default, and tile:own for kernels."),
     ] = None,
     split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
-    name: Annotated[str | None, typer.Option(help="Instead of the file's name; for a single file.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the graph, with a single file. Default: the file's.")
+    ] = None,
     json_file: Json = None,
 ) -> None:
-    """Turn HLO programs, or TpuGraphs protobufs, into graph files of the dataset's format."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA's parser warns of things that nothing here uses
+    """Convert HLO programs or TpuGraphs protobufs to graph files in TpuGraphs format."""
+    _silence_xla()
     from xlarank.pipelines.import_hlo import import_hlo as run
 
     with progress_bars() as progress:
@@ -57,43 +66,179 @@ def propose(
     graph: Annotated[Path, typer.Argument(help="A layout graph's npz file, or an HLO program.")],
     out: Out,
     search: Annotated[
-        str, typer.Option(help="random, or evolve: a genetic search guided by a trained model's scores.")
+        str, typer.Option(help="random, or evolve: a genetic search by a model's scores.")
     ] = "random",
-    configs: Annotated[int, typer.Option(min=1, help="How many; the first is the compiler's default.")] = 1000,
+    configs: Annotated[
+        int, typer.Option(min=1, help="Number of configurations; the first is the compiler's default.")
+    ] = 1000,
     workspace: Work = WORK,
     collection: Annotated[
-        str | None, typer.Option("--collection", "-c", help="Whose model guides the search.")
+        str | None, typer.Option("--collection", "-c", help="Collection whose model guides the search.")
     ] = None,
     slots: Annotated[
-        str, typer.Option(help="output, or all: operand layouts too, which hardly matter on a TPU.")
+        str, typer.Option(help="output, or all: operand layouts too (they hardly matter on a TPU).")
     ] = "output",
-    per_node: Annotated[int, typer.Option(min=2, help="Candidate rows a node, the default among them.")] = 8,
-    named: Annotated[
-        int, typer.Option(min=0, max=6, help="Name only this many minor-most dimensions; 0 names all.")
-    ] = 0,
-    min_elements: Annotated[int, typer.Option(min=0, help="Leave smaller outputs to the compiler.")] = 1024,
-    generations: Annotated[int, typer.Option(min=1, help="Of evolve.")] = 12,
+    per_node: Annotated[int, typer.Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
+    named: Annotated[int, typer.Option(min=0, max=6, help="Set only this many minor-most dimensions; 0: all.")] = 0,
+    min_elements: Annotated[int, typer.Option(min=0, help="Set no layouts of outputs smaller than this.")] = 1024,
+    generations: Annotated[int, typer.Option(min=1, help="Generations of evolve.")] = 12,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
     """Propose layout configurations for a program and write them as a graph file."""
-    from typing import Any, cast
-
     from xlarank.pipelines.propose import propose as run
 
-    found = run(
+    proposal = run(
         graph, out, search=cast(Any, search), configs=configs, workspace=workspace_at(workspace),
         collection=collection, slots=cast(Any, slots), per_node=per_node, named=named or None,
         min_elements=min_elements, generations=generations, seed=seed,
     )  # fmt: skip
-    low, high = found.choices
+    low, high = proposal.choices
     say(
-        f"{found.graph}: {found.free} of {found.configurable} configurable nodes have a choice, of {low} to {high} "
-        f"rows each (10^{found.space:.1f} configurations)"
+        f"{proposal.graph}: {proposal.free} of {proposal.configurable} configurable nodes have a choice, of {low} "
+        f"to {high} rows each (10^{proposal.space:.1f} configurations)"
     )
-    if found.guided_by is not None:
-        say(f"the model of {found.guided_by} likes {found.default_place:,} of them better than the default")
-    if found.configs < configs:
-        say(f"there are only {found.configs:,} to propose")
-    say(f"wrote {found.out}: {counted(found.configs, 'configuration')} ({found.search}), {found.seconds:.1f} s")
-    write_json(json_file, found.as_json())
+    if proposal.guided_by is not None:
+        say(f"the model of {proposal.guided_by} ranks {proposal.default_place:,} of them ahead of the default")
+    if proposal.configs < configs:
+        say(f"there are only {proposal.configs:,} to propose")
+    number = counted(proposal.configs, "configuration")
+    say(f"wrote {proposal.out}: {number} ({proposal.search}), {proposal.seconds:.1f} s")
+    write_json(json_file, proposal.as_json())
+
+
+@app.command()
+def collect(
+    program: Annotated[
+        str,
+        typer.Option(help="HLO file, or module:function that returns a JAX callable and its arguments."),
+    ],
+    out: Annotated[Path, typer.Option(help="Data root to write to; graphs go below its npz/.")],
+    target: _Target = "tpu-v3",
+    search: Annotated[str, typer.Option(help="random, or evolve: a genetic search by the labels.")] = "random",
+    configs: Annotated[
+        int, typer.Option(min=1, help="Number of configurations; the first is the compiler's own choice.")
+    ] = 64,
+    tiles: Annotated[
+        bool,
+        typer.Option(
+            "--tiles",
+            help="Label tile sizes of each kernel instead of layouts (TPU only).",
+        ),
+    ] = False,
+    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
+    name: Annotated[str | None, typer.Option(help="Name of the graph; default: that of the program.")] = None,
+    jobs: _Jobs = 1,
+    limit: _Limit = 120.0,
+    per_node: Annotated[int, typer.Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
+    operands: Annotated[
+        bool, typer.Option(help="Set operand layouts too; estimates are then of no real TPU.")
+    ] = False,
+    effort: Annotated[
+        float | None, typer.Option(min=-1, max=1, help="XLA's optimisation effort; -1: faster, other labels.")
+    ] = None,
+    seed: Seed = 0,
+    json_file: Json = None,
+) -> None:
+    """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this CPU."""
+    _silence_xla()
+    if tiles:
+        _collect_tiles(program, out, target, split, name, limit, json_file)
+        return
+    from xlarank.pipelines.collect import CollectSettings
+    from xlarank.pipelines.collect import collect as run
+
+    settings = CollectSettings(
+        target=target, search=cast(Any, search), configs=configs, seed=seed, per_node=per_node, operands=operands,
+        limit=limit, effort=effort,
+    )  # fmt: skip
+    with progress_bars() as progress:
+        labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
+    counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
+    done = "wrote" if labels.fresh else "there already:"
+    say(f"{done} {labels.path} ({counts}); labels are {labels.manifest['source']}")
+    if (tau := labels.manifest.get("retest_tau")) is not None:
+        say(f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound for any ranker")
+    if labels.manifest.get("loops_counted_once"):
+        say("a loop's number of runs is not known; its body was counted once")
+    write_json(json_file, labels.manifest)
+
+
+def _collect_tiles(
+    program: str, out: Path, target: str, split: str, name: str | None, limit: float, json_file: Path | None
+) -> None:
+    from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
+
+    found = collect_tiles(program, out, TileSettings(target, limit=limit), split=split, name=name)
+    counts = ", ".join(f"{count} {status}" for status, count in found.statuses.items())
+    done = "wrote" if found.fresh else "there already:"
+    say(f"{done} {found.path} (kernels: {counts}); labels are {found.manifest['source']}")
+    list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in found.files.items()])
+    write_json(json_file, found.manifest)
+
+
+@app.command()
+def advise(
+    program: Annotated[
+        str, typer.Argument(help="HLO file, or module:function that returns a JAX callable and its arguments.")
+    ],
+    target: _Target = "tpu-v4",
+    budget: Annotated[
+        int, typer.Option(min=1, help="Number of compilations, the compiler's own choice included.")
+    ] = 60,
+    out: Annotated[Path | None, typer.Option(help="Folder for the advice and the edited module.")] = None,
+    workspace: Work = WORK,
+    collection: Annotated[
+        str | None, typer.Option("--collection", "-c", help="Collection whose model ranks.")
+    ] = None,
+    shipped: Annotated[
+        bool,
+        typer.Option(
+            "--shipped", help="Without a TPU model in the workspace, use the one that comes with xlarank."
+        ),
+    ] = False,
+    jobs: _Jobs = 1,
+    limit: _Limit = 120.0,
+    per_node: Annotated[int, typer.Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
+    seed: Seed = 0,
+    json_file: Json = None,
+) -> None:
+    """Find faster layouts for a program, checked by the TPU compiler; no TPU needed."""
+    _silence_xla()
+    from xlarank.pipelines.advise import AdviceSettings
+    from xlarank.pipelines.advise import advise as run
+
+    interruption.nothing_is_kept()
+    settings = AdviceSettings(target, budget, seed=seed, per_node=per_node, jobs=jobs, limit=limit)
+    with progress_bars() as progress:
+        advice = run(
+            program, settings, out=out, workspace=workspace_at(workspace), collection=collection, shipped=shipped,
+            progress=progress,
+        )  # fmt: skip
+    by = f"by the model of {advice.ranked_by}" if advice.ranked_by else "at random"
+    failed = sum(one.status != "ok" for one in advice.verified)
+    say(
+        f"{advice.program}: {len(advice.verified)} compiled for {target} ({failed} failed), proposed {by} and by a "
+        f"genetic search"
+    )
+    table = new_table("estimated by the compiler", ">ms", ">times as fast")
+    table.add_row("the compiler's own choice", f"{advice.default_ns / 1e6:.4f}", "1.000")
+    table.add_row("best found", f"{advice.best_ns / 1e6:.4f}", f"{advice.speedup:.3f}")
+    show(table)
+    if not advice.changes:
+        say("nothing compiled beats the compiler's own choice: leave the layouts to it")
+    changes = new_table("operation", "opcode", "shape", "minor to major", "major to minor", "from")
+    for change in advice.changes:
+        changes.add_row(
+            change.name, change.opcode, change.shape, _order(change.minor_to_major), _order(change.major_to_minor),
+            change.source,
+        )  # fmt: skip
+    show(changes)
+    for line in advice.lines:
+        say(line)
+    list_lines("wrote", advice.files)
+    write_json(json_file, advice.as_json())
+
+
+def _order(dimensions: tuple[int, ...]) -> str:
+    return ",".join(map(str, dimensions))

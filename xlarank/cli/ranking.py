@@ -1,4 +1,4 @@
-"""Trained rankers at work: one graph, or a whole submission."""
+"""Commands that rank: one graph, a folder, a submission."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ app = typer.Typer()
 
 @app.command()
 def rank(
-    graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format, or a folder of such files.")],
-    top: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="How many to show.")] = 10,
+    graph: Annotated[Path, typer.Argument(help="npz file in TpuGraphs format, or a folder of such files.")],
+    top: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
     workspace: Work = WORK,
-    collection: Annotated[str | None, typer.Option("--collection", "-c", help="Whose model to use.")] = None,
+    collection: Annotated[
+        str | None, typer.Option("--collection", "-c", help="Collection whose model to use.")
+    ] = None,
     csv: Annotated[
         Path | None,
-        typer.Option(
-            callback=out_file, help="Also write a line for each distinct configuration (names as =1+1: '=1+1)."
-        ),
+        typer.Option(callback=out_file, help="Write a line for each distinct configuration to this file."),
     ] = None,
     json_file: Json = None,
 ) -> None:
-    """Rank the configurations of one graph, or of each graph in a folder, with a trained model."""
+    """Rank the configurations of a graph, or of each graph in a folder."""
     from xlarank.pipelines.rank import rank as run
     from xlarank.pipelines.ranking.result import write_rankings
 
@@ -123,14 +123,14 @@ def submit(
     workspace: Work = WORK,
     collection: Collections = None,
     model_from: Annotated[
-        str | None, typer.Option(help="The model for collections of its kind that have none of their own.")
+        str | None, typer.Option(help="Collection whose model ranks collections without a model.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Fail where a test graph is not ranked by a model.")
+        bool, typer.Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")
     ] = False,
     json_file: Json = None,
 ) -> None:
-    """Write the Kaggle submission: all test graphs, in the default order where no model ranks them."""
+    """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
     require_models(data_root, workspace)
@@ -155,14 +155,15 @@ def submit(
 
 @app.command()
 def check_submission(
-    file: Annotated[Path, typer.Argument(help="The submission to check.")],
+    file: Annotated[Path, typer.Argument(help="Submission to check.")],
     sample: Annotated[
-        Path | None, typer.Option(help="sample_submission.csv: whose ids must be there. Default: the test graphs.")
+        Path | None,
+        typer.Option(help="sample_submission.csv with the expected ids. Default: those of the test graphs."),
     ] = None,
     data_root: Root = None,
     json_file: Json = None,
 ) -> None:
-    """Check a submission: ids, permutations, five of a tile; every problem is counted."""
+    """Check a submission: ids, permutations, five configurations of each tile."""
     from xlarank.pipelines.check_submission import check_submission as run
 
     root = None if sample is not None and data_root is None else data_root_of(data_root)

@@ -1,4 +1,4 @@
-"""All steps in one command."""
+"""Commands that run all steps: run-all, package-kaggle, demo."""
 
 from __future__ import annotations
 
@@ -35,25 +35,27 @@ app = typer.Typer()
 @app.command()
 def run_all(
     out: Annotated[
-        Path, typer.Option(callback=out_file, help="The submission; there from the first minute, then made better.")
+        Path, typer.Option(callback=out_file, help="Submission; written at once, then improved.")
     ] = Path("submission.csv"),
     budget_hours: Hours = 12.0,
     budget_ram_gb: Ram = 0.0,
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
-    seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Boosters of a final model.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Number of boosters of a final model.")] = 3,
     trials: Annotated[
-        int, typer.Option(min=0, max=MAX_TRIALS, help="Most tuning trials per collection; 0 for none.")
+        int, typer.Option(min=0, max=MAX_TRIALS, help="Maximum number of tuning trials per collection; 0: none.")
     ] = 100,
-    jobs: Annotated[int, typer.Option(min=0, max=MAX_THREADS, help="Processes that build; 0 chooses.")] = 0,
+    jobs: Annotated[
+        int, typer.Option(min=0, max=MAX_THREADS, help="Number of processes that build features; 0: automatic.")
+    ] = 0,
     models: Annotated[
-        Path | None, typer.Option(help="A workspace with trained models: rank with these, learn nothing.")
+        Path | None, typer.Option(help="Workspace with trained models to use instead of training.")
     ] = None,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
-    """Graphs to submission within a budget of time and memory; goes on where it was interrupted."""
+    """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
     from xlarank.pipelines.budgeting.plan import RunSettings
     from xlarank.pipelines.run_all import run_all as run
 
@@ -85,15 +87,15 @@ def show_rows(rows: list[dict[str, str]], texts: int) -> None:
 
 @app.command()
 def package_kaggle(
-    out: Annotated[Path, typer.Option(help="A folder, or a file that ends in .zip.")] = Path("work/kaggle-dataset"),
-    models: Annotated[Path | None, typer.Option(help="A workspace whose trained models come along.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder or .zip file to write.")] = Path("work/kaggle-dataset"),
+    models: Annotated[Path | None, typer.Option(help="Workspace whose trained models to include.")] = None,
     wheelhouse: Annotated[
-        bool, typer.Option("--wheelhouse", help="Also download what Kaggle's image lacks.")
+        bool, typer.Option("--wheelhouse", help="Download and include packages that Kaggle's image lacks.")
     ] = False,
-    owner: Annotated[str, typer.Option(help="Your Kaggle name, for the metadata.")] = "YOUR-KAGGLE-NAME",
+    owner: Annotated[str, typer.Option(help="Your Kaggle user name.")] = "YOUR-KAGGLE-NAME",
     json_file: Json = None,
 ) -> None:
-    """Make the Kaggle dataset that the notebook in kaggle/ runs from; needs a git clone."""
+    """Make the Kaggle dataset for the notebook in kaggle/; needs a git clone."""
     from xlarank.pipelines.package_kaggle import package_kaggle as run
 
     made = run(out, models=models, wheelhouse=wheelhouse, owner=owner)
@@ -108,7 +110,7 @@ def demo(
     workspace: Work = Path("work/demo"),
     trials: Annotated[int, typer.Option(min=1, max=MAX_TRIALS, help="Tuning trials per collection.")] = 8,
 ) -> None:
-    """The whole job on two collections of the embedded sample: build, tune, train, evaluate, submit, rank."""
+    """Run all steps on two collections of the embedded sample: build, tune, train, evaluate, submit, rank."""
     from xlarank.data.root import SAMPLE, find_data_root
 
     root, place = find_data_root(SAMPLE), workspace_at(workspace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,6 @@ from xlarank.cli.console import list_lines, new_table, progress_bars, say, show,
 from xlarank.cli.inputs import built_workspace
 from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Threads, Work
 from xlarank.cli.tables import Sheet, with_interval
-from xlarank.data.ranges import MAX_THREADS
 from xlarank.data.wording import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
@@ -19,11 +18,7 @@ if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help 
 
 app = typer.Typer()
 
-#: What `evaluate --split` took before there was `cross-validate`.
-_FOLDS: Final = "folds"
-_OLD: Final = f"evaluate --split {_FOLDS} is the old word for cross-validate and goes with version 0.3"
-
-Listed = Annotated[bool, typer.Option(help="List every graph.")]
+Listed = Annotated[bool, typer.Option(help="Show a row for each graph.")]
 
 
 @app.command()
@@ -33,34 +28,22 @@ def evaluate(
     workspace: Work = WORK,
     collection: Collections = None,
     official_indices: Annotated[
-        Path | None, typer.Option(help="Folder of <source>_<search>.json: judge only the official configurations.")
+        Path | None, typer.Option(help="Folder of <source>_<search>.json: score only these configurations.")
     ] = None,
-    model_from: Annotated[
-        str | None, typer.Option(help="Score with the model of this collection instead of each one's own.")
-    ] = None,
-    folds: Annotated[str | None, typer.Option(hidden=True, help=_OLD)] = None,
-    threads: Annotated[int, typer.Option(hidden=True, min=-1, max=MAX_THREADS, help=_OLD)] = 0,
+    model_from: Annotated[str | None, typer.Option(help="Use the model of this collection for all.")] = None,
     json_file: Json = None,
     graphs: Listed = True,
 ) -> None:
-    """Score trained models on labelled graphs: per graph, mean, spread and a bootstrap interval over graphs."""
-    from xlarank.data.errors import XlarankError
-    from xlarank.pipelines.cross_validate import cross_validate as out_of_fold
+    """Score trained models on a split with labels: per graph, mean, spread and a bootstrap interval."""
     from xlarank.pipelines.evaluate import evaluate as run
 
-    if folds is not None and split != _FOLDS:
-        raise XlarankError("--folds without --split folds", do="run cross-validate --by instead")
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
-        if split == _FOLDS:
-            found = out_of_fold(
-                place, by=folds or "family", collections=collection or (), threads=threads, progress=progress
-            )  # fmt: skip
-            found.notes.append(_OLD)
-        else:
-            found = run(place, split=split, collections=collection or (), official_indices=official_indices,
-                        model_from=model_from, progress=progress)  # fmt: skip
-    _show(found, graphs, json_file)
+        evaluation = run(
+            place, split=split, collections=collection or (), official_indices=official_indices,
+            model_from=model_from, progress=progress,
+        )  # fmt: skip
+    _show(evaluation, graphs, json_file)
 
 
 @app.command()
@@ -68,19 +51,19 @@ def cross_validate(
     by: Annotated[
         str,
         typer.Option(
-            help="What is held out with a graph: family (how new programs rank); graph (nothing else: how variants "
-            "of known programs rank, higher); kind (of kernel, told from the graph; layouts: family)."
+            help="What is held out together: family (all graphs of a program), graph (one graph), or kind (all "
+            "kernels of a kind; layouts: family)."
         ),
     ] = "family",
     model: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Fit this ranker, in place of the trained model's, on the train split: {RANKERS}. Repeated: "
-            "rankers side by side, with differences to the first."
+            help=f"Ranker to fit instead of the trained model's: {RANKERS}. Repeat to compare rankers with the "
+            "first."
         ),
     ] = None,
     with_valid: Annotated[
-        bool, typer.Option("--with-valid", help="With --model: on the train and valid splits together.")
+        bool, typer.Option("--with-valid", help="With --model: fit on the train and valid splits.")
     ] = False,
     data_root: Root = None,
     workspace: Work = WORK,
@@ -91,53 +74,48 @@ def cross_validate(
     json_file: Json = None,
     graphs: Listed = True,
 ) -> None:
-    """Score graphs out of fold, each by a ranker that never saw it nor what is held out with it; writes nothing."""
+    """Cross-validate: score each graph by a ranker fitted without it. Nothing is stored."""
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import cross_validate_rankers
 
     place = built_workspace(data_root, workspace)
     models = list(dict.fromkeys(model or ()))
+    settings: dict[str, Any] = {
+        "by": by, "collections": collection or (), "with_valid": with_valid, "rounds": rounds, "seed": seed,
+        "threads": threads,
+    }  # fmt: skip
+    if len(models) < 2:
+        with progress_bars() as progress:
+            evaluation = run(place, model=models[0] if models else None, progress=progress, **settings)
+        _show(evaluation, graphs, json_file)
+        return
     with progress_bars() as progress:
-        if len(models) > 1:
-            compared = cross_validate_rankers(
-                place, models, by=by, collections=collection or (), with_valid=with_valid, rounds=rounds, seed=seed,
-                threads=threads, progress=progress,
-            )  # fmt: skip
-        else:
-            found = run(
-                place, by=by, collections=collection or (), model=models[0] if models else None,
-                with_valid=with_valid, rounds=rounds, seed=seed, threads=threads, progress=progress,
-            )  # fmt: skip
-    if len(models) > 1:
-        _show_compared(compared, json_file)
-    else:
-        _show(found, graphs, json_file)
+        comparison = cross_validate_rankers(place, models, progress=progress, **settings)
+    for name, rankers in comparison.report.items():
+        show(comparison_table(name, comparison.judged, rankers))
+    _notes(comparison)
+    write_json(json_file, comparison.report)
 
 
-def _show(found: Evaluation, graphs: bool, json_file: Path | None) -> None:
-    for name, metrics in found.report.items():
-        show(score_table(name, found.judged, metrics, graphs))
-    for name, metrics in found.speedups.items():
-        first, five = (with_interval(about) for about in metrics.values())
+def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
+    for name, metrics in evaluation.report.items():
+        show(score_table(name, evaluation.judged, metrics, graphs))
+    for name, metrics in evaluation.speedups.items():
+        first, five = (with_interval(summary) for summary in metrics.values())
         count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
         say(f"{name}: {first} times as fast as the compiler's own choice, best of five {five}; {count}")
-    list_lines("left out", reasons(found.left_out))
-    list_lines("note", found.notes)
-    write_json(
-        json_file, {name: {**metrics, **found.speedups.get(name, {})} for name, metrics in found.report.items()}
-    )
+    _notes(evaluation)
+    report = evaluation.report.items()
+    write_json(json_file, {name: {**metrics, **evaluation.speedups.get(name, {})} for name, metrics in report})
 
 
-def _show_compared(found: Comparison, json_file: Path | None) -> None:
-    for name, rankers in found.report.items():
-        show(comparison_table(name, found.judged, rankers))
-    list_lines("left out", reasons(found.left_out))
-    list_lines("note", found.notes)
-    write_json(json_file, found.report)
+def _notes(result: Evaluation | Comparison) -> None:
+    list_lines("left out", reasons(result.left_out))
+    list_lines("note", result.notes)
 
 
 def comparison_table(collection: str, judged: str, rankers: dict[str, dict[str, Any]]) -> Sheet:
-    """Rankers side by side: tau and what their choices lose, then the differences to the first with intervals."""
+    """Return the metrics of rankers side by side, then the differences to the first with intervals."""
     from xlarank.models.validation.paired import COMPARED, Difference
 
     metrics = COMPARED["tile" if collection.startswith("tile:") else "layout"]
@@ -157,7 +135,7 @@ def comparison_table(collection: str, judged: str, rankers: dict[str, dict[str, 
 
 
 def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Sheet:
-    """One collection's scores: a row for each graph on request, then mean, spread and interval."""
+    """Return the scores of a collection: a row for each graph on request, then mean, spread and interval."""
     first = next(iter(metrics.values()))
     table = new_table(
         "graph",
