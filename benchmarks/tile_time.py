@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 #: A hundredth of these is nothing, in the order of `Costs`.
-_SCALES = (100, 10, 1, 10, 1, 1, 1e-3, 1, 1, 1, 0.1, 1, 1, 1, 1, 1)
+_SCALES = (100, 10, 1, 10, 1, 1, 1e-3, 1, 0.1, 1, 1, 1, 1)
 
 
 def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLoop, Floats]]:
@@ -59,7 +59,7 @@ def fit(kernels: list[tuple[WindowLoop, Floats]], start: Costs) -> Costs:
         found: Floats = weight * np.log(Costs(*np.exp(logs)).cycles(loop) / cycles)
         return found
 
-    computing = replace(start, fixed=1000.0, light=2.0, turned=15.0, copied=15.0, across=10.0, drain=0.5)
+    computing = replace(start, fixed=1000.0, computed=2.0, copied=15.0, drain=0.5)
     fitted = []
     for one in (start, computing, replace(computing, copied=2.0, byte=start.byte / 1.2)):
         begin = np.log(np.maximum(astuple(one), 1e-4))
@@ -74,12 +74,18 @@ def fit(kernels: list[tuple[WindowLoop, Floats]], start: Costs) -> Costs:
             )
         )
     values = np.exp(min(fitted, key=lambda one: float(one.cost)).x)
-    return Costs(
-        *(
-            float(f"{value:.3g}") if value > 1e-2 * scale else 0.0
-            for value, scale in zip(values, _SCALES, strict=True)
-        )
-    )
+    named = zip(fields(Costs), values, _SCALES, strict=True)
+    return Costs(**{one.name: _rounded(value, scale) * _met(one.name, loop) for one, value, scale in named})
+
+
+def _rounded(value: float, scale: float) -> float:
+    return float(f"{value:.3g}") if value > 1e-2 * scale else 0.0
+
+
+def _met(cost: str, loop: WindowLoop) -> bool:
+    """Whether any kernel has what the constant is of."""
+    quantity = {"row": "rows", "kernel_run": "kernel_runs"}.get(cost, cost)
+    return bool(np.any(getattr(loop, quantity, 1)))
 
 
 def judged(kernels: list[tuple[WindowLoop, Floats]], costs: dict[str, Costs]) -> str:

@@ -161,7 +161,7 @@ def _kernels(scratch: Path, limits: list[int]) -> list[_Found]:
             continue
         for kernel in cut_kernels(HloModuleProto.FromString(file.read_bytes())):
             one = found.setdefault(kernel.digest, _Found(kernel))
-            if kernel.cycles == NO_ESTIMATE:
+            if kernel.cycles >= NO_ESTIMATE:
                 one.unknown += 1
             else:
                 one.cycles.setdefault((kernel.kernel, kernel.output), kernel.cycles)

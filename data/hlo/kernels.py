@@ -19,8 +19,8 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.hlo.structure import fused_computations
 from xlarank.data.schema import OPCODE
 
-#: What the compiler writes where it cannot tell.
-NO_ESTIMATE: Final = 2**63 - 1
+#: From so many cycles on the compiler cannot tell: 2^63 - 1, or a sum with a part of 2^60.
+NO_ESTIMATE: Final = 2**60
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +32,7 @@ class Kernel:
         program: its arrays as a module of its own.
         digest: of these arrays.
         kernel, output: bounds of the tile. Input bounds follow from them and are 0 in TpuGraphs' files.
-        cycles: the compiler's estimate; `NO_ESTIMATE` where it cannot tell.
+        cycles: the compiler's estimate; `NO_ESTIMATE` or more where it cannot tell.
     """
 
     opcode: str

@@ -27,10 +27,9 @@ class Costs:
         tile: of each output tile.
         run, kernel_run: of each stretch of memory.
         byte: of each byte moved.
-        light, heavy: of each register of an elementwise operation.
-        pass_, row: of the matrix unit, for each block of weights and each row.
-        summed: of each register added to.
-        turned, copied, across: of each register that is transposed, copied, summed across lanes.
+        computed, summed, copied: of each register of these elements.
+        row: of each row in the matrix unit.
+        packed: of each register of the output of kernels on narrow elements, which nothing overlaps.
         drain: of each register of one output tile, which nothing overlaps.
     """
 
@@ -41,14 +40,11 @@ class Costs:
     run: float
     kernel_run: float
     byte: float
-    light: float
-    heavy: float
-    pass_: float
+    computed: float
     row: float
     summed: float
-    turned: float
     copied: float
-    across: float
+    packed: float
     drain: float
 
     def moving(self, loop: WindowLoop) -> Floats:
@@ -57,96 +53,78 @@ class Costs:
 
     def computing(self, loop: WindowLoop) -> Floats:
         """``(configs,)`` cycles of the vector and the matrix unit."""
-        registers = (
-            loop.light * self.light
-            + loop.heavy * self.heavy
-            + loop.summed * self.summed
-            + loop.turned * self.turned
-            + loop.copied * self.copied
-            + loop.across * self.across
-        )
-        return registers / _REGISTER + loop.passes * self.pass_ + loop.rows * self.row
+        registers = loop.computed * self.computed + loop.summed * self.summed + loop.copied * self.copied
+        return registers / _REGISTER + loop.rows * self.row
 
     def cycles(self, loop: WindowLoop) -> Floats:
         """``(configs,)`` the longer of moving and computing, a step's part of the other, and what is fixed."""
         moving, computing = self.moving(loop), self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
         steps = loop.steps * (self.step + self.array * loop.arrays) + loop.tiles * self.tile
-        return self.fixed + steps + overlapped + loop.tile / _REGISTER * self.drain
+        alone = (loop.tile * self.drain + loop.packed * self.packed) / _REGISTER
+        return self.fixed + steps + overlapped + alone
 
 
 COSTS: Final = {
     "product": Costs(
-        fixed=679.0,
-        step=485.0,
-        array=0.196,
-        tile=116.0,
-        run=4.81,
-        kernel_run=5.74,
-        byte=0.00224,
-        light=0.519,
-        heavy=1.02,
-        pass_=0.0,
-        row=0.305,
-        summed=1.92,
-        turned=0.01,
-        copied=0.5,
-        across=1.0,
-        drain=9.06,
+        fixed=835.0,
+        step=471.0,
+        array=7.04,
+        tile=52.4,
+        run=5.08,
+        kernel_run=5.04,
+        byte=0.00225,
+        computed=0.259,
+        row=0.329,
+        summed=1.53,
+        copied=0.0,
+        packed=5.91,
+        drain=2.91,
     ),
     "reduction": Costs(
         fixed=0.0,
-        step=193.0,
+        step=179.0,
         array=0.0,
-        tile=53.7,
-        run=6.77,
+        tile=49.6,
+        run=13.9,
         kernel_run=0.0,
-        byte=0.00403,
-        light=2.5,
-        heavy=0.0,
-        pass_=0.0,
+        byte=0.00425,
+        computed=0.357,
         row=0.0,
         summed=0.0,
-        turned=2.0,
         copied=0.0,
-        across=0.0,
-        drain=5.84,
+        packed=4.63,
+        drain=2.71,
     ),
     "move": Costs(
-        fixed=135.0,
-        step=225.0,
+        fixed=106.0,
+        step=223.0,
         array=0.0,
-        tile=56.4,
-        run=13.1,
-        kernel_run=0.0138,
-        byte=0.0,
-        light=14.4,
-        heavy=12.6,
-        pass_=0.0,
+        tile=54.3,
+        run=12.6,
+        kernel_run=0.0,
+        byte=5.35e-05,
+        computed=15.5,
         row=0.0,
         summed=0.0,
-        turned=15.0,
-        copied=3.43,
-        across=10.0,
-        drain=4.17,
+        copied=1.96,
+        packed=2.07,
+        drain=3.31,
     ),
     "elementwise": Costs(
-        fixed=193.0,
-        step=203.0,
+        fixed=109.0,
+        step=184.0,
         array=0.0,
-        tile=51.0,
-        run=4.4,
+        tile=47.7,
+        run=5.6,
         kernel_run=0.0,
         byte=0.00228,
-        light=0.32,
-        heavy=13.1,
-        pass_=0.0,
+        computed=0.441,
         row=0.0,
         summed=0.0,
-        turned=2.0,
         copied=0.0,
-        across=5.17,
-        drain=7.84,
+        packed=9.35,
+        drain=1.13,
     ),
 }
 
@@ -200,7 +178,7 @@ class TpuTime(Block):
                 log2p(loop.runs + loop.kernel_runs),
                 log2p(loop.passes / loop.steps),
                 log2p(loop.rows / np.maximum(loop.passes, 1.0)),
-                log2p((loop.light + loop.heavy) / _REGISTER / loop.steps),
+                log2p(loop.computed / _REGISTER / loop.steps),
                 log2p(loop.summed / _REGISTER),
                 log2p(loop.tile / _REGISTER),
             ],

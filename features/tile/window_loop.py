@@ -18,14 +18,6 @@ from xlarank.features.program.tensors import Floats
 from xlarank.features.tile.facts import TileFacts
 
 _CONVOLUTION: Final = "convolution_dim_numbers"
-#: Elementwise operations that take several instructions of the vector unit.
-_HEAVY: Final = [
-    OPCODE[name]
-    for name in (
-        "tanh", "exponential", "log", "logistic", "power", "divide", "rsqrt", "sqrt", "exponential-minus-one",
-        "log-plus-one", "sine", "cosine", "remainder", "atan2", "cbrt", "tan",
-    )
-]  # fmt: skip
 #: What computes nothing on the vector unit.
 _FREE: Final = [
     OPCODE[name]
@@ -62,9 +54,9 @@ class WindowLoop:
         passes: times that a block of 128 x 128 weights is put into the matrix unit.
         rows: rows of 128 elements that go through it.
         summed: elements of the output that are added to in vector memory, where a product takes several steps.
-        light, heavy: elements of elementwise operations and reductions, padded; heavy ones take many instructions.
-        turned, copied: elements of a copy that changes the minor-most dimension, and of one that does not.
-        across: elements summed along the lanes.
+        computed: elements of elementwise operations and reductions, padded.
+        copied: elements of a copy.
+        packed: elements of the output where arrays of its size hold several elements in a word.
         tile: elements of one output tile, padded.
     """
 
@@ -78,11 +70,9 @@ class WindowLoop:
     passes: Floats
     rows: Floats
     summed: Floats
-    light: Floats
-    heavy: Floats
-    turned: Floats
+    computed: Floats
     copied: Floats
-    across: Floats
+    packed: Floats
     tile: Floats
 
 
@@ -150,40 +140,32 @@ def window_loop(facts: TileFacts) -> WindowLoop:
     output = _cut(facts, facts.walked, "output") if product is None else product.output
     parameters, results = _entry(facts)
     tiles = output.count.prod(axis=1)
-    padding = float((output.extents * output.unit).prod()) / max(1.0, float(facts.volume[output.node]))
+    whole = float((output.extents * output.unit).prod())
+    padding = whole / max(1.0, float(facts.volume[output.node]))
     volume = np.where(facts.volume > 1, facts.volume, 0.0)
-    heavy = volume[np.isin(graph.opcode, _HEAVY)].sum() * padding
-    light = volume[~np.isin(graph.opcode, [*_HEAVY, *_FREE])].sum() * padding
+    computed = volume[~np.isin(graph.opcode, _FREE)].sum() * padding
     none = np.zeros(configs)
-    of_root = facts.opcode_class[facts.main] if product is None else -1
+    slices = product is None and OPCODE_CLASSES[facts.opcode_class[facts.main]] == "slice"
     if product is None:
         others, steps = parameters, tiles
         moved, kernel_runs, passes, rows, summed = none, none, none, none, none
     else:
         shapes = {tuple(facts.dims[one]) for one in product.operands}
         others = [one for one in parameters if tuple(facts.dims[one]) not in shapes]
-        steps, moved, kernel_runs = (
-            tiles * product.steps,
-            product.moved,
-            product.kernel.runs * tiles * product.steps,
-        )
-        passes, rows = product.passes * steps, product.rows * steps
+        steps, moved = tiles * product.steps, product.moved
+        kernel_runs, passes, rows = product.kernel.runs * steps, product.passes * steps, product.rows * steps
         summed = np.where(product.steps > 1, steps * output.elements, 0.0)
-    most = padded_bytes(facts, output.node) if OPCODE_CLASSES[of_root] == "slice" and product is None else np.inf
+    most = padded_bytes(facts, output.node) if slices else np.inf
     around = sum(min(padded_bytes(facts, one), most) for one in others)
     around += sum(padded_bytes(facts, one) for one in results)
-    alike = len(results) + sum(facts.volume[one] >= facts.volume[output.node] / 2 for one in others)
-    copy = _copy(facts, parameters)
-    whole = float((output.extents * output.unit).prod())
-    across = whole if product is None and facts.reduces_minor else 0.0
+    alike = [one for one in (*others, *results) if facts.volume[one] >= facts.volume[output.node] / 2]
+    packed = whole * any(facts.element_bytes[one] < facts.tiling.word_bytes for one in alike)
     return WindowLoop(
         kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
         arrays=np.full(configs, float(len(parameters) + len(results))),
-        moved=moved + around, runs=output.runs * tiles * alike, kernel_runs=kernel_runs,
-        passes=passes, rows=rows, summed=summed,
-        light=none + light, heavy=none + heavy,
-        turned=none + whole * (copy == "turned"), copied=none + whole * (copy == "copied"), across=none + across,
-        tile=output.elements,
+        moved=moved + around, runs=output.runs * tiles * len(alike), kernel_runs=kernel_runs,
+        passes=passes, rows=rows, summed=summed, computed=none + computed,
+        copied=none + whole * (graph.opcode[-1] in _COPIES), packed=none + packed, tile=output.elements,
     )  # fmt: skip
 
 
@@ -221,14 +203,6 @@ def _kind(facts: TileFacts) -> str:
     if np.isin(opcodes, _REDUCTIONS).any():
         return "reduction"
     return "move" if np.isin(opcodes, [*_FREE, *_MOVES]).all() else "elementwise"
-
-
-def _copy(facts: TileFacts, read: list[int]) -> str:
-    """Whether the kernel is a copy, and whether that changes the minor-most dimension."""
-    root = facts.graph.nodes - 1
-    if facts.graph.opcode[root] not in _COPIES or len(read) != 1:
-        return ""
-    return "turned" if facts.default_layout[root, 0] != facts.default_layout[read[0], 0] else "copied"
 
 
 def _cut(facts: TileFacts, node: int, slot: str) -> _Cut:

@@ -83,7 +83,7 @@ def test_other_kernels_stream_their_operands_through():
     assert loop.steps.tolist() == loop.tiles.tolist() == [4, 8]
     assert (loop.moved / MIB).tolist() == [1, 1]
     assert loop.runs.tolist() == [4 * 2, 8 * 2 * 16]
-    assert loop.heavy.tolist() == [512 * 256] * 2 and not loop.light.any()
+    assert loop.computed.tolist() == [512 * 256] * 2 and not loop.copied.any()
     assert loop.tile.tolist() == [128 * 256, 128 * 128]
 
 
@@ -92,7 +92,7 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
     loop = window_loop(TileContext(graph))
     costs = COSTS[loop.kind]
     moving, computing = costs.moving(loop), costs.computing(loop)
-    bare = replace(costs, fixed=0, step=0, array=0, tile=0, drain=0)
+    bare = replace(costs, fixed=0, step=0, array=0, tile=0, packed=0, drain=0)
     for cycles, one, other, steps in zip(bare.cycles(loop), moving, computing, loop.steps, strict=True):
         assert cycles == pytest.approx(max(one, other) + min(one, other) / steps)
     rows = assemble(graph)

@@ -27,7 +27,7 @@ from xlarank.data.ranges import MAX_SEEDS, MAX_THREADS, MAX_TRIALS
 from xlarank.data.wording import counted
 
 #: What the demo learns: one collection of each kind, so that it takes minutes. All others work the same way.
-DEMO: Final = ("layout:tpu-estimate:random", "tile:cpu")
+DEMO: Final = ("layout:tpu-estimate:random", "tile:tpu-estimate")
 
 app = typer.Typer()
 
@@ -115,7 +115,7 @@ def demo(
 
     root, place = find_data_root(SAMPLE), workspace_at(workspace)
     headline("1. info and build-features")
-    say("TpuGraphs format; layouts estimated by the TPU compiler, tiles measured on a CPU (data/sample/README.md)")
+    say("TpuGraphs format; layouts and tiles estimated by the TPU compiler (data/sample/README.md)")
     build(root, place, list(DEMO), None, 0, 0, "full", True, 0)
     headline("2. tune")
     tune(trials=trials, workspace=workspace)
