@@ -13,17 +13,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.models.rows import easy_data, easy_graph, graph_rows
+from tests.models.contract import fitted
+from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams, Whole, param
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import ranker_class
-from xlarank.models.validation.curves import Curves, join_curves, validate_fold, validate_folds
-from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.curves import (
+    Curves,
+    climb,
+    join_curves,
+    out_of_fold_scores,
+    rungs_of,
+    validate_fold,
+    validate_folds,
+)
+from xlarank.models.validation.folds import Fold, family_folds, whole_folds
 from xlarank.models.validation.metrics import judge
 
 
@@ -54,7 +65,7 @@ class Spy(Ranker[SpyParams]):
             yield (rows[:, 1] - stage * rows[:, 2]).astype(np.float64)
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
-        raise NotImplementedError
+        return rows[:, 1].astype(np.float64)
 
     def _gains(self) -> dict[str, float]:
         raise NotImplementedError
@@ -67,6 +78,9 @@ class Spy(Ranker[SpyParams]):
 
 
 SPY = Spy(kind="layout")
+NAMES = ("cnn__a", "mlp__a", "cnn_train__b", "rnn__a", "mlp__b", "gan__a")
+GRAPHS = [easy_graph(name, 8 + number, seed=number) for number, name in enumerate(NAMES)]
+TRAINING = TrainingSet("layout", RankingData.from_graphs(GRAPHS))
 
 
 @pytest.fixture
@@ -75,26 +89,18 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> type[Spy]:
     return Spy
 
 
-def training(graphs: list[GraphRows], kind: Kind = "layout") -> TrainingSet:
-    return TrainingSet(kind, RankingData.from_graphs(graphs))
-
-
-@pytest.fixture
-def graphs() -> list[GraphRows]:
-    names = ["cnn__a", "mlp__a", "cnn_train__b", "rnn__a", "mlp__b", "gan__a"]
-    return [easy_graph(name, 8 + number, seed=number) for number, name in enumerate(names)]
-
-
-def test_no_held_out_family_is_learned_from(spy: type[Spy], graphs: list[GraphRows]) -> None:
-    data = RankingData.from_graphs(graphs)
+def test_no_held_out_family_is_learned_from(spy: type[Spy]) -> None:
+    data = TRAINING.data
     folds = family_folds(data.families, 3)
     judged: list[str] = []
     for held in folds:
-        curves = validate_fold(TrainingSet("layout", data), held, SPY, FitSettings(1))
-        learned, _, _ = spy.fits[-1]
+        settings = FitSettings(7, 5, 2)
+        curves = validate_fold(TRAINING, held, Spy({"depth": 3}, kind="layout"), settings)
+        learned, *others = spy.fits[-1]
+        assert others == [SpyParams(depth=3), settings]
         assert set(learned.families).isdisjoint(data.families[g] for g in held)
         assert set(learned.names) == set(data.names) - {data.names[g] for g in held}
-        by_name = {graph.name: graph for graph in graphs}
+        by_name = {graph.name: graph for graph in GRAPHS}
         expected = np.concatenate([by_name[name].matrix() for name in learned.names])
         assert np.array_equal(learned.rows, expected), "and no row of theirs either"
         judged += curves.metrics
@@ -102,21 +108,13 @@ def test_no_held_out_family_is_learned_from(spy: type[Spy], graphs: list[GraphRo
     assert sorted(judged) == sorted(data.names), "every graph is judged once"
 
 
-def test_parameters_reach_the_ranker(spy: type[Spy], graphs: list[GraphRows]) -> None:
-    settings = FitSettings(7, 5, 2)
-    validate_fold(training(graphs), [0, 2], Spy({"depth": 3}, kind="layout"), settings)
-    assert spy.fits[0][1:] == (SpyParams(depth=3), settings)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "stages"), [(1, [1]), (25, [25]), (26, [25, 26]), (50, [25, 50]), (60, [25, 50, 60])]
-)
-def test_stages_end_with_all_rounds(
-    spy: type[Spy], graphs: list[GraphRows], rounds: int, stages: list[int]
-) -> None:
-    curves = validate_fold(training(graphs), [3], SPY, FitSettings(rounds))
-    assert curves.rounds == stages
-    assert curves.column("tau").shape == (1, len(stages))
+def test_stages_end_with_all_rounds(spy: type[Spy], monkeypatch: pytest.MonkeyPatch) -> None:
+    for rounds, stages in ((1, [1]), (25, [25]), (26, [25, 26]), (60, [25, 50, 60])):
+        curves = validate_fold(TRAINING, [3], SPY, FitSettings(rounds))
+        assert (curves.rounds, curves.column("tau").shape) == (stages, (1, len(stages)))
+    monkeypatch.setattr(spy, "_staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
+    (stages,) = validate_fold(TRAINING, [0], SPY, FitSettings(60)).metrics.values()
+    assert len(stages) == 3 and stages[0] == stages[1] == stages[2], "it ran out of splits"
 
 
 @pytest.mark.parametrize("kind", ["layout", "tile"])
@@ -125,44 +123,27 @@ def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Kind) -
     features = np.array([[0.3, 0.1, 0], [0.1, 0.2, 0], [0.2, 0.4, 0]])
     repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
     graphs = [easy_graph("mlp__a", 5, seed=0), repeated, easy_graph("rnn__a", 6, seed=1)]
-    curves = validate_fold(training(graphs, kind), [2, 1], SPY, FitSettings(50))
-    assert list(curves.metrics) == ["rnn__a", "cnn__a"]
+    training = TrainingSet(kind, RankingData.from_graphs(graphs))
+    curves = validate_fold(training, [2, 1], SPY, FitSettings(50))
+    assert list(curves.metrics) == ["rnn__a", "cnn__a"] and len(repeated.cost) == 8
     for graph in (graphs[2], graphs[1]):
         for stage in range(2):
             row = graph.matrix()[:, 1] - stage * graph.matrix()[:, 2]
             expected = judge(kind, row[graph.group].astype(float), graph.cost, graph.group)
             assert curves.metrics[graph.name][stage] == pytest.approx(expected)
-    assert len(repeated.cost) == 8
 
 
-def test_a_ranker_that_runs_out_of_splits_stays_where_it_is(
-    spy: type[Spy], graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(spy, "_staged", lambda self, rows, every, instances: iter([rows[:, 1].astype(float)]))
-    curves = validate_fold(training(graphs), [0], SPY, FitSettings(60))
-    assert curves.rounds == [25, 50, 60]
-    (stages,) = curves.metrics.values()
-    assert len(stages) == 3
-    assert stages[0] == stages[1] == stages[2]
-
-
-def test_folds_come_in_order_and_as_if_each_was_alone(spy: type[Spy], graphs: list[GraphRows]) -> None:
-    data = RankingData.from_graphs(graphs)
-    folds = family_folds(data.families, 4)
-    learned = TrainingSet("layout", data)
-    found = list(validate_folds(learned, folds, SPY, FitSettings(30, 5, 2)))
-    fits = sorted(tuple(data.names) for data, _, _ in spy.fits)
+def test_folds_come_in_order_and_as_if_each_was_alone(spy: type[Spy]) -> None:
+    folds = family_folds(TRAINING.data.families, 4)
+    found = list(validate_folds(TRAINING, folds, SPY, FitSettings(30, 5, 2)))
     assert [settings for _, _, settings in spy.fits] == [FitSettings(30, 5, 1)] * 4
-    alone = [validate_fold(learned, held, SPY, FitSettings(30, 5)) for held in folds]
-    assert found == alone
-    assert fits == sorted(tuple(data.names) for data, _, _ in spy.fits[4:])
+    assert found == [validate_fold(TRAINING, held, SPY, FitSettings(30, 5)) for held in folds]
 
 
-@pytest.mark.parametrize(("threads", "most"), [(1, 1), (2, 2)])
+@pytest.mark.parametrize("threads", [1, 2])
 def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
-    graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch, threads: int, most: int
+    monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:
-    """And none begins while it makes up its mind."""
     begun: list[Any] = []
 
     def quick(training: TrainingSet, held: list[int], *rest: Any) -> Curves:
@@ -170,16 +151,14 @@ def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
         return Curves([1], {})
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", quick)
-    found = validate_folds(training(graphs), [[0], [1], [3], [5]], SPY, FitSettings(1, threads=threads))
+    found = validate_folds(TRAINING, [[0], [1], [3], [5]], SPY, FitSettings(1, threads=threads))
     next(found)
     time.sleep(0.05)
     found.close()
-    assert len(begun) == most
+    assert len(begun) == threads
 
 
-def test_a_fold_left_running_is_over_before_the_next_ones_begin(
-    graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fold_left_running_is_over_before_the_next_ones_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two boosting libraries at work at once is what this project does without."""
     at_work: list[str] = []
     seen: list[list[str]] = []
@@ -193,20 +172,57 @@ def test_a_fold_left_running_is_over_before_the_next_ones_begin(
         return Curves([1], {})
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", slow)
-    first = validate_folds(training(graphs), [[0], [1]], SPY, FitSettings(1, 1, threads=2))
+    first = validate_folds(TRAINING, [[0], [1]], SPY, FitSettings(1, 1, threads=2))
     next(first)
     first.close()
-    list(validate_folds(training(graphs), [[0], [1]], SPY, FitSettings(1, 2, threads=2)))
+    list(validate_folds(TRAINING, [[0], [1]], SPY, FitSettings(1, 2, threads=2)))
     assert ["seed 1", "seed 2"] not in seen
 
 
-def test_an_error_in_a_fold_reaches_the_caller(graphs: list[GraphRows], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_in_a_fold_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(*rest: Any) -> Curves:
-        raise MemoryError("no room")
+        raise MemoryError("too large")
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", failing)
-    with pytest.raises(MemoryError, match="no room"):
-        list(validate_folds(training(graphs), [[0], [1]], SPY, FitSettings(1)))
+    with pytest.raises(MemoryError, match="too large"):
+        list(validate_folds(TRAINING, [[0], [1]], SPY, FitSettings(1)))
+
+
+@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sum-pooled"])
+def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = easy_data(graphs=3, configs=50)
+    ranker, settings = ranker_class(model)(kind="layout"), FitSettings(30, threads=1)
+    at_once = validate_fold(TrainingSet("layout", data), [0], ranker, settings)
+    largest, matrix = [0], GraphRows.matrix
+
+    def watched(self: GraphRows, *args: object) -> np.ndarray:
+        found = matrix(self, *args)
+        if self.name == data.names[0]:
+            largest[0] = max(largest[0], len(found))
+        return found
+
+    monkeypatch.setattr("xlarank.models.validation.curves.PIECE", 20)
+    monkeypatch.setattr(GraphRows, "matrix", watched)
+    assert validate_fold(TrainingSet("layout", data), [0], ranker, settings) == at_once
+    assert largest[0] == (50 if model == "sum-pooled" else 20)
+
+
+def test_out_of_fold_scores_of_a_family_are_those_of_the_others() -> None:
+    data, settings = easy_data(graphs=6, configs=20), FitSettings(5, 2, 1)
+    scores = out_of_fold_scores(
+        LambdaRank(kind="layout"), data, whole_folds(family_folds(data.families, 3)), settings
+    )
+    for first in (0, 2, 4):
+        others = [g for g in range(6) if g not in (first, first + 1)]
+        held = slice(data.indptr[first], data.indptr[first + 2])
+        expected = fitted("lambdarank", data.take(others), seed=2, rounds=5).predict(data.rows[held], COLUMNS)
+        assert np.array_equal(scores[held], expected)
+    assert not out_of_fold_scores(LambdaRank(kind="layout"), data, [], settings).any()
+
+
+# Curves --------------------------------------------------------------------------------------------------
 
 
 def curves(rounds: list[int], **scores: list[float]) -> Curves:
@@ -225,45 +241,64 @@ def test_the_smooth_score_is_the_mean_of_each_stage_and_its_neighbours(scores: l
 
 def test_a_lonely_peak_is_not_chosen() -> None:
     """Means 0, 0.25, 0.75, 0, 0.5, 0.5, 0.5, 0.5; smoothed, the first full plateau begins at stage 5."""
-    found = curves(list(range(8)), a=[0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], b=[0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5])
+    one, other = [0, 0.5, 1, 0, 0.25, 0.75, 0.5, 0.5], [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]
+    found = join_curves([curves(list(range(8)), a=one), curves(list(range(8)), b=other)])
     assert found.best_stage() == 5
     assert found.at(5) == {"a": {"score": 0.75}, "b": {"score": 0.25}}
-    assert found.column("score")[1].tolist() == [0, 0, 0.5, 0, 0.75, 0.25, 0.5, 0.5]
+    assert found.column("score")[1].tolist() == other
 
 
-def test_one_stage_is_the_best_one() -> None:
-    assert curves([10], a=[-0.5]).best_stage() == 0
-    assert curves([10], a=[-0.5]).smooth_score().tolist() == [-0.5]
+# Rungs ---------------------------------------------------------------------------------------------------
+
+#: Of six graphs of four families; the other collections have one of them and one that is new.
+RUNG_DATA = RankingData.from_graphs(
+    [easy_graph(f"{('cnn', 'mlp', 'rnn', 'gan')[n % 4]}__{n}", 40, seed=n) for n in range(6)]
+)
+ALSO = RankingData.from_graphs([easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")])
+CLIMBED = TrainingSet("layout", RUNG_DATA, also=ALSO)
+FOLDS = family_folds(RUNG_DATA.families, 3)
 
 
-def test_joined_curves_hold_every_graph() -> None:
-    joined = join_curves([curves([25, 50], a=[0.1, 0.2], b=[0.3, 0.5]), curves([25, 50], c=[0.9, 0.1])])
-    assert joined.rounds == [25, 50]
-    assert joined.metrics == {
-        "a": [{"score": 0.1}, {"score": 0.2}],
-        "b": [{"score": 0.3}, {"score": 0.5}],
-        "c": [{"score": 0.9}, {"score": 0.1}],
-    }
-    assert joined.best_stage() == 0
+def test_each_rung_is_at_least_twice_the_one_below() -> None:
+    found = [rungs_of(rounds) for rounds in (300, 1000, 60, 20, 19)]
+    assert found == [[10, 50, 150, 300], [33, 167, 500, 1000], [10, 30, 60], [10, 20], [19]]
 
 
-@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "ensemble", "sum-pooled"])
-def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
-    model: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = easy_data(graphs=3, configs=50)
-    ranker, settings = ranker_class(model)(kind="layout"), FitSettings(30, threads=1)
-    whole = validate_fold(TrainingSet("layout", data), [0], ranker, settings)
-    monkeypatch.setattr("xlarank.models.validation.curves.PIECE", 20)
-    largest = [0]
-    matrix = GraphRows.matrix
+@pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
+def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker: type[Ranker[Any]]) -> None:
+    """Most of its trees were grown on earlier visits."""
+    made, settings = ranker({"learning_rate": 0.1, "min_data_in_leaf": 5}, kind="layout"), FitSettings(60, 3, 1)
+    first, _, last = climb(rungs_of(60), CLIMBED, whole_folds(FOLDS), made, settings)
+    assert last == join_curves([*validate_folds(CLIMBED, FOLDS, made, settings)])
+    assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
 
-    def watched(self: GraphRows, *args: object) -> np.ndarray:
-        found = matrix(self, *args)
-        if self.name == data.names[0]:
-            largest[0] = max(largest[0], len(found))
-        return found
 
-    monkeypatch.setattr(GraphRows, "matrix", watched)
-    assert validate_fold(TrainingSet("layout", data), [0], ranker, settings) == whole
-    assert largest[0] == (20 if model in ("lambdarank", "xgb-pairwise") else 50)
+def test_no_rung_learns_from_a_held_out_family_and_a_caller_may_stop() -> None:
+    seen: list[set[str]] = []
+
+    class Watched(LambdaRank):
+        def _fit(self, data: RankingData, settings: FitSettings) -> None:
+            seen.append(set(data.families))
+            super()._fit(data, settings)
+
+        def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+            seen.append(set(data.families))
+            super()._grow_on(data, settings)
+
+    found = climb(rungs_of(60), CLIMBED, whole_folds(FOLDS), Watched(kind="layout"), FitSettings(60, 0, 1))
+    for _ in range(2):
+        assert [*next(found).metrics] == [RUNG_DATA.names[g] for held in FOLDS for g in held]
+    found.close()
+    assert len(seen) == 2 * len(FOLDS)
+    for number, learned in enumerate(seen):
+        assert learned.isdisjoint(RUNG_DATA.families[g] for g in FOLDS[number % 3])
+        assert "vae" in learned, "of the other collections"
+
+
+def test_what_is_held_out_beside_a_kernel_of_unknown_kind_is_not_judged_twice() -> None:
+    """Two folds hold out the third graph; the second one judges it."""
+    folds, ranker = [Fold([0, 1], [0, 1, 2]), Fold([2, 3], [2, 3])], LambdaRank(kind="layout")
+    (found,) = climb(rungs_of(10), CLIMBED, folds, ranker, FitSettings(10, 0, 1))
+    assert [*found.metrics] == RUNG_DATA.names[:4]
+    (alone,) = validate_folds(CLIMBED, [[2, 3]], ranker, FitSettings(10, 0, 1))
+    assert found.metrics[RUNG_DATA.names[2]] == alone.metrics[RUNG_DATA.names[2]]
