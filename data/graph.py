@@ -160,7 +160,7 @@ def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
 
 def _check_headers(archive: NpzReader, kind: Kind) -> None:
     """Check all shapes and types for consistency before any array is decompressed."""
-    _header(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
+    _header(archive, "node_feat", (None, len(NODE_COLUMNS)))
     nodes = archive.header("node_feat").shape[0]
     if nodes == 0:
         raise GraphFileError("the graph has no nodes", expected="at least one")
@@ -191,26 +191,26 @@ def _check_headers(archive: NpzReader, kind: Kind) -> None:
         _whole(archive, "node_splits", splits.shape)
         if splits.size > MAX_NODES:
             raise GraphFileError(f"node_splits has {splits.size:,} entries", expected=f"at most {MAX_NODES:,}")
-        _header(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
+        _header(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)))
     else:
-        _header(archive, "config_feat", (configs, len(TILE_COLUMNS)), "fiu")
+        _header(archive, "config_feat", (configs, len(TILE_COLUMNS)))
         _whole(archive, "config_runtime_normalizers", (configs,))
 
 
 def _read_layout(archive: NpzReader) -> LayoutGraph:
     node_feat, opcode, edges = _read_program(archive)
     nodes = len(node_feat)
-    configurable = _integers(archive, "node_config_ids", (None,))
+    configurable = _integers(archive, "node_config_ids")
     _check_range("node_config_ids", configurable, 0, nodes - 1)
     if len(np.unique(configurable)) != len(configurable):
         raise GraphFileError("node_config_ids names a node twice", expected="every node at most once")
-    splits = _integers(archive, "node_splits", None).reshape(-1)
+    splits = _integers(archive, "node_splits").reshape(-1)
     _check_range("node_splits", splits, 0, nodes)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
-    runtime = _runtime(archive)
+    runtime = _integers(archive, "config_runtime")
+    _check_range("config_runtime", runtime, 0, None)
     configs = len(runtime)
-    _header(archive, "node_config_feat", (configs, len(configurable), len(LAYOUT_COLUMNS)), "fiu")
     order = np.argsort(configurable)  # features are computed alike whatever order the file lists the nodes in
     in_order = np.array_equal(configurable[order], configurable)
     configurable = configurable[order]
@@ -234,11 +234,11 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
 
 def _read_tile(archive: NpzReader) -> TileGraph:
     node_feat, opcode, edges = _read_program(archive)
-    runtime = _runtime(archive)
-    _header(archive, "config_feat", (len(runtime), len(TILE_COLUMNS)), "fiu")
+    runtime = _integers(archive, "config_runtime")
+    _check_range("config_runtime", runtime, 0, None)
     config_feat = _float32(archive, "config_feat")
     _check_range("config_feat", config_feat, 0, None)
-    normalizers = _integers(archive, "config_runtime_normalizers", (len(runtime),))
+    normalizers = _integers(archive, "config_runtime_normalizers")
     _check_range("config_runtime_normalizers", normalizers, 1, None)
     return TileGraph(
         archive.path.name.removesuffix(".npz"),
@@ -253,66 +253,55 @@ def _read_tile(archive: NpzReader) -> TileGraph:
 
 
 def _read_program(archive: NpzReader) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
-    _header(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
-    _check_range("the dimensions in node_feat", node_feat[:, _DIMS : _DIMS + MAX_RANK], 0, None)
+    sizes = node_feat[:, _DIMS : _DIMS + MAX_RANK]
+    _check_range("the dimensions in node_feat", sizes, 0, None)
     default = node_feat[:, _DEFAULT_LAYOUT : _DEFAULT_LAYOUT + MAX_RANK]
-    for part in (node_feat[:, _DIMS : _DIMS + MAX_RANK], default):
+    roles = node_feat[:, _CONVOLUTION]
+    for part, what in ((sizes, "dimensions"), (default, "dimensions"), (roles, "dimension numbers")):
         if (part % 1 != 0).any():
-            raise GraphFileError(f"node_feat holds {part[part % 1 != 0][0]}", expected="whole dimensions")
-    elements = np.maximum(node_feat[:, _DIMS : _DIMS + MAX_RANK], 1).prod(axis=1, dtype=np.float64)
+            raise GraphFileError(f"node_feat holds {part[part % 1 != 0][0]}", expected=f"whole {what}")
+    elements = np.maximum(sizes, 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
         raise GraphFileError(
             f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements",
             expected=f"at most {MAX_ELEMENTS:.3g}",
         )
     _check_range("the default layouts in node_feat", default, 0, MAX_RANK - 1)
-    roles = node_feat[:, _CONVOLUTION]
-    if (roles % 1 != 0).any():
-        raise GraphFileError(f"node_feat holds {roles[roles % 1 != 0][0]}", expected="whole dimension numbers")
     _check_range("the convolution's dimension numbers in node_feat", roles, 0, MAX_RANK - 1)
-    opcode = _integers(archive, "node_opcode", (nodes,))
+    opcode = _integers(archive, "node_opcode")
     _check_range("node_opcode", opcode, 0, len(OPCODES) - 1)
-    edges = _integers(archive, "edge_index", (None, 2))
+    edges = _integers(archive, "edge_index")
     _check_range("edge_index", edges, 0, nodes - 1)
     if has_cycle(edges, nodes):
         raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
     return node_feat, opcode, edges
 
 
-def _runtime(archive: NpzReader) -> NDArray[np.int64]:
-    runtime = _integers(archive, "config_runtime", (None,))
-    _check_range("config_runtime", runtime, 0, None)
-    return runtime
-
-
-def _header(archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str) -> None:
-    """Check the shape (None: any extent) and the kind of dtype from the header."""
+def _header(archive: NpzReader, name: str, shape: Sequence[int | None]) -> None:
+    """Check that an array holds numbers and has this shape (None: any extent), by its header."""
     header = archive.header(name)
+    if header.dtype.kind not in "fiu":
+        raise GraphFileError(f"{name} has type {header.dtype}", expected="integers or floats")
     fits = len(header.shape) == len(shape) and all(
         want is None or want == have for want, have in zip(shape, header.shape, strict=True)
     )
     if not fits:
         want = ", ".join("any" if extent is None else str(extent) for extent in shape)
         raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({want})")
-    if header.dtype.kind not in kinds:
-        raise GraphFileError(f"{name} has type {header.dtype}", expected="integers or floats")
 
 
 def _whole(archive: NpzReader, name: str, shape: Sequence[int | None]) -> None:
-    """Apply `_header` for integers."""
-    header = archive.header(name)
-    if header.dtype.kind not in "iu":
-        raise GraphFileError(f"{name} has type {header.dtype}", expected="integers")
-    _header(archive, name, shape, "iu")
+    """Check that an array holds integers and has this shape."""
+    if (dtype := archive.header(name).dtype).kind not in "iu":
+        raise GraphFileError(f"{name} has type {dtype}", expected="integers")
+    _header(archive, name, shape)
 
 
-def _integers(archive: NpzReader, name: str, shape: Sequence[int | None] | None) -> NDArray[np.int64]:
-    header = archive.header(name)
-    _whole(archive, name, header.shape if shape is None else shape)
+def _integers(archive: NpzReader, name: str) -> NDArray[np.int64]:
     values = archive.read(name)
-    if header.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
+    if values.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
         raise GraphFileError(f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits")
     return values.astype(np.int64)
 
@@ -321,16 +310,11 @@ def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
     """Return an array as finite float32."""
     with np.errstate(over="ignore"):  # what outgrows float32 becomes inf, and inf is refused
         values: NDArray[np.float32] = archive.read(name).astype(np.float32, copy=False)
-    _check_finite(name, values)
+    if not np.isfinite(values).all():
+        raise GraphFileError(f"{name} holds {values[~np.isfinite(values)][0]}", expected="finite numbers")
     if values.size and max(values.max(), -values.min()) > MAX_FEATURE:
         raise GraphFileError(f"{name} holds {np.abs(values).max():.3g}", expected=f"at most {MAX_FEATURE:.0e}")
     return values
-
-
-def _check_finite(name: str, values: NDArray[np.floating[Any]]) -> None:
-    if not np.isfinite(values).all():
-        bad = values[~np.isfinite(values)][0]
-        raise GraphFileError(f"{name} holds {bad}", expected="finite numbers")
 
 
 def _check_range(name: str, values: NDArray[Any], low: int, high: int | None) -> None:

@@ -15,7 +15,7 @@ _SUSPICIOUS: Final = re.compile(r"[\s@;=&'\"]")
 
 
 def without_password(address: str) -> str:
-    """The address with ``***`` in place of its password, or nothing but ``***`` where it cannot be parsed.
+    """Return the address with ``***`` in place of its password, or nothing but ``***`` where it cannot be parsed.
 
     >>> without_password("postgresql+psycopg://me:secret@host:5432/tuning")
     'postgresql+psycopg://me:***@host:5432/tuning'
@@ -39,30 +39,26 @@ def without_password(address: str) -> str:
     return url.set(query=query).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
 
 
-def without_passwords(value: Any) -> Any:
-    """Command-line words or a configuration with `without_password` of every address in them.
+def without_passwords(value: Any, option: str = "") -> Any:
+    """Return command-line words or a configuration with `without_password` of every address in them.
 
     >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage", "password=x"])
     ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
     """
     if isinstance(value, dict):
-        words = {
-            name: [f"--{name}", each] if isinstance(each, str) else [name, each] for name, each in value.items()
-        }
-        return {name: without_passwords(word)[1] for name, word in words.items()}
+        return {name: without_passwords(each, f"--{name}") for name, each in value.items()}
     if isinstance(value, list | tuple):
-        pairs = zip([None, *value], value, strict=False)
-        return [without_password(str(v)) if last == "--storage" else without_passwords(v) for last, v in pairs]
+        return [without_passwords(each, str(word)) for word, each in zip([option, *value], value, strict=False)]
     if not isinstance(value, str):
         return value
-    option, equals, text = value.partition("=")
-    if equals and option == "--storage":
-        return option + equals + without_password(text)
-    return without_password(value) if "://" in value else value
+    name, equals, address = value.partition("=")
+    if equals and name == "--storage":
+        return f"{name}={without_password(address)}"
+    return without_password(value) if option == "--storage" or "://" in value else value
 
 
 def hide_passwords(text: str, address: str | None) -> str:
-    """What a library said of an address that can be parsed, with ``***`` in place of its passwords."""
+    """Return a library's message about an address that can be parsed, with ``***`` in place of its passwords."""
     from sqlalchemy.engine import make_url
 
     if address is None or address.startswith("journal:"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
-from xlarank.data.hlo.names import node_names
+from xlarank.data.hlo.reading import node_names
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
 from xlarank.pipelines.ranking.model_choice import model_for_graph

@@ -8,7 +8,7 @@ the column list says so, their sum and product (1 for an empty sequence).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -233,12 +233,9 @@ def _notes(structure: Structure) -> tuple[str, ...]:
         ("element types that the format does not know (XLA's PrimitiveType), written as none", types),
         (f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout", ranks),
     )
-    return tuple(f"{phrase}: {_counted(found)}" for phrase, found in phrases if found)
+    return tuple(f"{phrase}: {_counted(counts)}" for phrase, counts in phrases if counts)
 
 
-def _counted(found: Counter[str]) -> str:
-    return ", ".join(f"{name} ({times})" for name, times in _most(found))
-
-
-def _most(found: Counter[str]) -> Iterable[tuple[str, int]]:
-    return sorted(found.items(), key=lambda item: (-item[1], item[0]))[:20]
+def _counted(counts: Counter[str]) -> str:
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:20]
+    return ", ".join(f"{name} ({times})" for name, times in most)

@@ -38,12 +38,7 @@ message HloModuleProto {
   ProgramShapeProto host_program_shape = 4;
   int64 id = 5;
   int64 entry_computation_id = 6;
-  Opaque schedule = 7;
   Opaque input_output_alias = 8;
-  bool is_dynamic = 11;
-  Opaque spmd_output_sharding = 12;
-  repeated Opaque spmd_parameters_shardings = 14;
-  bool use_auto_spmd_partitioning = 16;
   Opaque buffer_donor = 18;
   FrontendAttributes frontend_attributes = 19;
 }
@@ -51,11 +46,9 @@ message HloModuleProto {
 message HloComputationProto {
   string name = 1;
   repeated HloInstructionProto instructions = 2;
-  ProgramShapeProto program_shape = 4;
   int64 id = 5;
   int64 root_id = 6;
   bool is_fusion_computation = 7;
-  string execution_thread = 8;
 }
 
 message HloInstructionProto {
@@ -63,17 +56,14 @@ message HloInstructionProto {
   string opcode = 2;
   ShapeProto shape = 3;
   OpMetadata metadata = 7;
-  Opaque literal = 8;
   int64 parameter_number = 9;
   string fusion_kind = 11;
-  int64 tuple_index = 13;
   repeated int64 dimensions = 14;
   Window window = 15;
   ConvolutionDimensionNumbers convolution_dimension_numbers = 16;
   repeated SliceDimensions slice_dimensions = 17;
   repeated int64 dynamic_slice_sizes = 20;
   PaddingConfig padding_config = 21;
-  int64 channel_id = 26;
   string custom_call_target = 28;
   DotDimensionNumbers dot_dimension_numbers = 30;
   int64 id = 35;
@@ -83,20 +73,15 @@ message HloInstructionProto {
   Opaque sharding = 40;
   bytes backend_config = 43;
   int64 feature_group_count = 50;
-  Opaque precision_config = 51;
   bool constrain_layout = 56;
   repeated ShapeProto operand_shapes_with_layout = 57;
   int64 batch_group_count = 58;
   bool is_stable = 60;
-  string comparison_direction = 63;
-  bool custom_call_has_side_effect = 65;
   FrontendAttributes frontend_attributes = 68;
-  int32 custom_call_schedule = 76;
   int32 custom_call_api_version = 77;
 }
 
 message OpMetadata {
-  string op_type = 1;
   string op_name = 2;
   string source_file = 3;
   int32 source_line = 4;
@@ -107,14 +92,12 @@ message FrontendAttribute { string key = 1; string value = 2; }
 message ProgramShapeProto {
   repeated ShapeProto parameters = 1;
   ShapeProto result = 2;
-  repeated string parameter_names = 3;
 }
 message ShapeProto {
   int32 element_type = 2;
   repeated int64 dimensions = 3;
   repeated ShapeProto tuple_shapes = 4;
   LayoutProto layout = 5;
-  repeated bool is_dynamic_dimension = 6;
 }
 message LayoutProto {
   repeated int64 minor_to_major = 1;
@@ -143,13 +126,9 @@ message ConvolutionDimensionNumbers {
   int64 output_batch_dimension = 9;
   int64 output_feature_dimension = 10;
   repeated int64 input_spatial_dimensions = 11;
-  repeated int64 output_spatial_dimensions = 12;
 }
 message DotDimensionNumbers {
   repeated int64 lhs_contracting_dimensions = 1;
-  repeated int64 rhs_contracting_dimensions = 2;
-  repeated int64 lhs_batch_dimensions = 3;
-  repeated int64 rhs_batch_dimensions = 4;
 }
 message SliceDimensions { int64 start = 1; int64 limit = 2; int64 stride = 3; }
 message PaddingConfig { repeated PaddingConfigDimension dimensions = 1; }
@@ -184,7 +163,7 @@ message HloModuleConfig { LayoutConfig layout_config = 1; }
 message LayoutConfig { repeated NodeLayoutConfig nodes = 1; }
 message NodeLayoutConfig { repeated TensorLayoutConfig tensors = 1; }
 message TensorLayoutConfig { repeated int32 dims = 1; }
-message ExecutionProfile { int64 compute_cycle_count = 3; int64 compute_time_ns = 4; }
+message ExecutionProfile { int64 compute_time_ns = 4; }
 
 message Opaque { }
 """

@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -67,15 +68,15 @@ def parse_program(data: bytes) -> Message:
     if not data:
         raise HloError("the file is empty", expected=_EXPECTED)
     parsed = 0
-    for kind, find in _KINDS:
+    for kind, path, is_program in _KINDS:
         try:
             message = kind.FromString(data)
         except DecodeError:
             continue
         parsed += 1
-        found = find(message)
-        if found is not None:
-            return found
+        part = attrgetter(path)(message) if path else message
+        if is_program(part):
+            return part
     if _HLO_TEXT.match(data):
         return parse_text(data)
     if _MLIR_TEXT.match(data):
@@ -143,38 +144,24 @@ def _has_program(module: Message) -> bool:
     )
 
 
-def _module(message: Message) -> Message | None:
-    return message if _has_program(message) else None
-
-
-def _layouts(message: Message) -> Message | None:
+def _is_layout_tuning(message: Message) -> bool:
     configured = message.config_index_to_node or any(
         run.module_config.HasField("layout_config") or run.op_config.HasField("tile_size_config")
         for run in message.runs[:_LOOKED_AT]
     )
-    return message if configured and _has_program(message.module) else None
+    return bool(configured) and _has_program(message.module)
 
 
-def _kernels(message: Message) -> Message | None:
-    return (
-        message if any(part.runs and _has_program(part.module) for part in message.modules[:_LOOKED_AT]) else None
-    )
+def _is_tile_tuning(message: Message) -> bool:
+    return any(part.runs and _has_program(part.module) for part in message.modules[:_LOOKED_AT])
 
 
-def _wrapped(message: Message) -> Message | None:
-    return _module(message.hlo_module)
-
-
-def _snapshot(message: Message) -> Message | None:
-    return _wrapped(message.hlo)
-
-
-#: Kinds of messages and how the program in one is recognized. Tuning data, known by its runs, is tried before
-#: what has its program at the same place.
-_KINDS: Final = (
-    (HloModuleProto, _module),
-    (ModuleTuningData, _layouts),
-    (HloProto, _wrapped),
-    (TuningData, _kernels),
-    (HloSnapshot, _snapshot),
+#: Kinds of messages, the part of each that `parse_program` returns, and how that part is recognized. Tuning data,
+#: known by its runs, is tried before what has its program at the same place.
+_KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
+    (HloModuleProto, "", _has_program),
+    (ModuleTuningData, "", _is_layout_tuning),
+    (HloProto, "hlo_module", _has_program),
+    (TuningData, "", _is_tile_tuning),
+    (HloSnapshot, "hlo.hlo_module", _has_program),
 )

@@ -1,25 +1,45 @@
-"""Reading of programs as graphs that can be ranked."""
+"""Reading of programs as graphs that can be ranked, and of the names of their nodes."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.duplicates import group_codes
-from xlarank.data.graph import LayoutGraph
+from xlarank.data.errors import HloError
+from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.hlo.encoding import ProgramArrays, encode_module
 from xlarank.data.hlo.parsing import module_of, naming, read_program
+from xlarank.data.hlo.structure import check_structure
 from xlarank.data.hlo.tuning import program_arrays
-from xlarank.data.schema import LAYOUT_COLUMNS
+from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
+
+#: Longer names are cut: they are the file's, and somebody has to read them.
+_NAME, _OP_NAME = 80, 200
+_SAME_MODULE: Final = "the module that the graph was made from"
 
 
 class HloWarning(UserWarning):
     """Part of a program cannot be expressed in the dataset's format; the rest was read."""
+
+
+@dataclass(frozen=True)
+class NodeName:
+    """A node's names.
+
+    Attributes:
+        name: of the instruction, such as ``dot.22``.
+        op_name: where it comes from in the framework's program, such as ``jit(f)/dot_general``; may be empty.
+    """
+
+    name: str
+    op_name: str
 
 
 def read_hlo(path: Path | str) -> LayoutGraph:
@@ -80,3 +100,35 @@ def graph_name(path: Path) -> str:
     for ending in (".txt", ".pb", ".hlo"):
         name = name.removesuffix(ending)
     return name or path.name
+
+
+def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
+    """``(nodes,)`` names of a graph's nodes, by the module in a file that `read_hlo` takes.
+
+    Nodes are numbered through the computations in the module's order, so their number and every opcode must agree.
+    Raises `HloError` naming the file where they do not, or where it holds no module.
+    """
+    path = Path(path)
+    message = read_program(path)
+    with naming(path):
+        structure = check_structure(module_of(message))
+        if structure.nodes != graph.nodes:
+            raise HloError(
+                f"the module has {structure.nodes:,} instructions, and {graph.name} {graph.nodes:,} nodes",
+                expected=_SAME_MODULE,
+            )
+        names = []
+        for node, _, instruction in structure.instructions():
+            known = OPCODE.get(instruction.opcode, 0)
+            if known != graph.opcode[node]:
+                raise HloError(
+                    f"instruction {node} is a {instruction.opcode}, and node {node} of {graph.name} "
+                    f"a {OPCODES[int(graph.opcode[node])]}",
+                    expected=_SAME_MODULE,
+                )
+            names.append(NodeName(_shown(instruction.name, _NAME), _shown(instruction.metadata.op_name, _OP_NAME)))
+    return tuple(names)
+
+
+def _shown(text: str, most: int) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:most])

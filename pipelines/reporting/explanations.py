@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph
-from xlarank.data.hlo.names import NodeName
+from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
 from xlarank.features.meanings import cause_of
 from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
@@ -140,7 +140,7 @@ def explain_graph(
 
     ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
     middle of the ranking where no candidate, or ``config`` itself, is it. ``names`` are those of its nodes
-    (`xlarank.data.hlo.names.node_names`). Raises `ModelError` where the model cannot rank the graph, and
+    (`xlarank.data.hlo.reading.node_names`). Raises `ModelError` where the model cannot rank the graph, and
     `XlarankError` for a configuration that it does not have.
     """
     rows = rows_for_model(graph, model)

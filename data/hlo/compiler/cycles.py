@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.loops import split_line, trip_count
 
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
@@ -21,6 +20,14 @@ _CALLED: Final = {
     "call": re.compile(r"\bto_apply=%?([\w.\-]+)"),
 }
 _BRANCHES: Final = re.compile(r"\b(?:branch_computations=\{([^}]*)\}|(?:true|false)_computation=%?([\w.\-]+))")
+
+_KNOWN: Final = re.compile(r'known_trip_count\\?":\s*\{\\?"n\\?":\\?"(\d+)')
+_ROLES: Final = re.compile(r"\b(condition|body)=%?([\w.\-]+)")
+_CONSTANT: Final = re.compile(r"\((-?\d+)\)")
+_OPERANDS: Final = re.compile(r"%([\w.\-]+)")
+_INDEX: Final = re.compile(r"\bindex=(\d+)")
+#: What hands a counter on unchanged.
+_SAME: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
 
 @dataclass(frozen=True)
@@ -96,3 +103,108 @@ def _run(name: str, computations: dict[str, _Computation]) -> Estimate:
         cycles += called.cycles * (1 if times is None else times)
         unknown += called.unknown_loops + (times is None)
     return Estimate(cycles, unknown)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One instruction of HLO text: ``name = shape opcode(rest``."""
+
+    name: str
+    shape: str
+    opcode: str
+    rest: str
+
+    @property
+    def operands(self) -> list[str]:
+        return _OPERANDS.findall(self.rest.partition(")")[0])
+
+
+def split_line(line: str) -> Line | None:
+    """An instruction of HLO text; None for any other line.
+
+    >>> split_line("  ROOT %add.1 = f32[8]{0:T(128)} add(%a, %b), metadata={}")
+    Line(name='add.1', shape='f32[8]{0:T(128)}', opcode='add', rest='(%a, %b), metadata={}')
+    """
+    left, found, right = line.strip().partition(" = ")
+    if not found:
+        return None
+    depth = 0
+    for at, letter in enumerate(right):
+        depth += (letter in "({[") - (letter in ")}]")
+        if letter == " " and depth == 0:
+            opcode, paren, rest = right[at + 1 :].partition("(")
+            name = left.removeprefix("ROOT ").lstrip("%")
+            return Line(name, right[:at], opcode, paren + rest) if paren else None
+    return None
+
+
+def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Sequence[str]]) -> int | None:
+    """Return the trip count of a ``while`` among the lines ``around``; None if unknown.
+
+    What the compiler notes counts; else the usual form is looked for: a counter that begins at a constant,
+    goes up by a constant, and is compared with a constant.
+    """
+    known = _KNOWN.search(loop.rest)
+    if known:
+        return int(known[1])
+    called = dict(_ROLES.findall(loop.rest))
+    condition, body = (_lines(computations.get(called.get(role, ""), ())) for role in ("condition", "body"))
+    if not condition or not body or not loop.operands:
+        return None
+    test = list(condition.values())[-1]
+    if test.opcode != "compare" or "direction=LT" not in test.rest or len(test.operands) != 2:
+        return None
+    counter, end = condition.get(test.operands[0]), _constant(test.operands[1], condition)
+    place = _INDEX.search(counter.rest) if counter is not None and counter.opcode == "get-tuple-element" else None
+    if place is None or end is None:
+        return None
+    start = _element(loop.operands[0], int(place[1]), _lines(around))
+    step = _step(int(place[1]), body)
+    if start is None or not step or step < 0:
+        return None
+    return max(0, -(-(end - start) // step))
+
+
+def _lines(text: Sequence[str]) -> dict[str, Line]:
+    return {line.name: line for line in map(split_line, text) if line is not None}
+
+
+def _constant(name: str, lines: Mapping[str, Line]) -> int | None:
+    """Return the integer constant behind a value, through copies."""
+    line = lines.get(name)
+    while line is not None and line.opcode in _SAME and line.operands:
+        line = lines.get(line.operands[0])
+    if line is None or line.opcode != "constant":
+        return None
+    number = _CONSTANT.match(line.rest)
+    return int(number[1]) if number else None
+
+
+def _element(name: str, place: int, lines: Mapping[str, Line]) -> int | None:
+    made = lines.get(name)
+    if made is None or made.opcode != "tuple" or place >= len(made.operands):
+        return None
+    return _constant(made.operands[place], lines)
+
+
+def _step(place: int, body: Mapping[str, Line]) -> int | None:
+    """Return the increment of the counter in one iteration."""
+    result = list(body.values())[-1]
+    if result.opcode != "tuple" or place >= len(result.operands):
+        return None
+    added = body.get(result.operands[place])
+    while added is not None and added.opcode in _SAME and added.operands:
+        added = body.get(added.operands[0])
+    if added is None or added.opcode != "add" or len(added.operands) != 2:
+        return None
+    one, other = added.operands
+    steps = [_constant(step, body) for old, step in ((one, other), (other, one)) if _counter(old, place, body)]
+    return next((step for step in steps if step is not None), None)
+
+
+def _counter(name: str, place: int, body: Mapping[str, Line]) -> bool:
+    line = body.get(name)
+    if line is None or line.opcode != "get-tuple-element":
+        return False
+    index = _INDEX.search(line.rest)
+    return index is not None and int(index[1]) == place

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -123,12 +124,8 @@ class Compiler:
 
         Raises `CompilerError` when the compiler does not take the program.
         """
-        self._number += 1
         given = b"" if module is None else module.SerializeToString()
-        self._connection.send(Lower(self._number, function, given))
-        number = None
-        while number != self._number:
-            number, answer = self._receive()
+        answer = self._ask(partial(Lower, function=function, module=given))
         if isinstance(answer, Outcome):
             raise CompilerError(
                 f"the program does not compile for {self.target.name} ({answer.message or answer.status})",
@@ -144,13 +141,8 @@ class Compiler:
         A module whose outputs differ from the first one's has no times: an empty list.
         Raises `CompilerError` when the programs cannot be run.
         """
-        self._number += 1
-        self._connection.send(
-            Measure(self._number, [module.SerializeToString() for module in modules], rounds, seed)
-        )
-        number = None
-        while number != self._number:
-            number, answer = self._receive()
+        serialized = [module.SerializeToString() for module in modules]
+        answer = self._ask(partial(Measure, modules=serialized, rounds=rounds, seed=seed))
         if isinstance(answer, Outcome):
             raise CompilerError(
                 f"the programs cannot be measured ({answer.message or answer.status})",
@@ -164,15 +156,12 @@ class Compiler:
         """Compile a module under limits of vector memory; outcomes are files of a folder, which may hold some
         already (`xlarank.data.hlo.compiler.sweep`). What is not done after ``seconds`` has none.
         """
-        end = time.monotonic() + seconds
+        end, given = time.monotonic() + seconds, module.SerializeToString()
         while left := sweep.remaining(folder, limits):
-            self._number += 1
-            self._connection.send(
-                Sweep(self._number, module.SerializeToString(), folder.absolute(), limits, end - time.monotonic())
+            seconds_left = end - time.monotonic()
+            answer = self._ask(
+                partial(Sweep, module=given, folder=folder.absolute(), limits=limits, seconds=seconds_left)
             )
-            number = None
-            while number != self._number:
-                number, answer = self._receive()
             if isinstance(answer, Outcome):
                 if answer.status is Status.TIMEOUT:
                     for limit in sweep.remaining(folder, limits):
@@ -181,6 +170,15 @@ class Compiler:
                     running = folder / sweep.RUNNING
                     at = int(running.read_text(encoding="utf-8")) if running.exists() else left[0]
                     sweep.fail(folder, at, answer.message)
+
+    def _ask(self, request: Callable[[int], Lower | Measure | Sweep]) -> Any:
+        """Send the request that is made of a fresh number and return its answer."""
+        self._number += 1
+        self._connection.send(request(self._number))
+        while True:
+            number, answer = self._receive()
+            if number == self._number:  # answers to an abandoned call come late
+                return answer
 
     def _receive(self) -> Any:
         try:

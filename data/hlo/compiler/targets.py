@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Final
 
-from xlarank.data.errors import CompilerError
+from xlarank.data.errors import CompilerError, did_you_mean
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ TARGETS: Final[dict[str, Target]] = {
 
 
 def target_of(name: str) -> Target:
-    """The target of that name; raises `CompilerError` for any other.
+    """Return the target of that name; raises `CompilerError` for any other.
 
     >>> target_of("tpu-v4").topology
     'v4:2x2x1'
@@ -70,6 +69,6 @@ def target_of(name: str) -> Target:
     try:
         return TARGETS[name]
     except KeyError:
-        close = difflib.get_close_matches(name, TARGETS, n=1)
-        hint = f"did you mean {close[0]}?" if close else ""
-        raise CompilerError(f"{name!r} is not a target", expected=", ".join(TARGETS), do=hint) from None
+        raise CompilerError(
+            f"{name!r} is not a target", expected=", ".join(TARGETS), do=did_you_mean(name, TARGETS)
+        ) from None

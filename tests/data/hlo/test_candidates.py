@@ -73,6 +73,7 @@ def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, se
     codes = random_configurations(candidates, 6, rng(seed))
     assert (codes >= 0).all() and (codes < candidates.choices).all()
     path = next_path()
+    arrays["node_config_ids"] = graph.configurable
     arrays["node_config_feat"] = candidates.expand(codes)
     arrays["config_runtime"] = np.zeros(len(codes), np.int64)
     read = write_graph(path, **arrays)  # refuses what is no permutation of the tensor's dimensions
