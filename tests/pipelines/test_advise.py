@@ -45,28 +45,6 @@ def test_the_shipped_model_orders_configurations(tmp_path: Path) -> None:
     assert twice[0] == twice[9]  # equal configurations, equal scores
 
 
-def test_a_model_of_a_cpu_is_taken_only_when_asked_for(trained: Path) -> None:
-    workspace = Workspace(trained)
-    assert layout_model(workspace, None) is None
-    (own,) = [one for one in trained_collections(workspace) if one.kind == "layout"]
-    asked = layout_model(workspace, str(own))
-    assert asked is not None and not asked.shipped
-    with pytest.raises(CollectionError, match="not in the models"):
-        layout_model(workspace, "layout:tpu-estimate:random")
-
-
-def test_a_model_of_estimates_is_taken(trained: Path) -> None:
-    workspace = Workspace(trained)
-    (own,) = [one for one in trained_collections(workspace) if one.kind == "layout"]
-    place = workspace.root / "models" / "layout" / "tpu-estimate" / "random"
-    place.parent.mkdir()
-    shutil.copytree(workspace.model(own), place)
-    card = place / "model.json"
-    card.write_text(card.read_text().replace(str(own), "layout:tpu-estimate:random"))
-    found = layout_model(workspace, None)
-    assert found is not None and found.card.collection == "layout:tpu-estimate:random"
-
-
 def test_what_cannot_be_advised_is_refused_at_once() -> None:
     with pytest.raises(CompilerError, match="cpu has no estimates"):
         advise("program.pb", AdviceSettings("cpu"))
@@ -117,3 +95,20 @@ def test_a_configurations_key_speaks_of_its_layouts() -> None:
     assert configuration_key(candidates, np.zeros(2, np.int32)) == ""
     order = candidates.rows[0][1][:2]
     assert configuration_key(candidates, np.array([1, 0], np.int32)) == f"0:{order[0]}{order[1]}" + "-" * 16
+
+
+def test_models_of_estimates_are_taken_those_of_a_cpu_only_when_asked_for(trained: Path) -> None:
+    workspace = Workspace(trained)
+    assert layout_model(workspace, None) is None
+    (own,) = [one for one in trained_collections(workspace) if one.kind == "layout"]
+    asked = layout_model(workspace, str(own))
+    assert asked is not None and not asked.shipped
+    with pytest.raises(CollectionError, match="not in the models"):
+        layout_model(workspace, "layout:tpu-estimate:random")
+    place = workspace.root / "models" / "layout" / "tpu-estimate" / "random"
+    place.parent.mkdir()
+    shutil.copytree(workspace.model(own), place)
+    card = place / "model.json"
+    card.write_text(card.read_text().replace(str(own), "layout:tpu-estimate:random"))
+    found = layout_model(workspace, None)
+    assert found is not None and found.card.collection == "layout:tpu-estimate:random"

@@ -33,84 +33,61 @@ def path(shared_tree: Path) -> Path:
 def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained: Path, path: Path) -> None:
     ranking = rank(Workspace(shared_trained), path, collection=LAYOUT)
     for config in (0, 5, 11):
-        found = run(shared_trained, path, config=config, against=20)
-        assert found.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])
-        assert sum(node.value for node in found.nodes) + found.rest == pytest.approx(found.difference, abs=1e-9)
-        assert sum(found.causes.values()) == pytest.approx(found.difference, abs=1e-6)
-        assert sum(found.columns.values()) == pytest.approx(found.difference, abs=1e-6)
-        assert {node.node for node in found.nodes} <= {2, 4}
-
-
-def test_only_nodes_that_differ_answer_for_anything(shared_trained: Path, path: Path) -> None:
+        result = run(shared_trained, path, config=config, against=20)
+        assert result.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])
+        assert sum(node.value for node in result.nodes) + result.rest == pytest.approx(result.difference, abs=1e-9)
+        assert sum(result.causes.values()) == pytest.approx(result.difference, abs=1e-6)
+        assert sum(result.columns.values()) == pytest.approx(result.difference, abs=1e-6)
+        assert {node.node for node in result.nodes} <= {2, 4}
+        assert json.loads(json.dumps(ranking.explain(config, 20).as_json())) == result.as_json()
     with np.load(path) as arrays:
         feat = arrays["node_config_feat"]
-    alike = next(
+    config, against = next(
         (a, b)
         for a in range(len(feat))
         for b in range(a)
         if (feat[a, 0] == feat[b, 0]).all() and (feat[a, 1] != feat[b, 1]).any()
     )
-    found = run(shared_trained, path, config=alike[0], against=alike[1])
-    assert [node.node for node in found.nodes] == [4]
-    assert found.nodes[0].text.opcode == "reshape" and found.nodes[0].now != found.nodes[0].then
+    (node,) = run(shared_trained, path, config=config, against=against).nodes
+    assert (node.node, node.text.opcode) == (4, "reshape") and node.now != node.then, "only nodes that differ"
 
 
-def test_the_best_is_compared_with_the_default_where_it_is_a_candidate(
-    shared_trained: Path, tmp_path: Path
-) -> None:
-    arrays = layout_graph(3)
-    arrays["node_config_feat"][7] = [layout_row(), layout_row()]
-    path = save_npz(tmp_path / "own.npz", arrays)
-    found = run(shared_trained, path)
-    assert found.then == 7 and found.against == "the compiler's default"
-    assert found.ranks[0] == 1 and found.difference < 0
-    assert run(shared_trained, path, against="default").then == 7
-    itself = run(shared_trained, path, config=7)
-    assert itself.then != 7 and itself.against == "the middle of the ranking"
-
-
-def test_identical_configurations_have_nothing_to_explain(shared_trained: Path, path: Path) -> None:
-    found = run(shared_trained, path, config=22, against=23)  # the last two repeat the first
-    assert found.difference == 0 and not found.nodes and not found.segments
-    assert "identical" in found.notes[0]
-
-
-@pytest.mark.parametrize(
-    ("asked", "told"),
-    [
+def test_which_configurations_are_compared(shared_trained: Path, path: Path, tmp_path: Path) -> None:
+    """The best with the compiler's default where that is a candidate, else with the middle of the ranking."""
+    for asked, said in (
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
         ({"config": -1}, "no configuration -1"),
         ({"against": "99"}, "no configuration 99"),
         ({"against": "best"}, "--against is 'best'"),
-    ],
-)
-def test_configurations_that_are_not_there(
-    asked: dict[str, object], told: str, shared_trained: Path, path: Path
-) -> None:
-    with pytest.raises(XlarankError, match=told):
-        run(shared_trained, path, **asked)
-
-
-def test_a_default_that_is_no_candidate(shared_trained: Path, tmp_path: Path) -> None:
+    ):
+        with pytest.raises(XlarankError, match=said):
+            run(shared_trained, path, **asked)
+    alike = run(shared_trained, path, config=22, against=23)  # the last two repeat the first
+    assert alike.difference == 0 and not alike.nodes and not alike.segments and "identical" in alike.notes[0]
     arrays = layout_graph(3)
     kept = (arrays["node_config_feat"] >= 0).any(axis=(1, 2))
     arrays["node_config_feat"], arrays["config_runtime"] = (
-        arrays["node_config_feat"][kept],
-        arrays["config_runtime"][kept],
-    )
-    path = save_npz(tmp_path / "own.npz", arrays)
+        arrays["node_config_feat"][kept], arrays["config_runtime"][kept]
+    )  # fmt: skip
+    without = save_npz(tmp_path / "own.npz", arrays)
     with pytest.raises(XlarankError, match="no candidate of own is the compiler's default"):
-        run(shared_trained, path, against="default")
-    assert run(shared_trained, path).against == "the middle of the ranking"
+        run(shared_trained, without, against="default")
+    assert run(shared_trained, without).against == "the middle of the ranking"
+    arrays["node_config_feat"][7] = [layout_row(), layout_row()]
+    with_default = save_npz(tmp_path / "with.npz", arrays)
+    best = run(shared_trained, with_default)
+    assert (best.then, best.against, best.ranks[0]) == (7, "the compiler's default", 1) and best.difference < 0
+    assert run(shared_trained, with_default, against="default").then == 7
+    itself = run(shared_trained, with_default, config=7)
+    assert itself.then != 7 and itself.against == "the middle of the ranking"
 
 
 def test_the_segment_is_drawn(shared_trained: Path, path: Path, tmp_path: Path) -> None:
-    found = run(shared_trained, path, svg=tmp_path / "out" / "segment.svg")
+    result = run(shared_trained, path, svg=tmp_path / "out" / "segment.svg")
     text = (tmp_path / "out" / "segment.svg").read_text(encoding="utf-8")
-    root = ElementTree.fromstring(text)
-    words = " ".join(root.itertext())
-    assert f"configuration {found.now} against {found.then}" in words
-    assert all(f"{node.text.opcode} {node.node}" in words for node in found.nodes if node.value)
+    words = " ".join(ElementTree.fromstring(text).itertext())
+    assert f"configuration {result.now} against {result.then}" in words
+    assert all(f"{node.text.opcode} {node.node}" in words for node in result.nodes if node.value)
     assert "{3,2,1,0}" in words, "layouts stand on the edges"
     assert "prefers-color-scheme" in text and "<script" not in text
 
@@ -145,9 +122,3 @@ def test_tiles_have_causes_but_no_nodes(shared_tree: Path, shared_trained: Path,
     with pytest.raises(XlarankError, match="no segment to draw"):
         explain(Workspace(shared_trained), path, collection=TILE, svg=tmp_path / "x.svg")
     assert not (tmp_path / "x.svg").exists()
-
-
-def test_a_ranking_explains_itself_as_json(shared_trained: Path, path: Path) -> None:
-    ranking = rank(Workspace(shared_trained), path, collection=LAYOUT)
-    found = ranking.explain(config=3, against=4)
-    assert json.loads(json.dumps(found.as_json())) == run(shared_trained, path, config=3, against=4).as_json()

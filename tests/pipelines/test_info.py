@@ -9,9 +9,7 @@ from threading import Thread
 import pytest
 
 from tests.graphs import LAYOUT_PROGRAM, save_npz
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, data_root, graph_path, layout_graph, tile_graph
-from xlarank.data.errors import CollectionError, DataRootError
-from xlarank.data.root import SAMPLE
+from tests.pipelines.trees import LAYOUT, TILE, TREE, data_root, graph_path, layout_graph, tile_graph
 from xlarank.pipelines.info import SplitInfo, info
 
 
@@ -50,8 +48,18 @@ def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
     assert set(part.broken) == {"alpha__a", "folder"}
     assert "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
     assert part.unrankable == ["alike", "even"]
-    assert part.graphs == 5 + 3
-    assert part.labelled == 6
+    assert (part.graphs, part.labelled) == (5 + 3, 6)
+
+
+def test_tiles_without_labels_or_of_equal_cost(tree: Path) -> None:
+    even = tile_graph(9)
+    even["config_runtime_normalizers"] = even["config_runtime"] * 2
+    save_npz(graph_path(tree, TILE, "valid", "even"), even)
+    save_npz(graph_path(tree, TILE, "valid", "without"), tile_graph(3, labelled=False))
+    parts = found(tree, collections=[TILE])
+    assert {collection for collection, _ in parts} == {TILE}
+    part = parts[TILE, "valid"]
+    assert (part.graphs, part.labelled, part.unrankable) == (3, 2, ["even"])
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes")
@@ -73,39 +81,6 @@ def test_a_named_pipe_is_broken_and_not_waited_for(tree: Path) -> None:
     assert (part.graphs - len(part.broken), list(part.broken)) in [(1, ["pipe__a"]), (1, [])]
 
 
-def test_tiles_of_equal_cost_but_different_runtimes_cannot_be_ranked(tree: Path) -> None:
-    even = tile_graph(9)
-    even["config_runtime_normalizers"] = even["config_runtime"] * 2
-    save_npz(graph_path(tree, TILE, "valid", "even"), even)
-    assert found(tree)[TILE, "valid"].unrankable == ["even"]
-
-
-def test_chosen_collections(shared_tree: Path) -> None:
-    assert {collection for collection, _ in found(shared_tree, collections=[TILE])} == {TILE}
-    with pytest.raises(CollectionError, match="did you mean tile:cpu"):
-        found(shared_tree, collections=["tile:gpu"])
-
-
-def test_a_tree_without_files(tmp_path: Path) -> None:
-    (tmp_path / "npz" / "tile" / "cpu" / "train").mkdir(parents=True)
-    with pytest.raises(DataRootError, match=r"has no graph files; expected npz/layout"):
-        found(tmp_path)
-
-
-def test_progress_counts_files(shared_tree: Path) -> None:
-    listener = Listener()
-    found(shared_tree, progress=listener)
-    assert listener.jobs == [("reading graphs", 16)]
-    assert len(listener.notes) == 16
-    assert listener.ended == 1
-
-
-def test_labels_withheld_for_some_are_counted(tree: Path) -> None:
-    save_npz(graph_path(tree, TILE, "valid", "without"), tile_graph(3, labelled=False))
-    part = found(tree)[TILE, "valid"]
-    assert (part.graphs, part.labelled) == (2, 1)
-
-
 def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path: Path) -> None:
     """One program twice in train and once in valid, another (an edge less) once in train and in test."""
     arrays = layout_graph(0)
@@ -125,9 +100,3 @@ def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path: Path) -
         "valid": 1,
         "test": 1,
     }
-
-
-def test_siblings_of_the_sample() -> None:
-    parts = found(SAMPLE)
-    assert parts["layout:tpu-estimate:random", "test"].siblings == 6, "two of the eight have theirs in valid"
-    assert parts["tile:cpu", "test"].siblings == 0

@@ -31,25 +31,18 @@ def double(value: int, *, progress: Progress, fail: str = "") -> int:
     return 2 * value
 
 
-def test_results_and_progress_come_back() -> None:
+def test_results_errors_and_progress_come_back() -> None:
     listener = Listener()
     assert isolated(double, 21, limit=60, progress=listener) == 42
     assert listener.jobs == [("doubling", 1)] and listener.notes == ["done"] and listener.ended == 1
-
-
-@pytest.mark.parametrize(
-    ("fail", "kind", "said"),
-    [
+    for fail, kind, said in (
         ("clearly", CollectionError, "made up; nothing"),
         ("as a bug", RuntimeError, "ZeroDivisionError: made up"),
         ("killed", XlarankError, "signal 9, most likely for want of memory"),
         ("never done", XlarankError, "was not done after 2 s"),
-    ],
-)
-def test_what_goes_wrong_is_raised_here(fail: str, kind: type[Exception], said: str) -> None:
-    listener = Listener()
-    started = time.monotonic()
-    with pytest.raises(kind, match=said):
-        isolated(double, 1, fail=fail, limit=2 if fail == "never done" else 60, progress=listener)
-    assert time.monotonic() - started < 30
-    assert listener.ended == len(listener.jobs), "no job is left open"
+    ):
+        listener, started = Listener(), time.monotonic()
+        with pytest.raises(kind, match=said):
+            isolated(double, 1, fail=fail, limit=2 if fail == "never done" else 60, progress=listener)
+        assert time.monotonic() - started < 30
+        assert listener.ended == len(listener.jobs), "no job is left open"

@@ -28,13 +28,6 @@ def test_scores_stand_beside_baselines_on_the_same_graphs(shared_trained: Path) 
     assert "out of fold" in told and "file order" in told and "random" in told
 
 
-def test_without_stored_rows_the_model_stands_alone(trained: Path) -> None:
-    for path in (trained / "features").rglob("*.parquet"):
-        path.unlink()
-    svg = scores_picture(Workspace(trained), COLLECTION)
-    assert svg is not None and "model" in words(svg) and "random" not in words(svg)
-
-
 def test_ranks_are_those_of_the_first_model(trained: Path) -> None:
     place = Workspace(trained)
     assert ranks_picture(place, [COLLECTION]) is None and tuning_pictures(place, [COLLECTION]) == []

@@ -21,6 +21,8 @@ def names_of(folder: Path) -> set[str]:
 
 
 def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
+    with pytest.raises(XlarankError, match="--owner is 'a/b'"):
+        package_kaggle(tmp_path / "package", owner="a/b")
     made = package_kaggle(tmp_path / "new" / "package", owner="ada")
     names = names_of(made.out)
     assert made.files == len(names) and (made.models, made.wheels) == ((), ())
@@ -38,11 +40,6 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
     assert 20 <= len(metadata["subtitle"]) <= 80
     kernel = json.loads((made.out / "kaggle" / "kernel-metadata.json").read_text())
     assert (kernel["id"], kernel["dataset_sources"]) == ("ada/xlarank-submission", ["ada/xlarank"])
-
-
-@pytest.mark.slow
-def test_the_code_of_a_package_runs_by_itself(tmp_path: Path) -> None:
-    made = package_kaggle(tmp_path / "package")
     code = "import sys; sys.path.insert(0, sys.argv[1]); import xlarank.pipelines.run_all as m; print(m.__file__)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(made.out)], cwd=tmp_path, capture_output=True, text=True, check=True
@@ -102,7 +99,7 @@ def test_a_model_of_other_code_is_refused_before_it_is_uploaded(trained: Path, t
         package_kaggle(tmp_path / "package", models=trained)
 
 
-def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path) -> None:
+def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package_kaggle(tmp_path / "package")
     (tmp_path / "package" / "old.txt").write_text("")
     package_kaggle(tmp_path / "package")
@@ -113,9 +110,6 @@ def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path) -> None:
         package_kaggle(tmp_path / "mine")
     assert names_of(tmp_path / "mine") == {"thesis.txt"}
     assert {path.name for path in tmp_path.iterdir()} == {"package", "mine"}, "nothing half-written is left"
-
-
-def test_outside_a_clone_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ROOT", tmp_path)
     with pytest.raises(XlarankError, match="expected a git clone of xlarank"):
         package_kaggle(tmp_path / "package")
@@ -123,20 +117,12 @@ def test_outside_a_clone_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_offline_there_is_no_wheelhouse_and_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only what the image lacks or has too old is fetched."""
+    there = ["lightgbm>=4.6", "xgboost-cpu>=3.2; platform_system == 'Linux'", "optuna>=4.4"]
+    assert missing_requirements(there) == []
+    assert missing_requirements(["lightgbm>=4.7", "typer>=0.15"]) == ["lightgbm>=4.7", "typer>=0.15"]
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(XlarankError, match=r"pip cannot download .*typer.*leave --wheelhouse out"):
         package_kaggle(tmp_path / "package", wheelhouse=True)
     assert not (tmp_path / "package").exists()
-
-
-def test_only_what_the_image_lacks_or_has_too_old_is_fetched() -> None:
-    assert (
-        missing_requirements(["lightgbm>=4.6", "xgboost-cpu>=3.2; platform_system == 'Linux'", "optuna>=4.4"]) == []
-    )
-    assert missing_requirements(["lightgbm>=4.7", "typer>=0.15"]) == ["lightgbm>=4.7", "typer>=0.15"]
-
-
-def test_an_owner_is_a_name(tmp_path: Path) -> None:
-    with pytest.raises(XlarankError, match="--owner is 'a/b'"):
-        package_kaggle(tmp_path / "package", owner="a/b")

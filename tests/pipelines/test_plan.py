@@ -50,18 +50,14 @@ def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours: flo
         assert part.rows <= more.rows and part.max_configs <= more.max_configs and part.jobs <= more.jobs
 
 
-def test_the_largest_files_are_not_built_side_by_side_where_memory_is_short() -> None:
+def test_cases_at_the_edge() -> None:
+    """The largest files are not built side by side where memory is short; nothing to learn from or to rank."""
     huge = CollectionSize(Collection.parse("layout:nlp:random"), {"train": [GraphSize(100_000, 20_000, 3143)]}, 1)
     assert [plan_collections([huge], RunSettings(1, ram, 4))[0].jobs for ram in (4, 64)] == [1, 4]
-
-
-@pytest.mark.parametrize("graphs", [{"test": [GraphSize(10, 3)]}, {"train": [GraphSize(10, 3)]}])
-def test_nothing_to_learn_from_or_to_rank_keeps_the_default_order(graphs: dict[str, list[GraphSize]]) -> None:
-    (part,) = plan_collections([CollectionSize(Collection.parse("tile:x"), graphs, 0)], RunSettings())
-    assert part.rows == 0 and set(part.as_row().values()) == {"tile:x", "-"}
-
-
-@pytest.mark.parametrize("wrong", [{"hours": 0}, {"hours": float("nan")}, {"ram_gb": -1}, {"seeds": 0}])
-def test_a_budget_of_nothing_is_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(XlarankError, match="expected"):
-        RunSettings(**wrong)  # type: ignore[arg-type]
+    for split in ("train", "test"):
+        size = CollectionSize(Collection.parse("tile:x"), {split: [GraphSize(10, 3)]}, 0)
+        (part,) = plan_collections([size], RunSettings())
+        assert part.rows == 0 and set(part.as_row().values()) == {"tile:x", "-"}
+    for wrong in ({"hours": 0}, {"hours": float("nan")}, {"ram_gb": -1}, {"seeds": 0}):
+        with pytest.raises(XlarankError, match="expected"):
+            RunSettings(**wrong)  # type: ignore[arg-type]

@@ -71,17 +71,15 @@ def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
     assert not re.search(r"<(script|img|iframe|link)[^>]+(src|href)=\"(?!data:)", text)
     assert "prefers-color-scheme:dark" in text and "width=device-width" in text
     assert page.stat().st_size < 1_000_000
-
-
-def test_ids_are_unique_and_links_lead_somewhere(page: Path) -> None:
-    text, _ = read(page)
     ids = re.findall(r'\bid="([^"]+)"', text)
-    assert len(ids) == len(set(ids))
-    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
+    assert len(ids) == len(set(ids)) and set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
 
 
 def test_the_scores_are_those_of_evaluate(page: Path, shared_trained: Path) -> None:
-    _, words = read(page)
+    text, words = read(page)
+    assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
+    assert "the best rule without learning, " in words and "on average: " in words
+    assert "withheld" in words, "labels of the test split"
     found = evaluate(Workspace(shared_trained), split="valid").report
     for collection in (LAYOUT, TILE):
         for name, score in found[collection]["score"]["graphs"].items():
@@ -103,12 +101,9 @@ def test_what_was_not_done_is_said(built: Path, page: Path, tmp_path: Path) -> N
     found = report(Workspace(built), tmp_path / "report.html")
     assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.judged
     assert f"Without a model: {LAYOUT} (no model was trained); {TILE}" in read(found.out)[1]
-
-
-def test_an_empty_workspace_has_no_report(tmp_path: Path) -> None:
     with pytest.raises(CollectionError):
-        report(Workspace(tmp_path), tmp_path / "report.html")
-    assert not (tmp_path / "report.html").exists()
+        report(Workspace(tmp_path), tmp_path / "empty.html")
+    assert not (tmp_path / "empty.html").exists()
 
 
 def test_names_cannot_forge_the_page(trained: Path, tmp_path: Path) -> None:
@@ -132,21 +127,10 @@ def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: 
     assert "Too few graphs differ for a test: 0." in words
 
 
-def test_the_paired_test() -> None:
+def test_intervals_and_the_paired_test() -> None:
     # all of 10 differences of one sign: p = 2 / 2**10
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
     assert paired_test(np.array([0.1, 0.0, 0.2])) == "Too few graphs differ for a test: 2."
-
-
-def test_tables_align_numbers() -> None:
     assert Table(["name", "value"], [["a<b", 0.5], ["c", None]]).right == [False, True]
-    assert Table(["none"], [[None]]).right == [False] and Table(["x"], []).right == []
     assert interval(np.array([0.5])) == "0.500" and interval(np.array([])) == "-"
-
-
-def test_the_page_begins_with_a_verdict_and_holds_no_local_path(page: Path, shared_trained: Path) -> None:
-    text, words = read(page)
-    assert "the best rule without learning, " in words and "on average: " in words
-    assert str(shared_trained.parent) not in text.split("Time and memory")[0]
-    assert "withheld" in words, "labels of the test split"

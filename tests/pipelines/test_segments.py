@@ -17,19 +17,10 @@ NODES = [
 GRAPH = layout_of(layout_file(NODES, [0], [[layout_row()]]))
 
 
-def test_a_scalar_hands_no_layout_on() -> None:
-    assert set(program_graph(GRAPH).edges) == {(0, 1), (1, 2), (1, 4)}
-
-
 def test_connected_nodes_of_one_sign_are_one_segment() -> None:
-    found = segments_of(GRAPH, {0: -1.0, 1: -2.0, 3: -0.9, 4: 0.8})
-    assert found == (Segment((0, 1), -3.0), Segment((3,), -0.9))
-
-
-def test_small_contributions_are_left_out() -> None:
-    # 5 of 5.2 is more than four fifths: the rest tells little
+    assert set(program_graph(GRAPH).edges) == {(0, 1), (1, 2), (1, 4)}, "a scalar passes no layout on"
+    expected = (Segment((0, 1), -3.0), Segment((3,), -0.9))
+    assert segments_of(GRAPH, {0: -1.0, 1: -2.0, 3: -0.9, 4: 0.8}) == expected
+    # 5 of 5.2 is more than four fifths: the rest is left out
     assert segments_of(GRAPH, {0: 5.0, 1: 0.1, 4: -0.1}) == (Segment((0,), 5.0),)
-
-
-def test_nothing_to_tell() -> None:
     assert segments_of(GRAPH, {}) == () and segments_of(GRAPH, {0: 0.0}) == ()

@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlarank.data.collection import Collection
 from xlarank.data.errors import SubmissionError
 from xlarank.data.submission import (
     check_submission,
     complete_submission,
     read_submission,
-    submission_id,
     wanted_count,
     write_submission,
 )
@@ -29,22 +27,13 @@ def check(path: Path, text: str | bytes) -> None:
     check_submission(path, CONFIGS)
 
 
-def test_ids_are_those_of_kaggle() -> None:
-    assert submission_id(Collection.parse("layout:xla:default"), "abc") == "layout:xla:default:abc"
-    assert submission_id(Collection.parse("tile:xla"), "abc") == "tile:xla:abc"
-
-
-@pytest.mark.parametrize(
-    ("row_id", "configs", "wanted"), [(LAYOUT, 7, 7), (LAYOUT, 3, 3), (TILE, 7, 5), (TILE, 5, 5), (TILE, 3, 3)]
-)
-def test_all_of_a_layout_and_five_of_a_tile(row_id: str, configs: int, wanted: int) -> None:
-    assert wanted_count(row_id, configs) == wanted
-
-
 def test_the_file_is_what_kaggle_asks_for(tmp_path: Path) -> None:
     rows = {LAYOUT: [3, 1, 0, 2], TILE: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]}
     write_submission(tmp_path / "out.csv", rows)
     assert (tmp_path / "out.csv").read_bytes() == GOOD.encode()
+    header, *lines = GOOD.splitlines()
+    check(tmp_path / "windows.csv", "\r\n".join([header, *reversed(lines)]))
+    assert [wanted_count(row_id, count) for row_id in (LAYOUT, TILE) for count in (3, 5, 7)] == [3, 5, 7, 3, 5, 5]
     check_submission(tmp_path / "out.csv", CONFIGS)
 
 
@@ -80,68 +69,51 @@ def test_what_is_written_is_accepted(next_path: object, data: st.DataObject) -> 
         check_submission(path, configs)
 
 
-def test_lines_may_end_as_on_windows_and_rows_come_in_any_order(tmp_path: Path) -> None:
-    header, *rows = GOOD.splitlines()
-    check(tmp_path / "out.csv", "\r\n".join([header, *reversed(rows)]))
+#: Text of a file -> the message that refuses it.
+MALFORMED = [
+    ("", "starts with nothing"),
+    (GOOD.split("\n", 1)[1], "starts with layout"),
+    (GOOD.replace("ID,", "id,"), "starts with id,TopConfigs"),
+    (GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID"),
+    (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
+    ("ID,TopConfigs\n", rf"lacks 3 ids, such as {LAYOUT}"),
+    (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} stands twice"),
+    (GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph"),
+    (GOOD.replace(";2\n", "\n"), f"{LAYOUT} lists 3 configurations; expected 4"),
+    (GOOD.replace("8;0;", "8;2;0;"), f"{TILE} lists 6 conf.* expected 5"),
+    (GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{TILE} lists 4 config"),
+    (GOOD.replace("3;1;0;2", "3;1;0;0"), f"{LAYOUT} lists a configuration twice"),
+    (GOOD.replace("3;1;0;2", "4;1;0;2"), f"{LAYOUT} lists configuration 4; .* 0 to 3"),
+    (GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{LAYOUT} lists configuration -2"),
+    (GOOD.replace("3;1;0;2", ""), f"{LAYOUT} lists ''"),
+    *(
+        (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
+        for wrong in ("3;1;0;2;", "3 1 0 2", "3.0;1;0;2", "a;b;c;d", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢",
+                      '"3;1;0;2')
+    ),
+    (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
+    (GOOD + "\n", "line 5 .* has 0 fields"),
+    (GOOD.encode("utf-16"), "cannot be read|starts with"),
+    (b"\xff\xfe\x00ID", "cannot be read"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        pytest.param("", "starts with nothing", id="empty"),
-        pytest.param(GOOD.split("\n", 1)[1], "starts with layout", id="no header"),
-        pytest.param(GOOD.replace("ID,", "id,"), "starts with id,TopConfigs", id="other header"),
-        pytest.param(GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID", id="wide header"),
-        pytest.param(GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}", id="id missing"),
-        pytest.param("ID,TopConfigs\n", rf"lacks 3 ids, such as {LAYOUT}", id="header alone"),
-        pytest.param(GOOD + f"{SMALL},2;0;1\n", f"{SMALL} stands twice", id="id twice"),
-        pytest.param(GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph", id="unknown id"),
-        pytest.param(GOOD.replace(";2\n", "\n"), f"{LAYOUT} lists 3 configurations; expected 4", id="too few"),
-        pytest.param(GOOD.replace("8;0;", "8;2;0;"), f"{TILE} lists 6 conf.* expected 5", id="six of a tile"),
-        pytest.param(GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{TILE} lists 4 config", id="four of a tile"),
-        pytest.param(GOOD.replace("3;1;0;2", "3;1;0;0"), f"{LAYOUT} lists a configuration twice", id="twice"),
-        pytest.param(GOOD.replace("3;1;0;2", "4;1;0;2"), f"{LAYOUT} lists configuration 4; .* 0 to 3", id="beyond"),
-        pytest.param(GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{LAYOUT} lists configuration -2", id="negative"),
-        pytest.param(GOOD.replace("3;1;0;2", ""), f"{LAYOUT} lists ''", id="nothing listed"),
-        pytest.param(GOOD.replace("3;1;0;2", "3;1;0;2;"), "configuration numbers joined by ;", id="trailing ;"),
-        pytest.param(GOOD.replace("3;1;0;2", "3 1 0 2"), "configuration numbers joined by ;", id="spaces"),
-        pytest.param(GOOD.replace("3;1;0;2", "3.0;1;0;2"), "configuration numbers joined by ;", id="floats"),
-        pytest.param(GOOD.replace("3;1;0;2", "a;b;c;d"), "configuration numbers joined by ;", id="words"),
-        pytest.param(GOOD.replace("3;1;0;2", "3;1;0_0;2"), "configuration numbers joined by ;", id="underscore"),
-        pytest.param(GOOD.replace("3;1;0;2", "3; 1;0;2"), "configuration numbers joined by ;", id="blank in front"),
-        pytest.param(GOOD.replace("3;1;0;2", "3;+1;0;2"), "configuration numbers joined by ;", id="plus sign"),
-        pytest.param(GOOD.replace("3;1;0;2", "3;1;0;٢"), "configuration numbers joined by ;", id="other digits"),
-        pytest.param(GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2", id="commas"),
-        pytest.param(GOOD + "\n", "line 5 .* has 0 fields", id="empty line"),
-        pytest.param(GOOD.replace("3;1;0;2", '"3;1;0;2'), "configuration numbers joined by ;", id="open quote"),
-        pytest.param(GOOD.encode("utf-16"), "cannot be read|starts with", id="UTF-16"),
-        pytest.param(b"\xff\xfe\x00ID", "cannot be read", id="binary"),
-    ],
-)  # fmt: skip
-def test_malformed_files_are_refused(tmp_path: Path, text: str | bytes, said: str) -> None:
-    check(tmp_path / "good.csv", GOOD)
-    with pytest.raises(SubmissionError, match=said):
-        check(tmp_path / "out.csv", text)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_malformed_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SubmissionError, match="cannot be read"):
         check_submission(tmp_path / "absent.csv", CONFIGS)
+    for text, said in MALFORMED:
+        with pytest.raises(SubmissionError, match=said):
+            check(tmp_path / "out.csv", text)
 
 
 def test_a_file_is_completed_from_what_is_there(tmp_path: Path) -> None:
     path = tmp_path / "out.csv"
-    assert set(complete_submission(path, {}, CONFIGS).values()) == {"default"}
+    for damage in (None, "", "no submission\n", GOOD.replace("3;1;0;2", "3;1;0;3"), "\x00"):
+        if damage is not None:
+            path.write_text(damage)
+        assert complete_submission(path, {}, CONFIGS)[LAYOUT] == "default"
     assert read_submission(path) == {LAYOUT: [0, 1, 2, 3], TILE: [0, 1, 2, 3, 4], SMALL: [0, 1, 2]}
     assert complete_submission(path, {LAYOUT: [3, 2, 1, 0]}, CONFIGS)[LAYOUT] == "ranked"
     origin = complete_submission(path, {TILE: [8, 7, 6, 5, 4]}, CONFIGS)
     assert origin == {LAYOUT: "kept", TILE: "ranked", SMALL: "kept"}
     assert read_submission(path)[LAYOUT] == [3, 2, 1, 0]
-
-
-@pytest.mark.parametrize("damage", ["", "no submission\n", GOOD.replace("3;1;0;2", "3;1;0;3"), "\x00"])
-def test_what_is_wrong_in_an_old_file_is_not_kept(tmp_path: Path, damage: str) -> None:
-    path = tmp_path / "out.csv"
-    path.write_text(damage)
-    assert complete_submission(path, {}, CONFIGS)[LAYOUT] == "default"
-    check_submission(path, CONFIGS)

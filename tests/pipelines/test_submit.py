@@ -14,7 +14,7 @@ import pytest
 from tests.graphs import save_npz
 from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, tile_graph
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError, XlarankError
+from xlarank.data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError
 from xlarank.data.submission import check_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
@@ -96,38 +96,6 @@ def test_labels_do_not_matter(tree: Path, trained: Path, tmp_path: Path) -> None
     assert (tmp_path / "with.csv").read_bytes() == (tmp_path / "without.csv").read_bytes()
 
 
-@pytest.mark.parametrize(("configs", "listed"), [(1, 1), (3, 3), (4, 4), (6, 5)])
-def test_small_tile_graphs_list_what_they_have(
-    tree: Path, trained: Path, tmp_path: Path, configs: int, listed: int
-) -> None:
-    """Of 4 and 6 the last repeats the first: repeats fill up where there are not enough different ones."""
-    save_npz(graph_path(tree, TILE, "test", "tiny__a"), tile_graph(80, configs=configs, labelled=False))
-    build(tree, trained, collections=[TILE])
-    run(trained, tmp_path / "out.csv")
-    order = rows_of(tmp_path / "out.csv")[f"{TILE}:tiny__a"]
-    assert len(order) == len(set(order)) == listed
-    assert set(order) <= set(range(configs))
-
-
-def test_an_unrankable_test_graph_is_still_listed(tree: Path, trained: Path, tmp_path: Path) -> None:
-    """Kaggle wants a row for it."""
-    alike = tile_graph(80, labelled=False)
-    alike["config_feat"][:] = alike["config_feat"][0]
-    save_npz(graph_path(tree, TILE, "test", "alike__a"), alike)
-    build(tree, trained, collections=[TILE])
-    run(trained, tmp_path / "out.csv")
-    assert rows_of(tmp_path / "out.csv")[f"{TILE}:alike__a"] == [0, 1, 2, 3, 4]
-
-
-def test_same_models_same_bytes(shared_trained: Path, tmp_path: Path) -> None:
-    for name in ("one.csv", "two.csv"):
-        run(shared_trained, tmp_path / name)
-    assert (tmp_path / "one.csv").read_bytes() == (tmp_path / "two.csv").read_bytes()
-
-
-# What is missing ------------------------------------------------------------------------------------------
-
-
 def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_read(
     tree: Path, trained: Path, tmp_path: Path
 ) -> None:
@@ -145,52 +113,6 @@ def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_
     assert report.rows == {LAYOUT: 1, TILE: 2}
     named = run(trained, tmp_path / "named.csv", collections=[TILE])
     assert f"{TILE}:{odd}" in rows_of(tmp_path / "named.csv") and len(named.origin) == 3
-
-
-def test_nothing_but_broken_test_files_names_them(tree: Path, trained: Path, tmp_path: Path) -> None:
-    for name in TREE[TILE]["test"]:
-        graph_path(tree, TILE, "test", name).write_bytes(b"no zip")
-    build(tree, trained, collections=[TILE])
-    with pytest.raises(XlarankError, match=r"sort__a"):
-        run(trained, tmp_path / "out.csv", collections=[TILE])
-    assert not (tmp_path / "out.csv").exists()
-
-
-def test_a_collection_without_a_model_is_left_out(trained: Path, tmp_path: Path) -> None:
-    shutil.rmtree(trained / "models" / "tile")
-    report = run(trained, tmp_path / "out.csv")
-    assert set(report.rows) == {LAYOUT}
-    assert "there is no trained tile model" in report.left_out[TILE]
-    rows = rows_of(tmp_path / "out.csv")
-    assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, "Kaggle needs every id"
-    assert report.unranked() == {"default": 2}
-    with pytest.raises(ModelError, match="no trained tile model"):
-        run(trained, tmp_path / "named.csv", collections=[TILE])
-    assert not (tmp_path / "named.csv").exists()
-
-
-def test_a_collection_without_test_graphs_is_left_out(trained: Path, tmp_path: Path) -> None:
-    shutil.rmtree(trained / "features" / "tile" / "cpu" / "test")
-    report = run(trained, tmp_path / "out.csv")
-    assert "tile:cpu has no test graphs" in report.left_out[TILE]
-    with pytest.raises(CollectionError, match="tile:cpu has no test graphs"):
-        run(trained, tmp_path / "named.csv", collections=[TILE])
-
-
-def test_a_collection_that_was_never_built_is_covered_all_the_same(tree: Path, tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    build(tree, work, collections=[TILE])
-    train(Workspace(work), seeds=1, rounds=5, threads=1)
-    report = run(work, tmp_path / "out.csv")
-    assert report.left_out == {LAYOUT: "its features were not built"}
-    assert report.unranked() == {"default": 2} and len(rows_of(tmp_path / "out.csv")) == 4
-
-
-def test_rows_of_an_older_file_are_not_taken_over(trained: Path, tmp_path: Path) -> None:
-    run(trained, tmp_path / "out.csv")
-    shutil.rmtree(trained / "models" / "tile")
-    assert run(trained, tmp_path / "out.csv").unranked() == {"default": 2}
-    assert run(trained, tmp_path / "out.csv", keep=True).unranked() == {"kept": 2}
 
 
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_path: Path) -> None:
@@ -240,28 +162,6 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(
         run(work, out, collections=[LAYOUT])
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_scores_that_are_no_numbers_are_not_submitted(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: float
-) -> None:
-    monkeypatch.setattr(LambdaRank, "predict", lambda self, rows, *_: np.full(len(rows), value))
-    with pytest.raises(ModelError, match="scores that are no numbers"):
-        run(trained, tmp_path / "out.csv", collections=[TILE])
-
-
-def test_a_chosen_collection_alone(shared_trained: Path, tmp_path: Path) -> None:
-    report = run(shared_trained, tmp_path / "out.csv", collections=[TILE])
-    assert report.rows == {TILE: 2}
-    assert list(rows_of(tmp_path / "out.csv")) == [f"{TILE}:sort__a", f"{TILE}:sort__b"]
-
-
-def test_nothing_to_submit_says_why(built: Path, tmp_path: Path) -> None:
-    shutil.rmtree(built / "features/layout")
-    with pytest.raises(CollectionError, match=rf"nothing to submit: {TILE}: there is no trained tile model"):
-        run(built, tmp_path / "out.csv")
-    assert list(tmp_path.glob("*.csv")) == []
-
-
 def test_rows_of_another_making_are_refused(tree: Path, trained: Path, tmp_path: Path) -> None:
     build(tree, trained, splits=["test"], collections=[TILE], settings=FeatureSettings(Tier.FAST, candidates=False))
     with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
@@ -270,56 +170,84 @@ def test_rows_of_another_making_are_refused(tree: Path, trained: Path, tmp_path:
     assert "the rows lack" in report.left_out[TILE]
 
 
-# Whole or not there ---------------------------------------------------------------------------------------
+def test_small_and_unrankable_graphs_are_listed(tree: Path, trained: Path, tmp_path: Path) -> None:
+    """Of 4 and 6 the last repeats the first: repeats fill up where there are not enough different ones."""
+    listed = {1: 1, 3: 3, 4: 4, 6: 5}
+    for configs in listed:
+        save_npz(
+            graph_path(tree, TILE, "test", f"tiny__{configs}"), tile_graph(80, configs=configs, labelled=False)
+        )
+    alike = tile_graph(80, labelled=False)
+    alike["config_feat"][:] = alike["config_feat"][0]
+    save_npz(graph_path(tree, TILE, "test", "alike__a"), alike)
+    build(tree, trained, collections=[TILE])
+    report = run(trained, tmp_path / "out.csv", collections=[TILE])
+    assert report.rows == {TILE: 7}
+    rows = rows_of(tmp_path / "out.csv")
+    for configs, count in listed.items():
+        order = rows[f"{TILE}:tiny__{configs}"]
+        assert len(order) == len(set(order)) == count and set(order) <= set(range(configs))
+    assert rows[f"{TILE}:alike__a"] == [0, 1, 2, 3, 4]
 
 
-def test_a_file_that_fails_its_check_does_not_replace_the_old_one(
+def test_collections_without_a_model_or_test_graphs(trained: Path, tmp_path: Path) -> None:
+    out, named = tmp_path / "out.csv", tmp_path / "named.csv"
+    run(trained, out)
+    shutil.rmtree(trained / "models" / "tile")
+    report = run(trained, out)
+    assert set(report.rows) == {LAYOUT} and "there is no trained tile model" in report.left_out[TILE]
+    rows = rows_of(out)
+    assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, "Kaggle needs every id"
+    assert report.unranked() == {"default": 2}, "rows of the older file are not taken over"
+    with pytest.raises(ModelError, match="there is no trained tile model"):
+        run(trained, named, collections=[TILE])
+    run(trained, out)
+    shutil.rmtree(trained / "features" / "tile" / "cpu" / "test")
+    assert f"{TILE} has no test graphs" in run(trained, out).left_out[TILE]
+    with pytest.raises(CollectionError, match=f"{TILE} has no test graphs"):
+        run(trained, named, collections=[TILE])
+    shutil.rmtree(trained / "features/layout")
+    with pytest.raises(CollectionError, match=f"nothing to submit: {TILE}"):
+        run(trained, named)
+    assert not named.exists()
+
+
+def test_what_was_not_built_or_ranked_now(tree: Path, tmp_path: Path) -> None:
+    work, out = tmp_path / "work", tmp_path / "out.csv"
+    build(tree, work, collections=[TILE])
+    train(Workspace(work), seeds=1, rounds=5, threads=1)
+    report = run(work, out)
+    assert report.left_out == {LAYOUT: "its features were not built"}
+    assert report.unranked() == {"default": 2} and len(rows_of(out)) == 4
+    assert run(work, out, keep=True).unranked() == {"kept": 2}
+
+
+def test_a_submission_is_written_whole_or_not_at_all(
     shared_trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.csv"
-    out.write_text(OLD)
+    out.write_text("what was there before")
 
     def refuse(path: Path, configs: dict[str, int]) -> None:
         assert path != out, "it is checked before it is in place"
         raise SubmissionError("made up")
 
-    monkeypatch.setattr("xlarank.data.submission.check_submission", refuse)
-    with pytest.raises(SubmissionError, match="made up"):
-        run(shared_trained, out)
-    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
-    assert out.read_text() == OLD
-
-
-def test_a_full_disk_does_not_leave_half_a_file(
-    shared_trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     def fill(path: Path, rows: dict[str, list[int]]) -> None:
         path.write_text("ID,Top")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("xlarank.data.submission.write_submission", fill)
-    with pytest.raises(WorkspaceError, match=r"out\.csv \(No space left on device\)"):
-        run(shared_trained, tmp_path / "out.csv")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_interruption_leaves_nothing(shared_trained: Path, tmp_path: Path) -> None:
+    for what, function, error, said in (
+        ("data.submission.check_submission", refuse, SubmissionError, "made up"),
+        ("data.submission.write_submission", fill, WorkspaceError, r"out\.csv \(No space left on device\)"),
+    ):
+        with monkeypatch.context() as patched, pytest.raises(error, match=said):
+            patched.setattr(f"xlarank.{what}", function)
+            run(shared_trained, out)
     with pytest.raises(KeyboardInterrupt):
-        run(shared_trained, tmp_path / "out.csv", progress=Listener(stop_at=2))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_folder_in_place_of_the_file(shared_trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "out.csv").mkdir()
-    with pytest.raises(WorkspaceError, match=r"cannot write .*out\.csv"):
-        run(shared_trained, tmp_path / "out.csv")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(WorkspaceError, match="cannot write"):
-        run(shared_trained, tmp_path / "file" / "out.csv")
-
-
-def test_progress_counts_collections(shared_trained: Path, tmp_path: Path) -> None:
-    listener = Listener()
-    run(shared_trained, tmp_path / "out.csv", progress=listener)
-    assert listener.jobs == [("ranking test graphs", 2)]
-    assert listener.ended == 1
+        run(shared_trained, out, progress=Listener(stop_at=2))
+    for value in (np.nan, np.inf):
+        monkeypatch.setattr(LambdaRank, "predict", lambda self, rows, *_, value=value: np.full(len(rows), value))
+        with pytest.raises(ModelError, match="scores that are no numbers"):
+            run(shared_trained, out, collections=[TILE])
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+    assert out.read_text() == "what was there before"
