@@ -1,4 +1,4 @@
-"""Rankers that go on from what another learned."""
+"""Warm-started rankers."""
 
 from __future__ import annotations
 
@@ -57,20 +57,16 @@ def test_it_learns_what_is_new_and_leaves_the_first_as_it_was(base: Ranker[Any])
     assert np.array_equal(base.predict(UNSEEN.matrix(), COLUMNS), before)
 
 
-def test_few_slow_rounds_change_little(base: Ranker[Any]) -> None:
+def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(base: Ranker[Any]) -> None:
     slow = base.continuing(0.1).fit(MORE, FitSettings(4, 0, 1))
-    both = [r.predict(UNSEEN.matrix(), COLUMNS) for r in (base, slow)]
-    assert kendall_tau(both[0], both[1]) > 0.9
-    assert not np.array_equal(both[0], both[1])
-
-
-def test_stages_are_the_rounds_that_were_added(base: Ranker[Any]) -> None:
+    both = [ranker.predict(UNSEEN.matrix(), COLUMNS) for ranker in (base, slow)]
+    assert kendall_tau(both[0], both[1]) > 0.9 and not np.array_equal(both[0], both[1])
     tuned = base.continuing().fit(MORE, FitSettings(20, 0, 1))
+    short = base.continuing().fit(MORE, FitSettings(8, 0, 1))
     stages = list(tuned.staged(JUDGED.matrix(), 8))
     assert len(stages) == 3
-    assert np.allclose(stages[-1], tuned.predict(JUDGED.matrix(), COLUMNS), rtol=1e-6, atol=1e-9)
-    short = base.continuing().fit(MORE, FitSettings(8, 0, 1))
-    assert np.allclose(stages[0], short.predict(JUDGED.matrix(), COLUMNS), rtol=1e-6, atol=1e-9)
+    for stage, ranker in ((stages[0], short), (stages[-1], tuned)):
+        assert np.allclose(stage, ranker.predict(JUDGED.matrix(), COLUMNS), rtol=1e-6, atol=1e-9)
 
 
 def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base: Ranker[Any], tmp_path: Path) -> None:
@@ -115,27 +111,21 @@ def test_rows_without_a_column_are_refused() -> None:
         base.continuing().fit(other, FitSettings(3, 0, 1))
 
 
-def test_others_cannot_go_on_and_say_so() -> None:
-    pytest.importorskip("xgboost")
+def test_others_cannot_go_on_and_a_damaged_start_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="xgb-pairwise cannot go on from what it learned; expected trees of Light"):
         fitted("xgb-pairwise", easy_data(graphs=2, configs=20), rounds=2).continuing()
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        pytest.param({"start_trees": 999}, "it has 55 trees, not 999", id="more than there are"),
-        pytest.param({"start_trees": -1}, "start_trees is -1", id="fewer than none"),
-        pytest.param({"start_rate": 0}, "start_rate is 0", id="no rate"),
-    ],
-)
-def test_a_damaged_start_is_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     tuned = fitted("ranknet", easy_data(), rounds=40).continuing().fit(MORE, FitSettings(15, 0, 1))
     tuned.save(tmp_path)
-    state = tmp_path / "ranker.json"
-    state.write_text(json.dumps(json.loads(state.read_text("utf-8")) | change), "utf-8")
-    with pytest.raises(ModelError, match=said):
-        type(tuned).load(tmp_path)
+    path = tmp_path / "ranker.json"
+    state = json.loads(path.read_text("utf-8"))
+    for change, said in (
+        ({"start_trees": 999}, "it has 55 trees, not 999"),
+        ({"start_trees": -1}, "start_trees is -1"),
+        ({"start_rate": 0}, "start_rate is 0"),
+    ):
+        path.write_text(json.dumps(state | change), "utf-8")
+        with pytest.raises(ModelError, match=said):
+            type(tuned).load(tmp_path)
 
 
 def test_boosters_are_joined_tree_by_tree() -> None:

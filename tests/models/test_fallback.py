@@ -16,33 +16,20 @@ ROWS = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40])
 SCORES = np.array([9.0, -1.0, -7.0, 2.0])
 
 
-def test_a_blend_is_a_weighted_sum_of_rank_and_place():
+def test_the_compilers_own_choice_is_blended_with_the_models_order() -> None:
     assert Fallback().places(ROWS) == pytest.approx([0, 1, 1, 1])
     # 0.75 * rank + 0.25 * place
     assert Fallback(0.25).blend(ROWS, SCORES) == pytest.approx([0.75, 0.25 + 0.25, 0 + 0.25, 0.5 + 0.25])
-
-
-def test_at_one_half_the_compilers_own_choice_is_first_and_the_rest_as_the_model_says():
     blended = Fallback(0.5).blend(ROWS, SCORES)
-    assert np.argsort(blended, kind="stable").tolist() == [0, 2, 1, 3]
-
-
-def test_without_weight_or_the_compilers_own_choice_scores_stay():
+    assert np.argsort(blended, kind="stable").tolist() == [0, 2, 1, 3], "first, the rest as the model has them"
+    moved = replace(ROWS, group=np.array([2, 0, 1, 3]))  # the first configuration repeats that of the third row
+    assert Fallback().places(moved).tolist() == [1, 1, 0, 1]  # type: ignore[union-attr]
     assert Fallback(0.0).blend(ROWS, SCORES) is SCORES
     sampled = ROWS.take(np.array([1, 2, 3]))
-    assert Fallback().blend(sampled, SCORES[1:]).tolist() == SCORES[1:].tolist()
-
-
-def test_the_first_configuration_counts_wherever_its_row_stands():
-    """Rows are distinct configurations; the first one may be a repeat of any of them."""
-    moved = replace(ROWS, group=np.array([2, 0, 1, 3]))
-    assert Fallback().places(moved).tolist() == [1, 1, 0, 1]
-
-
-@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
-def test_what_makes_no_sense_is_refused(weight):
-    with pytest.raises(ValueError, match=r"the weight of the fallback"):
-        Fallback(weight)
+    assert Fallback().blend(sampled, SCORES[1:]).tolist() == SCORES[1:].tolist(), "it is not among them"
+    for weight in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match=r"the weight of the fallback"):
+            Fallback(weight)
 
 
 def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other():

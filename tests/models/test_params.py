@@ -12,7 +12,7 @@ import pytest
 from xlarank.data.errors import ModelError
 from xlarank.data.ranges import MAX_SEED
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.params import Check, Flag, Number, OneOf, Whole
+from xlarank.models.params import Flag, Number, OneOf, Whole
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.rankers.ranknet import RankNetParams
 from xlarank.models.rankers.sibling import SiblingParams
@@ -42,27 +42,14 @@ def test_values_change_the_defaults_of_the_kind() -> None:
     params = RankNetParams.of("tile", {"pairs": 3})
     assert (params.pairs, params.num_leaves, params.init_score_weight) == (3, 7, 2.0)
     assert RankNetParams.of("layout", {"pairs": 3}).num_leaves == 15
-
-
-def test_a_ranker_without_parameters_takes_those_of_its_kind() -> None:
-    """Tiles once got the defaults of layouts where a ranker was called directly."""
-    assert LambdaRank(kind="tile").params.columns == "no_candidates"
-    assert LambdaRank(kind="layout").params.columns == "all"
-
-
-def test_there_are_no_defaults_for_all_kinds_alike() -> None:
-    with pytest.raises(TypeError, match="required keyword-only"):
+    with pytest.raises(TypeError, match="required keyword-only"):  # no defaults for all kinds alike
         LambdaRankParams()  # type: ignore[call-arg]
-
-
-def test_parameters_are_frozen() -> None:
     with pytest.raises(FrozenInstanceError):
         LambdaRankParams.of("tile").labels = "log"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
+def test_what_is_not_understood_is_refused() -> None:
+    for name, value, said in (
         ("labels", "nope", "labels is 'nope'; expected rank, log"),
         ("columns", "some", "columns is 'some'; expected all, no_graph, no_candidates, alone"),
         ("learning_rate", 0, "learning_rate is 0; expected a number above 0"),
@@ -78,45 +65,35 @@ def test_parameters_are_frozen() -> None:
             3,
             "'depth_of_all_things' is not a parameter of lambdarank; expected learning_rate",
         ),
-    ],
-)
-def test_what_is_not_understood_is_refused(name: str, value: object, said: str) -> None:
-    with pytest.raises(ModelError, match=said):
-        LambdaRank({name: value}, kind="layout")
+    ):
+        with pytest.raises(ModelError, match=said):
+            LambdaRank({name: value}, kind="layout")
 
 
-@pytest.mark.parametrize("value", [3, None, [], "nope"], ids=repr)
-def test_parameters_within_parameters_are_checked_too(value: object) -> None:
-    with pytest.raises(ModelError, match=r"general is .*; expected parameters by name"):
-        SiblingParams.of("layout", {"general": value})
+def test_parameters_within_parameters_are_checked_too() -> None:
+    for value in (3, None, [], "nope"):
+        with pytest.raises(ModelError, match=r"general is .*; expected parameters by name"):
+            SiblingParams.of("layout", {"general": value})
     with pytest.raises(ModelError, match=r"'leaf_l3' is not a parameter of sum-pooled; .*did you mean leaf_l2"):
         SiblingParams.of("layout", {"general": {"members": {"sum-pooled": {"leaf_l3": 1.0}}}})
 
 
-@pytest.mark.parametrize(
-    ("check", "value", "plain"),
-    [(Number(0), np.float32(0.5), 0.5), (Number(), -3, -3.0), (Whole(1), np.int64(3), 3), (Flag(), False, False)],
-)
-def test_numbers_become_plain_ones(check: Check, value: object, plain: object) -> None:
-    """So that they can be written as JSON."""
-    found = check("one", value)
-    assert found == plain
-    assert type(found) is type(plain)
+def test_checks_make_plain_values_for_json_and_refuse_nonsense_by_name() -> None:
+    for check, value, plain in (
+        (Number(0), np.float32(0.5), 0.5), (Number(), -3, -3.0), (Whole(1), np.int64(3), 3), (Flag(), False, False),
+    ):  # fmt: skip
+        found = check("one", value)
+        assert found == plain and type(found) is type(plain)
+    for refusing in (Number(0, 2), Whole(0, 2), Flag(), OneOf(("a",))):
+        for value in (None, "2.0", float("nan"), float("inf"), 3, -1, [1], object()):
+            with pytest.raises(ModelError, match=r"one is .*; expected"):
+                refusing("one", value)
 
 
-@pytest.mark.parametrize("check", [Number(0, 2), Whole(0, 2), Flag(), OneOf(("a",))])
-@pytest.mark.parametrize("value", [None, "2.0", float("nan"), float("inf"), 3, -1, [1], object()])
-def test_checks_refuse_nonsense_by_name(check: Check, value: object) -> None:
-    with pytest.raises(ModelError, match=r"one is .*; expected"):
-        check("one", value)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [{"rounds": 0}, {"rounds": 2.5}, {"rounds": True}, {"rounds": 5, "seed": -1}, {"rounds": 5, "threads": -2},
-     {"rounds": 5, "seed": MAX_SEED + 1}],
-    ids=repr,
-)  # fmt: skip
-def test_settings_that_make_no_sense_are_refused(values: dict[str, int]) -> None:
-    with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
-        FitSettings(**values)
+def test_settings_that_make_no_sense_are_refused() -> None:
+    for values in (
+        {"rounds": 0}, {"rounds": 2.5}, {"rounds": True}, {"rounds": 5, "seed": -1}, {"rounds": 5, "threads": -2},
+        {"rounds": 5, "seed": MAX_SEED + 1},
+    ):  # fmt: skip
+        with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
+            FitSettings(**values)

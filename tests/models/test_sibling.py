@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.models.contract import fitted
-from tests.models.rows import easy_data, easy_graph, graph_rows
+from tests.models.rows import graph_rows
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
@@ -76,15 +76,15 @@ def tau(ranker: Ranker[Any], graph: GraphRows) -> float:
     return kendall_tau(ranker.predict(graph.matrix(), graph.columns, graph.instances), graph.row_cost)
 
 
-def test_siblings_tell_what_nothing_else_does(ranker: SiblingRanker) -> None:
+def test_siblings_correct_the_general_ranker_where_there_are_any(ranker: SiblingRanker) -> None:
     assert tau(ranker, graph_of("f2__b", 2, 99, batch=16)) > 0.8
-    assert abs(tau(ranker, graph_of("new__a", 77, 99))) < 0.4, "of no known structure: the rows are noise"
-
-
-def test_without_siblings_it_is_the_general_ranker(ranker: SiblingRanker) -> None:
     graph = graph_of("new__a", 77, 99)
+    assert abs(tau(ranker, graph)) < 0.4, "of no known structure: the rows are noise"
     general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
     assert np.array_equal(ranker.predict(graph.matrix(), graph.columns, graph.instances), general)
+    for kind, weight in (("layout", 1.0), ("tile", 0.0)):
+        default = SiblingRanker({}, kind=kind).params.general
+        assert (default.weight_pair_vote, default.weight_ranknet) == (weight, 1.0), "pairs vote on layouts"
 
 
 def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -110,18 +110,6 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch: pytest.Monk
     assert len(asked) == 2
     first, second = ((tmp_path / name / "siblings.json").read_bytes() for name in "01")
     assert first == second, "whenever they are learned, they are the same"
-
-
-def test_pairs_vote_on_layouts() -> None:
-    for kind, weight in (("layout", 1.0), ("tile", 0.0)):
-        general = SiblingRanker({}, kind=kind).params.general
-        assert (general.weight_pair_vote, general.weight_ranknet) == (weight, 1.0)
-
-
-def test_rows_without_instances_are_ranked_too() -> None:
-    ranker = fitted("sibling", easy_data(), **QUICK)
-    graph = easy_graph("unseen__a", 60, 5)
-    assert kendall_tau(ranker.predict(graph.matrix(), graph.columns), graph.row_cost) > 0.5
 
 
 def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) -> None:
@@ -162,15 +150,11 @@ def test_the_general_ranker_keeps_its_weight() -> None:
     assert ranker.predict(graph.matrix(), graph.columns, graph.instances) == pytest.approx(expected)
 
 
-def test_the_kernel_of_likeness_is_symmetric_and_1_on_the_diagonal() -> None:
+def test_likeness_is_a_kernel_and_siblings_of_like_shapes_count_more() -> None:
     outputs = instances_of(graph_of("f0__a", 0, 0, configs=9)).outputs()
     kernel = alike(outputs, outputs)
-    assert np.diag(kernel) == pytest.approx(np.ones(9))
-    assert np.array_equal(kernel, kernel.T)
+    assert np.diag(kernel) == pytest.approx(np.ones(9)) and np.array_equal(kernel, kernel.T)
     assert np.linalg.eigvalsh(kernel).min() > -1e-9
-
-
-def test_siblings_of_like_shapes_count_more() -> None:
     asked = instances_of(graph_of("f0__a", 0, 0, batch=8))
     for batch, expected in ((8, 1.0), (16, 0.5), (4, 0.5), (32, 0.25)):
         other = instances_of(graph_of("f0__b", 0, 0, batch=batch))

@@ -1,7 +1,8 @@
-"""What is particular to sum-pooled: instances; the contract (on rows alone) is tested in test_registry."""
+"""What is particular to sum-pooled: sums over instances, and a Newton step on all pairs."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -71,7 +72,12 @@ def scores_of(ranker: SumPooled, graph: GraphRows) -> np.ndarray:
 
 def test_it_learns_what_only_instances_tell() -> None:
     graph = pooled_graph("unseen__a", 60, 99)
-    assert kendall_tau(scores_of(trained(pooled_data(graphs=12), rounds=60, **QUICK), graph), graph.row_cost) > 0.9
+    data = pooled_data(graphs=12, configs=60)
+    every = trained(data, rounds=60, **QUICK)
+    drawn = trained(data, rounds=60, configs=40, round_configs=16, **QUICK)
+    for ranker in (every, drawn):
+        assert kendall_tau(scores_of(ranker, graph), graph.row_cost) > 0.9
+    assert not np.array_equal(scores_of(every, graph), scores_of(drawn, graph))
 
 
 def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
@@ -92,36 +98,17 @@ def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
         assert scores_of(ranker, graph) == pytest.approx(-counts @ values)
 
 
-def test_save_and_load_keep_scores_and_instances(tmp_path: Path) -> None:
+def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path: Path) -> None:
     ranker, graph = trained(), pooled_graph("unseen__a", 30, 99)
     saved(ranker, tmp_path / "model")
     loaded = SumPooled.load(tmp_path / "model")
-    assert np.array_equal(scores_of(loaded, graph), scores_of(ranker, graph))
-    assert set(loaded.importance()) <= set(NAMES)
+    scores = scores_of(ranker, graph)
+    assert np.array_equal(scores_of(loaded, graph), scores)
     assert next(iter(loaded.importance())) in ("size", "penalty")
-
-
-def test_stages_end_with_the_scores() -> None:
-    ranker, graph = trained(), pooled_graph("unseen__a", 30, 99)
-    stages = list(ranker.staged(graph.matrix(), 8, graph.instances))
-    assert len(stages) == 3
-    assert stages[-1] == pytest.approx(scores_of(ranker, graph))
-
-
-def test_same_seed_same_scores_and_another_seed_others() -> None:
-    graph = pooled_graph("unseen__a", 30, 99)
-    first, again, other = (scores_of(trained(seed=seed), graph) for seed in (0, 0, 1))
-    assert np.array_equal(first, again)
-    assert not np.array_equal(first, other)
-
-
-@pytest.mark.slow
-def test_large_graphs_are_sampled() -> None:
-    data, graph = pooled_data(graphs=12, configs=300), pooled_graph("unseen__a", 60, 99)
-    drawn = scores_of(trained(data, rounds=60, configs=100, round_configs=16, **QUICK), graph)
-    assert kendall_tau(drawn, graph.row_cost) > 0.9
-    whole = trained(data, rounds=60, configs=300, round_configs=300, **QUICK)
-    assert not np.array_equal(drawn, scores_of(whole, graph))
+    stages = list(loaded.staged(graph.matrix(), 8, graph.instances))
+    assert len(stages) == 3 and stages[-1] == pytest.approx(scores)
+    assert np.array_equal(scores_of(trained(), graph), scores), "the same seed"
+    assert not np.array_equal(scores_of(trained(seed=1), graph), scores)
 
 
 def test_out_of_fold_scores_reach_the_instances() -> None:
@@ -132,35 +119,82 @@ def test_out_of_fold_scores_reach_the_instances() -> None:
     assert min(taus) > 0.7
 
 
-def test_rows_without_their_instances_are_refused() -> None:
+def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
     ranker, graph = trained(rounds=2), pooled_graph("unseen__a", 30, 99)
     with pytest.raises(ModelError, match="without their instances"):
         ranker.predict(graph.matrix(), graph.columns)
-
-
-def test_other_instances_are_refused() -> None:
-    ranker = trained(rounds=2)
-    graph = pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"])
-    with pytest.raises(ModelError, match="other columns"):
-        scores_of(ranker, graph)
-    graph = pooled_graph("unseen__a", 30, 99)
     with pytest.raises(ModelError, match="instances of 30 configurations; expected of the 29 rows"):
         ranker.predict(graph.matrix()[:29], graph.columns, graph.instances)
-
-
-def test_graphs_with_other_instances_are_named() -> None:
+    with pytest.raises(ModelError, match="other columns"):
+        scores_of(ranker, pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"]))
     graphs = [pooled_graph("a", 9, 0), replace(pooled_graph("b", 9, 1), instances=None)]
     with pytest.raises(ModelError, match="b and a have different instances"):
         trained(RankingData.from_graphs(graphs))
 
 
-@pytest.mark.parametrize(("name", "value"), [("graph_weight", "even"), ("configs", 0), ("round_configs", 1)])
-def test_senseless_parameters_are_refused(name: str, value: object) -> None:
-    with pytest.raises(ModelError, match="expected"):
-        trained(**{name: value})
+# The loss on all pairs and Newton's step -----------------------------------------------------------------
 
 
-def test_nothing_to_split_gives_equal_scores(capfd: pytest.CaptureFixture[str]) -> None:
-    data = RankingData.from_graphs([graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))])
-    assert np.ptp(fitted("sum-pooled", data, rounds=3).predict(data.rows, data.columns)) == 0
-    assert capfd.readouterr() == ("", "")
+def loss(relevance: np.ndarray, cost: np.ndarray, tolerance: float) -> float:
+    """Written from the docstring."""
+    terms = []
+    for i in range(len(cost)):
+        for j in range(len(cost)):
+            if cost[i] < cost[j] and cost[j] - cost[i] > tolerance * cost[i]:
+                terms.append(math.log1p(math.exp(relevance[j] - relevance[i])))
+    return sum(terms) / len(terms) if terms else 0.0
+
+
+def test_pairs_and_a_leaf_by_hand() -> None:
+    """Relevances ln 3 apart the wrong way: p = 3/4."""
+    terms = PairTerms.of(np.array([0.0, math.log(3)]), np.array([1.0, 2.0]), 0.0)
+    assert terms.gradient == pytest.approx([-0.75, 0.75])
+    assert terms.weight == pytest.approx(np.array([[0, 3 / 16], [3 / 16, 0]]))
+    assert terms.curvature == pytest.approx([3 / 16, 3 / 16])
+    assert terms.scaled(3.0).gradient == pytest.approx(3 * terms.gradient)
+    assert terms.scaled(3.0).curvature == pytest.approx(3 * terms.curvature)
+    # The slower one holds two instances of the only leaf, the faster one none. S = (0, 2), gradient = (-1/2, 1/2),
+    # the pair's weight 1/4: slope 1, curve 4 / 4 = 1, so v = -1 / (1 + ridge).
+    terms, held = PairTerms.of(np.zeros(2), np.array([1.0, 2.0]), 0.0), np.array([[0.0], [2.0]])
+    assert newton_step([terms], [held], 0.0) == pytest.approx([-1.0])
+    assert newton_step([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), "a mean over graphs"
+    far = PairTerms.of(np.array([-1e6, 1e6]), np.array([1.0, 2.0]), 0.0)
+    assert far.gradient == pytest.approx([-1, 1]) and far.curvature == pytest.approx([0, 0])
+    ties = PairTerms.of(np.arange(3.0), np.array([100.0, 101.0, 100.5]), 0.01)
+    assert not ties.gradient.any() and not ties.weight.any()
+
+
+@pytest.mark.parametrize("tolerance", [0.0, 0.2])
+def test_derivatives_are_those_of_the_loss(tolerance: float) -> None:
+    cost = np.array([5.0, 3.0, 3.0, 9.0, 3.3, 7.0])
+    at, step = np.random.default_rng(0).normal(size=6), 1e-4
+    terms = PairTerms.of(at, cost, tolerance)
+    second = np.diag(terms.curvature) - terms.weight
+    for i, unit in enumerate(np.eye(6) * step):
+        slope = (loss(at + unit, cost, tolerance) - loss(at - unit, cost, tolerance)) / (2 * step)
+        assert terms.gradient[i] == pytest.approx(slope, abs=1e-7)
+        up, down = (PairTerms.of(at + sign * unit, cost, tolerance).gradient for sign in (1, -1))
+        assert second[i] == pytest.approx((up - down) / (2 * step), abs=1e-7)
+
+
+def test_the_step_minimises_the_second_order_loss() -> None:
+    rng = np.random.default_rng(1)
+    terms, held = [], []
+    for configs in (4, 7):
+        terms.append(PairTerms.of(rng.normal(size=configs), rng.random(configs), 0.0))
+        held.append(rng.integers(0, 4, (configs, 3)).astype(float))
+    ridge = 0.3
+    step = newton_step(terms, held, ridge)
+
+    def quadratic(values: np.ndarray) -> float:
+        total = 0.0
+        for term, counts in zip(terms, held, strict=True):
+            change = counts @ values
+            for i in range(len(change)):
+                total += term.gradient[i] * change[i]
+                for j in range(i):
+                    total += term.weight[i, j] * (change[i] - change[j]) ** 2 / 2
+        return total / len(terms) + ridge / 2 * float(values @ values)
+
+    for direction in np.eye(3) * 1e-3:
+        assert min(quadratic(step + direction), quadratic(step - direction)) > quadratic(step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -58,10 +59,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_a_saved_model_is_the_mean_of_its_seeds(folder: Path) -> None:
+def test_a_saved_model_is_the_mean_of_its_seeds_and_all_text(folder: Path) -> None:
     expected = np.mean([ranker.predict(DATA.parts[0].matrix(), COLUMNS) for ranker in boosters(0, 1)], axis=0)
     assert np.array_equal(scores(folder), expected)
-    assert len(load_model(folder).rankers) == 2
+    loaded = load_model(folder).card
+    assert loaded.recipe == RECIPE
+    assert (loaded.columns, loaded.trained_on, loaded.rounds) == (COLUMNS, {"train": DATA.names}, 3)
+    assert (loaded.kind, card(collection="tile:cpu").kind) == ("layout", "tile")
+    assert set(loaded.versions) >= {"python", "lightgbm", "numpy"} and len(loaded.seeds) == 2
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert len(files) == 5  # the card and two files for each seed
+    for path in files:
+        assert path.suffix in (".json", ".txt")
+        path.read_text(encoding="utf-8")
 
 
 def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
@@ -77,23 +87,6 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
 
     monkeypatch.setattr(trained, "read_card", read_and_replace)
     assert load_model(folder).card.rounds == 4
-
-
-def test_the_card_comes_back_as_it_was(folder: Path) -> None:
-    loaded = load_model(folder).card
-    assert loaded.recipe == RECIPE
-    assert (loaded.columns, loaded.trained_on, loaded.rounds) == (COLUMNS, {"train": DATA.names}, 3)
-    assert (loaded.kind, card(collection="tile:cpu").kind) == ("layout", "tile")
-    assert set(loaded.versions) >= {"python", "lightgbm", "numpy"}
-    assert len(loaded.seeds) == 2
-
-
-def test_everything_on_disk_is_text(folder: Path) -> None:
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    assert len(files) == 5  # the card and two files for each seed
-    for path in files:
-        assert path.suffix in (".json", ".txt")
-        path.read_text(encoding="utf-8")
 
 
 def test_same_boosters_same_bytes(folder: Path, tmp_path: Path) -> None:
@@ -164,17 +157,16 @@ def test_a_failure_in_the_middle_keeps_the_old_model_whole(
     assert len(list(folder.iterdir())) == 2, "the next save clears what the failed one left"
 
 
-def test_a_full_disk_leaves_no_half_written_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_and_a_file_in_the_way_are_clear_errors(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(WorkspaceError, match=r"cannot write .*file"):
+        save_model(tmp_path / "file" / "layout", card(), boosters(0))
     _fail_in_a_booster(monkeypatch, OSError(28, "No space left on device"))
     with pytest.raises(WorkspaceError, match="No space left on device"):
         save_model(folder, card(), boosters(5, 6))
-    assert len(list(folder.glob("boosters-*"))) == 1
-
-
-def test_a_file_in_the_way_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "models").write_text("in the way")
-    with pytest.raises(WorkspaceError, match=r"cannot write .*models"):
-        save_model(tmp_path / "models" / "layout", card(), boosters(0))
+    assert len(list(folder.glob("boosters-*"))) == 1, "no half-written folder"
 
 
 def test_a_ranker_of_several_folders_is_saved_and_guarded_as_one(tmp_path: Path) -> None:
@@ -213,129 +205,81 @@ def accept_change(folder: Path) -> None:
     edit_card(folder, lambda value: value.update(seeds={name: checksum(folder / name) for name in value["seeds"]}))
 
 
-def test_a_missing_model_says_to_train(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"there is no model at .*run train first"):
-        load_model(tmp_path / "absent")
+def test_a_missing_model_says_to_train(tmp_path: Path, folder: Path) -> None:
+    (folder / CARD).unlink()  # its boosters alone are no model
+    for missing in (tmp_path / "absent", folder):
+        with pytest.raises(ModelError, match=r"there is no model at .*run train first"):
+            load_model(missing)
 
 
-def test_a_missing_card_is_no_model_even_with_boosters(folder: Path) -> None:
-    (folder / CARD).unlink()
-    with pytest.raises(ModelError, match="there is no model"):
-        load_model(folder)
-
-
-@pytest.mark.parametrize("harm", ["bit", "cut", "grown", "extra file", "file gone", "folder gone"])
-def test_a_changed_booster_is_refused(folder: Path, harm: str) -> None:
+def test_a_changed_booster_is_refused(folder: Path) -> None:
     path = booster_file(folder)
     content = path.read_bytes()
-    if harm == "bit":
-        path.write_bytes(content.replace(b"leaf_value=", b"leaf_valuf=", 1))
-    elif harm == "cut":
-        path.write_bytes(content[: len(content) // 2])
-    elif harm == "grown":
-        path.write_bytes(content + b"\n")
-    elif harm == "extra file":
-        (path.parent / "more.txt").write_text("")
-    elif harm == "file gone":
-        path.unlink()
-    else:
-        for file in path.parent.iterdir():
-            file.unlink()
-        path.parent.rmdir()
-    with pytest.raises(ModelError, match=r"model\.json cannot be used .*run train again"):
+    for harmed in (content.replace(b"leaf_value=", b"leaf_valuf=", 1), content[: len(content) // 2], None):
+        path.unlink() if harmed is None else path.write_bytes(harmed)
+        with pytest.raises(ModelError, match=r"json cannot be used .*has changed since it was written.*run train"):
+            load_model(folder)
+        path.write_bytes(content)
+    (path.parent / "more.txt").write_text("")
+    with pytest.raises(ModelError, match="cannot be used"):
         load_model(folder)
-
-
-@pytest.mark.parametrize("content", ["", "tree\n", "{}"], ids=repr)
-def test_a_broken_booster_with_the_right_checksum_is_refused(folder: Path, content: str) -> None:
-    booster_file(folder).write_text(content)
-    accept_change(folder)
-    with pytest.raises(ModelError, match="cannot be read"):
-        load_model(folder)
-
-
-def test_the_test_can_mend_checksums(folder: Path) -> None:
-    """Or the test above would only see the checksum again."""
-    before = (folder / CARD).read_text()
-    accept_change(folder)
-    assert json.loads((folder / CARD).read_text()) == json.loads(before)
-    load_model(folder)
-
-
-@pytest.mark.parametrize("name", ["../other/seed-0", "boosters-x/../../other/seed-0", ".."])
-def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path, name: str) -> None:
-    own = tmp_path / "other" / "seed-0"
-    own.mkdir(parents=True)
-    boosters(0)[0].save(own)
-    target = (folder / name).resolve()
-    edit_card(folder, lambda value: value.update(seeds={name: checksum(own)}))
-    with pytest.raises(ModelError, match="lies outside the model"):
-        load_model(folder)
-    assert target.exists(), "it is refused for where it is, not for being absent"
-
-
-def test_a_card_cannot_name_an_absolute_folder(folder: Path, tmp_path: Path) -> None:
-    own = tmp_path / "other"
-    own.mkdir()
-    boosters(0)[0].save(own)
-    edit_card(folder, lambda value: value.update(seeds={str(own): checksum(own)}))
-    with pytest.raises(ModelError, match="lies outside the model"):
-        load_model(folder)
-
-
-def test_an_unknown_ranker_is_refused_by_name(folder: Path) -> None:
-    edit_card(folder, lambda value: value.update(model="pickle"))
-    with pytest.raises(ModelError, match="'pickle' is not a model"):
-        load_model(folder)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda value: value.update(seeds={}), id="no boosters"),
-        pytest.param(lambda value: value.update(seeds=list(value["seeds"])), id="seeds as a list"),
-        pytest.param(lambda value: value.update(seeds=None), id="no seeds"),
-        pytest.param(lambda value: value.pop("recipe"), id="no recipe"),
-        pytest.param(lambda value: value.update(recipe=3), id="recipe is a number"),
-        pytest.param(lambda value: value.update(recipe={"tier": "full"}), id="half a recipe"),
-        pytest.param(lambda value: value.pop("columns"), id="no columns"),
-        pytest.param(lambda value: value.update(surprise=1), id="something more"),
-        pytest.param(lambda value: value.update(model=["lambdarank"]), id="model is a list"),
-    ],
-)
-def test_a_damaged_card_is_refused(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    edit_card(folder, change)
-    with pytest.raises(ModelError):
-        load_model(folder)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe{}"], ids=repr)
-def test_a_card_that_is_not_json_of_a_model_is_refused(folder: Path, content: bytes) -> None:
-    (folder / CARD).write_bytes(content)
+    shutil.rmtree(path.parent)
     with pytest.raises(ModelError, match="cannot be used"):
         load_model(folder)
 
 
-# Rows of another making ---------------------------------------------------------------------------------
+def test_a_broken_booster_with_the_right_checksum_is_refused(folder: Path) -> None:
+    before = (folder / CARD).read_text()
+    accept_change(folder)
+    assert json.loads((folder / CARD).read_text()) == json.loads(before), "or the test would see the checksum again"
+    for content in ("", "tree\n", "{}"):
+        booster_file(folder).write_text(content)
+        accept_change(folder)
+        with pytest.raises(ModelError, match="cannot be read"):
+            load_model(folder)
 
 
-def manifest(columns: list[str], code_hash: str = RECIPE.code_hash) -> Manifest:
-    recipe = Recipe(code_hash, "full", True, 0, 0)
-    return Manifest(recipe, data_root="", graph_columns=columns[:1], config_columns=columns[1:])
+def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> None:
+    own = tmp_path / "other" / "seed-0"
+    own.mkdir(parents=True)
+    boosters(0)[0].save(own)
+    for name in ("../other/seed-0", "boosters-x/../../other/seed-0", "..", str(own)):
+        edit_card(folder, lambda value, name=name: value.update(seeds={name: checksum(own)}))
+        with pytest.raises(ModelError, match="lies outside the model"):
+            load_model(folder)
+        assert (folder / name).resolve().exists(), "it is refused for where it is, not for being absent"
 
 
-def test_rows_of_the_same_making_are_taken(folder: Path) -> None:
-    load_model(folder).require_rows_of(manifest(COLUMNS))
+def test_a_damaged_card_is_refused(folder: Path) -> None:
+    content = (folder / CARD).read_text()
+    for change, said in (
+        ({"model": "pickle"}, "'pickle' is not a model"),
+        ({"seeds": {}}, "no boosters"),
+        *(({name: value}, "") for name, value in (
+            ("seeds", []), ("seeds", None), ("recipe", 3), ("recipe", {"tier": "full"}), ("surprise", 1),
+            ("model", ["lambdarank"]), ("columns", None),
+        )),
+    ):  # fmt: skip
+        (folder / CARD).write_text(json.dumps({**json.loads(content), **change}))
+        with pytest.raises(ModelError, match=said or None):
+            load_model(folder)
+    for broken in (b"", b"{", b"[]", b"null", b"\xff\xfe{}"):
+        (folder / CARD).write_bytes(broken)
+        with pytest.raises(ModelError, match="cannot be used"):
+            load_model(folder)
 
 
-def test_rows_with_other_columns_are_refused_with_the_difference(folder: Path) -> None:
+def test_rows_of_other_columns_or_other_code_are_refused(folder: Path) -> None:
+    def manifest(columns: list[str], code_hash: str = RECIPE.code_hash) -> Manifest:
+        recipe = Recipe(code_hash, "full", True, 0, 0)
+        return Manifest(recipe, data_root="", graph_columns=columns[:1], config_columns=columns[1:])
+
+    model = load_model(folder)
+    model.require_rows_of(manifest(COLUMNS))
     with pytest.raises(ModelError, match=r"lack 1 \(noise\) and add 1 \(more\)"):
-        load_model(folder).require_rows_of(manifest([*COLUMNS[:-1], "more"]))
-
-
-def test_rows_of_other_code_are_refused_with_both_hashes(folder: Path) -> None:
+        model.require_rows_of(manifest([*COLUMNS[:-1], "more"]))
     with pytest.raises(ModelError, match=f"{'b' * 16}.*expected {'a' * 16}.*train again"):
-        load_model(folder).require_rows_of(manifest(COLUMNS, code_hash="b" * 16))
+        model.require_rows_of(manifest(COLUMNS, code_hash="b" * 16))
 
 
 # Kinds of kernels --------------------------------------------------------------------------------------------
@@ -356,14 +300,10 @@ def of_tiles(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def test_kinds_and_fallback_come_back(of_tiles: Path) -> None:
-    loaded = load_model(of_tiles).card
-    assert (loaded.kinds, loaded.fallback) == (["dot"], Fallback(0.5))
-    assert (loaded.target, loaded.folds_by) == ("cpu", "kind")
-
-
 def test_only_kinds_never_seen_fall_back(of_tiles: Path) -> None:
     model = load_model(of_tiles)
+    about = model.card
+    assert (about.kinds, about.fallback, about.target, about.folds_by) == (["dot"], Fallback(0.5), "cpu", "kind")
     seen, unseen, open_ = (
         kernel("c__a", [8, 1, 5, 3], [1, 1, 1, 1], kinds=kinds)
         for kinds in (("dot",), ("copy",), ("dot", "dot left-transposed"))
@@ -379,15 +319,12 @@ def test_only_kinds_never_seen_fall_back(of_tiles: Path) -> None:
     assert "never seen (dot left-transposed)" in model.score(open_).fallback
 
 
-def test_without_the_compilers_own_choice_nothing_is_told(of_tiles: Path) -> None:
+def test_a_fallback_that_makes_no_sense_is_refused(of_tiles: Path) -> None:
     unseen = kernel("c__a", [8, 1, 5], [1, 1, 1], kinds=("copy",)).take(np.array([1, 2]))
-    assert load_model(of_tiles).score(unseen).fallback == ""
-
-
-@pytest.mark.parametrize("edit", [{"weight": 1.5}, {"weight": "heavy"}, {"order": "luck"}, {"more": 1}])
-def test_a_fallback_that_makes_no_sense_is_refused(of_tiles: Path, edit: dict[str, Any]) -> None:
-    value = json.loads((of_tiles / CARD).read_text(encoding="utf-8"))
-    value["fallback"] |= edit
-    (of_tiles / CARD).write_text(json.dumps(value), encoding="utf-8")
-    with pytest.raises(ModelError, match="cannot be used"):
-        load_model(of_tiles)
+    assert load_model(of_tiles).score(unseen).fallback == "", "the compiler's own choice is not among them"
+    content = json.loads((of_tiles / CARD).read_text(encoding="utf-8"))
+    for edit in ({"weight": 1.5}, {"weight": "heavy"}, {"order": "luck"}):
+        changed = {**content, "fallback": content["fallback"] | edit}
+        (of_tiles / CARD).write_text(json.dumps(changed), encoding="utf-8")
+        with pytest.raises(ModelError, match="cannot be used"):
+            load_model(of_tiles)
