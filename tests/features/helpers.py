@@ -15,8 +15,6 @@ from hypothesis import strategies as st
 
 from tests.graphs import Arrays, Node, layout_row, program_arrays, runtimes, save_npz, tile_row
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
-from xlarank.features.assemble import assemble
-from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
@@ -51,22 +49,16 @@ def by_name(features: GraphRows) -> dict[str, np.ndarray]:
     return {name: features.config_values[:, number] for number, name in enumerate(features.config_columns)}
 
 
-def wrong_columns(features: GraphRows, expected: Mapping[str, object], tolerance: float = 1e-7) -> list[str]:
+def wrong_columns(
+    features: GraphRows, expected: Mapping[str, object], absolute: float = 1e-7, relative: float = 1e-6
+) -> list[str]:
     """Columns of configurations or of the graph whose values are not those expected, with what they are."""
     found: dict[str, object] = {**by_name(features), **features.constants}
     return [
         f"{name}: {found[name]}, expected {values}"
         for name, values in expected.items()
-        if not np.allclose(found[name], values, rtol=1e-6, atol=tolerance)
+        if not np.allclose(found[name], values, rtol=relative, atol=absolute)
     ]
-
-
-def config_columns(graph: Graph, settings: FeatureSettings | None = None) -> dict[str, np.ndarray]:
-    return by_name(assemble(graph, settings))
-
-
-def graph_columns(graph: Graph, settings: FeatureSettings | None = None) -> dict[str, float]:
-    return assemble(graph, settings).constants
 
 
 def layout_file(

@@ -224,4 +224,4 @@ def heavy():
 
 
 def test_columns_of_convolution_and_attention(heavy):
-    assert wrong_columns(heavy, {**HEAVY_COLUMNS, **HEAVY_GRAPH}, tolerance=1e-6) == []
+    assert wrong_columns(heavy, {**HEAVY_COLUMNS, **HEAVY_GRAPH}, absolute=1e-6) == []

@@ -233,11 +233,11 @@ def physical_matmul():
 
 
 def test_columns_of_a_kernel_in_elements(matmul):
-    assert wrong_columns(matmul, {**ELEMENT_CONFIG, **ELEMENT_GRAPH}, tolerance=1e-6) == []
+    assert wrong_columns(matmul, {**ELEMENT_CONFIG, **ELEMENT_GRAPH}, absolute=1e-6) == []
 
 
 def test_columns_of_a_kernel_in_hardware_tiles(copied):
-    assert wrong_columns(copied, {**PHYSICAL_CONFIG, **PHYSICAL_GRAPH}, tolerance=1e-6) == []
+    assert wrong_columns(copied, {**PHYSICAL_CONFIG, **PHYSICAL_GRAPH}, absolute=1e-6) == []
 
 
 def test_traffic_of_a_product_in_hardware_tiles(physical_matmul):

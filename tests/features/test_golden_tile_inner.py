@@ -58,7 +58,7 @@ def loop_of(nodes, *configs):
 
 
 def test_columns_of_a_product():
-    assert wrong_columns(assemble(tile_of(tile_file(MATMUL, MATMUL_CONFIGS))), EXPECTED, tolerance=1e-6) == []
+    assert wrong_columns(assemble(tile_of(tile_file(MATMUL, MATMUL_CONFIGS))), EXPECTED, absolute=1e-6) == []
 
 
 def test_without_a_vector_tile_the_columns_are_0():
