@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.data.test_schema import check_identities
 from xlarank.data.collection import discover
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import find_data_root
@@ -64,25 +65,21 @@ def test_layout_files_hold_what_their_readme_says(real_data, place):
     assert np.diff(graph.table.start).max() <= 64
 
 
-def test_only_convolution_dot_and_reshape_are_configurable(real_data):
-    """What the whole layout physics builds on; the measured CPU sample differs."""
-    kinds = set()
-    for file in discover(real_data / "npz"):
-        if file.collection.kind == "layout":
-            graph = read_graph(file.path)
-            kinds |= set(graph.opcode[graph.configurable].tolist())
-    assert kinds == {OPCODE["convolution"], OPCODE["dot"], OPCODE["reshape"]}
-
-
 def test_all_files_are_read(real_data):
-    found = find_data_root(real_data)
-    files = discover(found.npz)
+    """The layout physics builds on convolution, dot and reshape alone being configurable; the CPU sample differs."""
+    tree = find_data_root(real_data).npz
+    files = discover(tree)
     assert {str(file.collection) for file in files} >= {"layout:xla:default", "layout:xla:random", "tile:xla"}
-    assert len(files) == len(list(found.npz.rglob("*.npz"))), "discovery finds every file of the tree"
+    assert len(files) == len(list(tree.rglob("*.npz"))), "discovery finds every file of the tree"
+    kinds = set()
     for file in files:
         graph = read_graph(file.path, file.collection.kind)
         assert graph.name == file.name
         assert graph.labelled == (file.split != "test")
+        check_identities(graph)
+        if isinstance(graph, LayoutGraph):
+            kinds |= set(graph.opcode[graph.configurable].tolist())
+    assert kinds == {OPCODE["convolution"], OPCODE["dot"], OPCODE["reshape"]}
 
 
 def test_tile_files_hold_what_their_readme_says(real_data):

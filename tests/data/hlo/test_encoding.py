@@ -123,7 +123,7 @@ def test_what_the_format_cannot_hold_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "words"),
     [
         ({"dims": (2**40, 2**40)}, "overflows"),
         ({"dims": (2**62, 2**62, 0)}, "overflows"),  # the product is 0, the sum is not
@@ -137,29 +137,23 @@ def test_what_the_format_cannot_hold_is_named() -> None:
         ({"control_predecessor_ids": (5,)}, "control predecessor 5"),
     ],
 )
-def test_a_module_that_contradicts_itself_is_refused(fields: dict[str, object], said: str) -> None:
+def test_a_module_that_contradicts_itself_is_refused(fields: dict[str, object], words: str) -> None:
     module, _ = one_instruction(**{"dims": (4,), **fields})
-    with pytest.raises(HloError, match=said):
+    with pytest.raises(HloError, match=words):
         encode_module(module)
 
 
 def test_ids_given_twice_missing_roots_and_empty_modules_are_refused() -> None:
-    module = matmul_module()
-    module.computations[1].instructions[1].id = 20
-    with pytest.raises(HloError, match="two instructions of %while_body have the id 20"):
-        encode_module(module)
-    module = matmul_module()
-    module.computations[2].id = 1
-    with pytest.raises(HloError, match="two computations have the id 1"):
-        encode_module(module)
-    module = matmul_module()
-    module.computations[0].root_id = 30  # an id of another computation
-    with pytest.raises(HloError, match="root of %fused_computation is instruction 30"):
-        encode_module(module)
-    module = matmul_module()
-    module.computations[0].instructions[0].opcode = "no opcode\n"
-    with pytest.raises(HloError, match="has the opcode"):
-        encode_module(module)
+    for computation, change, words in (
+        (1, lambda body: setattr(body.instructions[1], "id", 20), "two instructions of %while_body have the id 20"),
+        (2, lambda main: setattr(main, "id", 1), "two computations have the id 1"),
+        (0, lambda fused: setattr(fused, "root_id", 30), "root of %fused_computation is instruction 30"),
+        (0, lambda fused: setattr(fused.instructions[0], "opcode", "no opcode\n"), "has the opcode"),
+    ):
+        module = matmul_module()
+        change(module.computations[computation])
+        with pytest.raises(HloError, match=words):
+            encode_module(module)
     with pytest.raises(HloError, match="no instructions"):
         encode_module(HloModuleProto(name="empty"))
 
@@ -173,35 +167,37 @@ def test_ids_need_only_be_unique_within_a_computation() -> None:
     assert encode_module(module).edge_index.tolist() == [[1, 0], [3, 2]]
 
 
-@pytest.mark.parametrize("search", ["default", "random"])
-def test_the_arrays_of_a_real_program_are_google_s_bit_for_bit(real_data: Path, search: str) -> None:
+def assert_google_s(program: ProgramArrays, path: Path, names: tuple[str, ...]) -> None:
+    with np.load(path) as theirs:
+        for name in names:
+            ours = getattr(program, name)
+            assert (ours.dtype, ours.shape) == (theirs[name].dtype, theirs[name].shape), (path.name, name)
+            assert ours.tobytes() == theirs[name].tobytes(), (path.name, name)
+
+
+def test_the_arrays_of_real_programs_are_google_s_bit_for_bit(real_data: Path) -> None:
+    shared = ("node_feat", "node_opcode", "edge_index")
     data = ModuleTuningData.FromString((real_data / "pb" / "module_tuning_data_layout.pb").read_bytes())
     program = encode_module(data.module)
-    with np.load(real_data / "npz" / "layout" / "xla" / search / "valid" / "unet_3d.4x4.bf16.npz") as theirs:
-        for name in ("node_feat", "node_opcode", "edge_index", "node_splits", "node_config_ids"):
-            ours = getattr(program, name)
-            assert (ours.dtype, ours.shape) == (theirs[name].dtype, theirs[name].shape), name
-            assert ours.tobytes() == theirs[name].tobytes(), name
+    layouts = real_data / "npz" / "layout" / "xla" / "default" / "valid"
+    assert_google_s(program, layouts / "unet_3d.4x4.bf16.npz", (*shared, "node_splits", "node_config_ids"))
     assert list(data.config_index_to_node) == program.node_config_ids.tolist()
-
-
-def test_the_arrays_of_real_kernels_are_google_s_bit_for_bit(real_data: Path) -> None:
-    data = TuningData.FromString((real_data / "pb" / "op_tuning_data.pb").read_bytes())
-    assert len(data.modules) == 15
-    for kernel in data.modules:
-        program = encode_module(kernel.module)
+    kernels = TuningData.FromString((real_data / "pb" / "op_tuning_data.pb").read_bytes()).modules
+    assert len(kernels) == 15
+    for kernel in kernels:
         name = kernel_name("alexnet_train_batch_32", kernel.fingerprint)
-        with np.load(real_data / "npz" / "tile" / "xla" / "train" / f"{name}.npz") as theirs:
-            for array in ("node_feat", "node_opcode", "edge_index"):
-                ours = getattr(program, array)
-                assert (ours.dtype, ours.shape) == (theirs[array].dtype, theirs[array].shape), (name, array)
-                assert ours.tobytes() == theirs[array].tobytes(), (name, array)
+        assert_google_s(encode_module(kernel.module), real_data / f"npz/tile/xla/train/{name}.npz", shared)
 
 
-@pytest.mark.parametrize("number", range(9))
-def test_the_rule_of_configurable_nodes_holds_in_google_s_files(real_data: Path, number: int) -> None:
+def test_the_rule_of_configurable_nodes_holds_in_google_s_files(real_data: Path) -> None:
     """Every convolution, dot and reshape that is not in a fusion: read off the arrays alone."""
-    path = sorted((real_data / "npz" / "layout").rglob("*.npz"))[number]
+    paths = sorted((real_data / "npz" / "layout").rglob("*.npz"))
+    assert len(paths) == 9
+    for path in paths:
+        assert_rule_of_configurable_nodes(path)
+
+
+def assert_rule_of_configurable_nodes(path: Path) -> None:
     with np.load(path) as arrays:
         opcode, ids = arrays["node_opcode"].astype(int), arrays["node_config_ids"]
         root = arrays["node_feat"][:, NODE_COLUMN["is_root"]] == 1

@@ -35,17 +35,13 @@ def test_the_constraint_takes_the_place_of_the_output():
     assert list(dot.shape.layout.minor_to_major) == [1, 0]  # what it says of itself stays
 
 
-def test_the_root_is_replaced_too():
+def test_the_root_is_replaced_and_new_identities_are_unique_in_the_module():
     module = matmul_module()
-    body = body_of(constrain(module, layouts_of(module, [RESHAPE], row((1, 0, 2))[None])))
+    rows = np.stack([row((0, 1)), row((1, 0, 2))])
+    edited = constrain(module, layouts_of(module, [DOT, RESHAPE], rows))
+    body = body_of(edited)
     assert body.instructions[-1].opcode == "custom-call"
     assert body.root_id == body.instructions[-1].id
-
-
-def test_new_identities_are_unique_in_the_module():
-    module = matmul_module()
-    rows = np.stack([row((0, 1)), row((0, 1, 2))])
-    edited = constrain(module, layouts_of(module, [DOT, RESHAPE], rows))
     ids = [one.id for computation in edited.computations for one in computation.instructions]
     assert len(set(ids)) == len(ids)
 
@@ -78,12 +74,6 @@ def test_operands_are_constrained_only_when_asked_for():
     assert [list(calls[one].shape.dimensions) for one in dot.operand_ids] == [[8, 64], [64, 128]]
 
 
-def test_nothing_set_is_nothing_changed():
-    module = matmul_module()
-    rows = np.full((2, 18), -1, np.int8)
-    assert constrain(module, layouts_of(module, [DOT, RESHAPE], rows)) == module
-
-
 @pytest.mark.parametrize(
     ("node", "output", "message"),
     [
@@ -96,6 +86,8 @@ def test_what_does_not_fit_is_refused(node, output, message):
     module = matmul_module()
     with pytest.raises(CompilerError, match=message):
         layouts_of(module, [node], row(output)[None])
+    nothing = np.full((2, 18), -1, np.int8)
+    assert constrain(module, layouts_of(module, [DOT, RESHAPE], nothing)) == module
 
 
 def test_what_does_not_compile_twice_is_repaired():
