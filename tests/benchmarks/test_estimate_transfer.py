@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import estimate_transfer
-from benchmarks.estimate_transfer import out_of_fold, some_programs, told
+from benchmarks.estimate_transfer import out_of_fold, some_programs
 from tests.models.rows import easy_graph
 from xlarank.data.family import program_family
 from xlarank.features.rows import GraphRows
@@ -35,7 +35,3 @@ def test_families_are_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(estimate_transfer, "taus", taus)
     assert out_of_fold(GRAPHS, 3, 0, 1) == [0.5] * len(GRAPHS)
     assert sorted(seen) == sorted(graph.name for graph in GRAPHS)
-
-
-def test_scores_in_words() -> None:
-    assert told([[0.2, 0.4], [0.4, 0.6]]) == "0.400 ± 0.071 (seeds ± 0.100)"

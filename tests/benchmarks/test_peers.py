@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.peers import NaivePooled, Split, compare, load, told
+from benchmarks.peers import NaivePooled, Split, compare, load
 from tests.models.rows import COLUMNS, easy_data
 from tests.pipelines.trees import LAYOUT, TILE, TREE, graph_path, layout_graph, tile_graph, write_tree
 from xlarank.data.graph import read_graph
@@ -47,10 +47,7 @@ def test_naive_rows_of_a_tile_are_its_columns(root: Path) -> None:
     number = sum(len(names) for names in TREE[LAYOUT].values())  # the first tile graph that the tree made
     rows = split(root, TILE, "train").naive[0]
     assert np.array_equal(rows.config_values[rows.group], tile_graph(number)["config_feat"])
-
-
-def test_graphs_without_labels_are_left_out(root: Path) -> None:
-    assert split(root, TILE, "test") == Split([], [])
+    assert split(root, TILE, "test") == Split([], []), "graphs without labels are left out"
 
 
 @pytest.mark.parametrize(("graphs", "configs"), [(6, 60), (1, MAX_GROUP + 1)])
@@ -74,9 +71,3 @@ def test_every_ranker_gets_its_line(root: Path, collection: str) -> None:
     assert f"less {DEFAULT} (95 %, paired)" in lines[between + 1]
     assert [line.split(" | ")[0].strip("| ") for line in lines[between + 3 :]] == [first, NaivePooled.name]
     assert len({line.count("|") for line in lines[between + 1 :]}) == 1
-
-
-def test_scores_in_words() -> None:
-    assert told(np.array([[0.2, 0.4], [0.4, 0.6]])) == "0.400 ± 0.100 (± 0.100)"
-    assert told(np.array([[0.2, 0.4]])) == "0.300 ± 0.100"
-    assert told(np.empty((3, 0))) == "-"

@@ -12,84 +12,58 @@ from xlarank.data.root import SAMPLE
 #: Names of TpuGraphs files by family. The first rule: one program at another batch size, precision,
 #: topology or in training and inference is one family; where a name leaves doubt, families are joined.
 REAL_FAMILIES = {
-    "alexnet": ["alexnet_train_batch_32", "alexnet_train_batch_32_-3006cd0d02fa72c4"],
-    "albert": ["albert_en_xlarge_batch_size_16_test", "albert_en_base_batch_size_64_train"],
-    "bert": [
-        "bert_classifier.2x2.fp32",
-        "bert_classifier.2x2.fp32.performance",
-        "bert_pretraining.2x2.fp16",
-        "bert_pretraining.4x4.fp16",
-        "bert_pretraining.8x8.fp32.performance",
-        "bert_squad.2x2.fp32",
-        "bert_en_cased_L-12_H-768_A-12_batch_size_16_test",
-        "bert_en_uncased_L-12_H-768_A-12_batch_size_64_train",
-        "electra_base_batch_size_16_train",
-        # TensorFlow Hub's experts/bert/*: BERT base with other weights, so the same program
-        "experts_pubmed_batch_size_64_train",
-        "experts_wiki_books_batch_size_16_test",
-        "electra_small_batch_size_64_test",
-        "bert_multi_cased_L-12_H-768_A-12_batch_size_16_train",
-        "mlperf_bert_batch_24_2x2",
-        "small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test",
-        "small_bert_bert_en_uncased_L-2_H-128_A-2_batch_size_16_train",
-        "tf2_bert_pretrain_dynamic_batch_size",
-        "tf2_bert_pretrain_dynamic_sequence_length",
-        "tf2_bert_squad_dynamic",
-    ],
-    "brax_es": ["brax_es"],
-    "efficientnet": ["efficientnet_b7_eval_batch_1"],
-    "inception": [
-        "inception_v2_batch_128_train",
-        "inception_v2_batch_8_train",
-        "inception_v3_batch_128_train",
-        "inception_v3_batch_128_train_426e203f19335d17",
-    ],
-    "magenta": ["magenta", "magenta_dynamic"],
-    "maskrcnn": [
-        "mask_rcnn_batch_16_bf16_img1024",
-        "mask_rcnn_batch_4_bf16_img1408",
-        "mask_rcnn_resnet50.4x4.bf16.performance",
-        "mlperf_maskrcnn_1_shard_batch_4",
-        "mlperf_maskrcnn_batch_2",
-    ],
-    "mnasnet": ["mnasnet_a1_batch_128", "mnasnet_b1_batch_128"],
-    "ncf": ["ncf.2x2.fp32"],
-    "nmt": ["mlperf_nmt_1_shard_batch_8", "mlperf_nmt_batch_64"],
-    "openai": ["openai_v0_rnn_natural", "openai_v0_rnn_optimized"],
-    "resnet": [
-        "inference_mlperf_resnet_batch_16",
-        "mlperf_resnet",
-        "mlperf_resnet_batch_128_1_shard",
-        "resnet50.2x2.fp16",
-        "resnet50.4x4.bf16.performance",
-        "resnet50.8x16.fp16",
-        "resnet50_3d.2x2.bf16",
-        "resnet_v1_50_official_batch_128_bf16",
-        "resnet_v2_101_batch_128",
-        "resnet_v2_200_batch_64",
-    ],
-    "retinanet": ["retinanet.2x2.fp32", "retinanet.4x4.bf16.performance", "retinanet.2x2.fp32_-342c949e14733d96"],
-    "shapemask": ["shapemask.4x4.fp32"],
-    "ssd": [
-        "inference_mlperf_ssd_1200_batch_128",
-        "mlperf_ssd_1_shard_batch_8_fast_epoch",
-        "mlperf_ssd_2_shard_batch_8_fast_epoch",
-    ],
-    "talking_heads": ["talking-heads_large_batch_size_16_train", "talking-heads_large_batch_size_32_test"],
-    "transformer": [
-        "mlperf_transformer",
-        "transformer.2x2.fp32",
-        "transformer.4x4.fp32.performance",
-        "transformer_tf2_dynamic_shape",
-    ],
-    "trax_lsh_attention": ["trax_lsh_attention"],
-    "unet": ["unet3d", "unet_3d.4x4.bf16"],
-    "xception": ["xception_imagenet"],
-}  # fmt: skip
+    "alexnet": "alexnet_train_batch_32 alexnet_train_batch_32_-3006cd0d02fa72c4",
+    "albert": "albert_en_xlarge_batch_size_16_test albert_en_base_batch_size_64_train",
+    # electra and TensorFlow Hub's experts/bert/*: BERT with other weights, so the same program
+    "bert": (
+        "bert_classifier.2x2.fp32 bert_classifier.2x2.fp32.performance bert_pretraining.2x2.fp16 "
+        "bert_pretraining.4x4.fp16 bert_pretraining.8x8.fp32.performance bert_squad.2x2.fp32 "
+        "bert_en_cased_L-12_H-768_A-12_batch_size_16_test bert_en_uncased_L-12_H-768_A-12_batch_size_64_train "
+        "electra_base_batch_size_16_train experts_pubmed_batch_size_64_train "
+        "experts_wiki_books_batch_size_16_test electra_small_batch_size_64_test "
+        "bert_multi_cased_L-12_H-768_A-12_batch_size_16_train mlperf_bert_batch_24_2x2 "
+        "small_bert_bert_en_uncased_L-10_H-768_A-12_batch_size_32_test "
+        "small_bert_bert_en_uncased_L-2_H-128_A-2_batch_size_16_train tf2_bert_pretrain_dynamic_batch_size "
+        "tf2_bert_pretrain_dynamic_sequence_length tf2_bert_squad_dynamic"
+    ),
+    "brax_es": "brax_es",
+    "efficientnet": "efficientnet_b7_eval_batch_1",
+    "inception": (
+        "inception_v2_batch_128_train inception_v2_batch_8_train inception_v3_batch_128_train "
+        "inception_v3_batch_128_train_426e203f19335d17"
+    ),
+    "magenta": "magenta magenta_dynamic",
+    "maskrcnn": (
+        "mask_rcnn_batch_16_bf16_img1024 mask_rcnn_batch_4_bf16_img1408 "
+        "mask_rcnn_resnet50.4x4.bf16.performance mlperf_maskrcnn_1_shard_batch_4 mlperf_maskrcnn_batch_2"
+    ),
+    "mnasnet": "mnasnet_a1_batch_128 mnasnet_b1_batch_128",
+    "ncf": "ncf.2x2.fp32",
+    "nmt": "mlperf_nmt_1_shard_batch_8 mlperf_nmt_batch_64",
+    "openai": "openai_v0_rnn_natural openai_v0_rnn_optimized",
+    "resnet": (
+        "inference_mlperf_resnet_batch_16 mlperf_resnet mlperf_resnet_batch_128_1_shard resnet50.2x2.fp16 "
+        "resnet50.4x4.bf16.performance resnet50.8x16.fp16 resnet50_3d.2x2.bf16 "
+        "resnet_v1_50_official_batch_128_bf16 resnet_v2_101_batch_128 resnet_v2_200_batch_64"
+    ),
+    "retinanet": "retinanet.2x2.fp32 retinanet.4x4.bf16.performance retinanet.2x2.fp32_-342c949e14733d96",
+    "shapemask": "shapemask.4x4.fp32",
+    "ssd": (
+        "inference_mlperf_ssd_1200_batch_128 mlperf_ssd_1_shard_batch_8_fast_epoch "
+        "mlperf_ssd_2_shard_batch_8_fast_epoch"
+    ),
+    "talking_heads": "talking-heads_large_batch_size_16_train talking-heads_large_batch_size_32_test",
+    "transformer": (
+        "mlperf_transformer transformer.2x2.fp32 transformer.4x4.fp32.performance transformer_tf2_dynamic_shape"
+    ),
+    "trax_lsh_attention": "trax_lsh_attention",
+    "unet": "unet3d unet_3d.4x4.bf16",
+    "xception": "xception_imagenet",
+}
 
 
 def test_real_names():
-    expected = {name: family for family, names in REAL_FAMILIES.items() for name in names}
+    expected = {name: family for family, names in REAL_FAMILIES.items() for name in names.split()}
     assert {name: program_family(name) for name in expected} == expected
 
 
@@ -110,7 +84,7 @@ def test_names_that_spell_their_family():
 
 def test_a_tile_kernel_belongs_to_its_program():
     """Otherwise kernels of one program would stand on both sides of a fold."""
-    for name, family in ((name, family) for family, names in REAL_FAMILIES.items() for name in names[:1]):
+    for name, family in ((name, family) for family, names in REAL_FAMILIES.items() for name in names.split()[:1]):
         for suffix in ("_-3006cd0d02fa72c4", "_426e203f19335d17", "_-d35a43855de59c9", "_fa42c949e14733d9"):
             assert program_family(name + suffix) == family
 
