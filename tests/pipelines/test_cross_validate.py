@@ -50,7 +50,7 @@ def learned_from(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     return found
 
 
-# Families -------------------------------------------------------------------------------------------------
+# Held out: families, graphs, kinds ------------------------------------------------------------------------
 
 
 def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learned_from: list[list[str]]) -> None:
@@ -61,87 +61,74 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learn
         assert list(found.report[collection]["tau"]["graphs"]) == list(folds)
     assert set(found.report[TILE]["tau"]["graphs"]) == set(TREE[TILE]["train"])
     assert (found.judged, found.notes) == ("out of fold, families never seen", [])
+    assert run(shared_trained, by="kind").report == run(shared_trained, collections=[LAYOUT]).report, "no kinds"
     assert learned_from == []
     fitted = run(shared_trained, model="lambdarank", rounds=30)
     assert fitted.report == found.report, "nothing of held-out graphs is in the scores of training, not even bins"
 
 
-def test_folds_of_one_family_are_not_there(tree: Path, built: Path) -> None:
-    for name in ("dot__a", "tanh__a"):
-        graph_path(tree, TILE, "train", name).unlink()
-    build(tree, built)
-    train(Workspace(built), seeds=1, rounds=3, threads=1, allow_constant=True)
-    with pytest.raises(CollectionError, match=r"tile:cpu was trained without folds"):
-        run(built, collections=[TILE])
-    with pytest.raises(CollectionError, match=r"the 2 graphs of tile:cpu are of one program family; .*--by graph"):
-        run(built, collections=[TILE], model="ranknet")
-    found = run(built)
-    assert list(found.report) == [LAYOUT]
-    assert "without folds" in found.left_out[TILE]
-
-
-# Graphs ---------------------------------------------------------------------------------------------------
-
-
-def test_graphs_are_held_out_while_their_family_stays(shared_trained: Path, learned_from: list[list[str]]) -> None:
-    found = run(shared_trained, by="graph")
+def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_from: list[list[str]]) -> None:
+    """At the parameters and rounds of the model; nothing is written."""
+    files = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    listener = Listener()
+    found = run(trained, by="graph", progress=listener)
+    assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
+    assert listener.ended == 2
     names = list(TREE[LAYOUT]["train"])
     folds = [fold for fold in learned_from if names[0] in fold or names[1] in fold]
     assert [[name for name in names if name not in fold] for fold in folds] == [[name] for name in names[:4]]
     assert found.judged == "out of fold, families seen (same-family)"
     assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
     assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
-    apart = card_of(shared_trained, LAYOUT).folds
+    apart = card_of(trained, LAYOUT).folds
     mean = np.mean([apart[name]["score"] for name in names[:4]])
     assert "so this is no score for new programs" in found.notes[0]
     assert f"these 4 graphs by folds of families: score {mean:.3f}" in found.notes[1]
     assert list(found.report[TILE]["tau"]["graphs"]) == ["conv__a", "conv__b"]
-
-
-def test_scores_are_those_of_the_models_parameters_and_rounds(shared_trained: Path) -> None:
-    found = run(shared_trained, by="graph", collections=[TILE])
-    model = load_model(Workspace(shared_trained).model(Collection.parse(TILE)))
-    training = read_training_set(Workspace(shared_trained), Collection.parse(TILE))
+    model = load_model(Workspace(trained).model(Collection.parse(TILE)))
+    training = read_training_set(Workspace(trained), Collection.parse(TILE))
     held = [training.data.names.index("conv__b")]
     curves = validate_fold(training, held, model.rankers[0], FitSettings(model.card.rounds, threads=1))
     assert found.report[TILE]["score"]["graphs"]["conv__b"] == curves.at(-1)["conv__b"]["score"]
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == files
+    failing = Listener(stop_at=2)
+    with pytest.raises(KeyboardInterrupt):
+        run(trained, by="graph", progress=failing)
+    assert failing.ended == 1
 
 
-def test_the_graphs_are_those_that_the_model_learned_from(tree: Path, trained: Path) -> None:
-    train(Workspace(trained), collections=[LAYOUT], with_valid=True, seeds=1, rounds=5, threads=1)
-    found = run(trained, by="graph", collections=[LAYOUT])
+def test_the_graphs_are_those_that_the_model_learned_from(tree: Path, built: Path) -> None:
+    options = {"seeds": 1, "rounds": 2, "threads": 1, "allow_constant": True}
+    train(Workspace(built), collections=[LAYOUT], with_valid=True, **options)
+    found = run(built, by="graph", collections=[LAYOUT])
     assert list(found.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
-    graph_path(tree, LAYOUT, "train", "beta__b").unlink()
-    build(tree, trained)
+    for collection, name in ((LAYOUT, "beta__b"), (TILE, "dot__a"), (TILE, "tanh__a")):
+        graph_path(tree, collection, "train", name).unlink()
+    build(tree, built)
     with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
-        run(trained, by="graph", collections=[LAYOUT])
+        run(built, by="graph", collections=[LAYOUT])
+
+    train(Workspace(built), **options)  # one family of tiles
+    with pytest.raises(CollectionError, match=r"the 2 graphs of tile:cpu are of one program family; .*--by graph"):
+        run(built, collections=[TILE], model="ranknet")
+    found = run(built)
+    assert list(found.report) == [LAYOUT]
+    assert "tile:cpu was trained without folds" in found.left_out[TILE]
+    graph_path(tree, LAYOUT, "train", "alpha__b").unlink()
+    build(tree, built)
+    with pytest.raises(CollectionError, match=f"no two of the 3 graphs of {LAYOUT} are of one family"):
+        run(built, by="graph", collections=[LAYOUT], model="ranknet")
 
 
-def test_no_two_graphs_of_a_family(tree: Path, trained: Path) -> None:
-    graph_path(tree, TILE, "train", "conv__b").unlink()
-    build(tree, trained)
-    train(Workspace(trained), collections=[TILE], seeds=1, rounds=3, threads=1)
-    with pytest.raises(CollectionError, match=r"no two of the 3 graphs of tile:cpu are of one family"):
-        run(trained, by="graph", collections=[TILE])
-
-
-# Kinds of kernels -------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def kinds(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Workspace with kernels of the sample, of four kinds; the kind of one product is open."""
-    root, workspace = tmp_path_factory.mktemp("kinds"), tmp_path_factory.mktemp("kinds_work")
+def test_kinds_of_kernels_are_held_out_together(tmp_path: Path, learned_from: list[list[str]]) -> None:
+    """Kernels of the sample, of four kinds; the kind of one product is open."""
+    root, workspace = tmp_path / "tree", tmp_path / "work"
     for name in ("bmm__a", "bmm__d", "matmul__d", "matmul__e", "matmul__b", "conv3x3__b"):
         path = graph_path(root, TILE, "train", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(graph_path(SAMPLE, TILE, "train", name), path)
     build(root, workspace)
-    return workspace
-
-
-def test_kinds_of_kernels_are_held_out_together(kinds: Path, learned_from: list[list[str]]) -> None:
-    found = run(kinds, by="kind", model="ranknet", rounds=3)
+    found = run(workspace, by="kind", model="ranknet", rounds=3)
     assert sorted(learned_from) == [
         ["bmm__a", "bmm__d", "conv3x3__b"],  # held out: dots, and the one that may be of two kinds
         ["bmm__a", "bmm__d", "conv3x3__b"],  # held out for that one: all that may be of either
@@ -155,81 +142,48 @@ def test_kinds_of_kernels_are_held_out_together(kinds: Path, learned_from: list[
     assert f"{TILE}: 4 kinds of kernels in 4 folds" in found.notes
 
 
-def test_one_kind_has_nothing_to_learn_from(shared_trained: Path) -> None:
-    with pytest.raises(CollectionError, match=r"the 4 graphs of tile:cpu are of one kind: "):
-        run(shared_trained, by="kind", collections=[TILE])
+# Rankers by name ------------------------------------------------------------------------------------------
 
 
-def test_layouts_have_no_kinds(shared_trained: Path) -> None:
-    assert run(shared_trained, by="kind").report == run(shared_trained, collections=[LAYOUT]).report
-
-
-# Another ranker -------------------------------------------------------------------------------------------
-
-
-def test_a_ranker_by_name_needs_no_model(built: Path, learned_from: list[list[str]]) -> None:
-    found = run(built, model="ranknet", rounds=50, collections=[LAYOUT])
+def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
+    built: Path, learned_from: list[list[str]]
+) -> None:
+    options: dict[str, Any] = {"rounds": 25, "collections": [LAYOUT], "threads": 1}
+    alone = {name: run(built, model=name, **options) for name in ("ranknet", "lambdarank")}
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
     folds = family_folds(training.data.families, 10)
-    parts = validate_folds(training, folds, RankNet(kind="layout"), FitSettings(50, threads=1))
-    curves = join_curves(list(parts))
-    assert found.report[LAYOUT] == summarise(curves.at(curves.best_stage()))
     assert len(learned_from) == 2 * len(folds)
-    (note,) = found.notes
+    parts = validate_folds(training, folds, RankNet(kind="layout"), FitSettings(25, threads=1))
+    curves = join_curves(list(parts))
+    assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
+    (note,) = alone["ranknet"].notes
     assert note.startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
 
-
-# Rankers side by side ---------------------------------------------------------------------------------------
-
-
-def test_rankers_are_compared_on_the_same_graphs(built: Path) -> None:
-    options: dict[str, Any] = {"rounds": 25, "collections": [LAYOUT], "threads": 1}
     found = cross_validate_rankers(Workspace(built), ["ranknet", "lambdarank", "ranknet"], **options)
-    alone = {name: run(built, model=name, **options) for name in ("ranknet", "lambdarank")}
     assert list(found.report[LAYOUT]) == list(alone)
     for name, one in alone.items():
         for metric, about in one.report[LAYOUT].items():
-            told = found.report[LAYOUT][name][metric]
-            assert {key: told[key] for key in about} == about
+            beside = found.report[LAYOUT][name][metric]
+            assert {key: beside[key] for key in about} == about
     gap = found.report[LAYOUT]["lambdarank"]["slowdown@1"]["difference"]
     means = [one.report[LAYOUT]["slowdown@1"]["mean"] for one in alone.values()]
     assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
     assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
 
 
-# What makes no sense ----------------------------------------------------------------------------------------
-
-
-def test_bad_requests(shared_trained: Path, built: Path) -> None:
-    with pytest.raises(XlarankError, match="--by is 'program'; expected family or graph or kind"):
-        run(shared_trained, by="program")
-    with pytest.raises(ModelError, match="'forest' is not a model"):
-        run(shared_trained, model="forest")
+def test_bad_requests(shared_trained: Path, shared_built: Path) -> None:
+    for workspace, options, error, message in (
+        (shared_trained, {"by": "program"}, XlarankError, "--by is 'program'; expected family or graph or kind"),
+        (shared_trained, {"model": "forest"}, ModelError, "'forest' is not a model"),
+        (shared_trained, {"model": "ranknet", "rounds": 0}, XlarankError, "--rounds is 0"),
+        (shared_trained, {"by": "kind", "collections": [TILE]}, CollectionError, "4 graphs of tile:cpu are of one kind: "),
+        (shared_built, {"collections": [TILE]}, ModelError, "tile:cpu has no trained model; run train first"),
+        (shared_built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            run(workspace, **options)
     with pytest.raises(XlarankError, match=r"there is one ranker to compare; expected two or more, all different"):
         cross_validate_rankers(Workspace(shared_trained), ["ranknet", "ranknet"])
     with pytest.raises(ModelError, match="'forest' is not a model"):
         cross_validate_rankers(Workspace(shared_trained), ["ranknet", "forest"])
-    with pytest.raises(XlarankError, match="--rounds is 0"):
-        run(shared_trained, model="ranknet", rounds=0)
-    with pytest.raises(ModelError, match=r"tile:cpu has no trained model; run train first"):
-        run(built, collections=[TILE])
-    with pytest.raises(CollectionError, match=r"nothing could be cross-validated: .*run train first"):
-        run(built)
-
-
-def test_progress_ends_also_when_it_fails(shared_trained: Path) -> None:
-    listener = Listener()
-    run(shared_trained, by="graph", progress=listener)
-    assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
-    assert listener.ended == 2
-    failing = Listener(stop_at=2)
-    with pytest.raises(KeyboardInterrupt):
-        run(shared_trained, by="graph", progress=failing)
-    assert failing.ended == 1
-
-
-def test_it_writes_nothing(trained: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
-    run(trained, by="graph")
-    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == before
