@@ -24,7 +24,7 @@ from xlarank.models.validation.fold_plan import FOLDS_OF, KIND, MOST_FOLDS, Fold
 from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import compare_rankers, graph_scores
-from xlarank.pipelines.support.evaluation import Comparison, Evaluation
+from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
@@ -100,7 +100,7 @@ def cross_validate_rankers(
     seed: int = 0,
     threads: int = 0,
     progress: Progress | None = None,
-) -> Comparison:
+) -> Evaluation:
     """`cross_validate` for each ranker by name, on the same folds; differences are those to the first.
 
     Each ranker has the number of rounds that is best for itself on these folds. Raises as `cross_validate`, and
@@ -113,7 +113,7 @@ def cross_validate_rankers(
         )
     for name in names:
         ranker_class(name)
-    found = Comparison(HELD_OUT.get(by, by))
+    found = Evaluation(HELD_OUT.get(by, by))
     scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for name in names:
         one = cross_validate(

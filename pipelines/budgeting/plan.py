@@ -16,7 +16,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges
 from xlarank.data.sizes import CollectionSize
-from xlarank.pipelines.support.memory import machine_memory
+from xlarank.pipelines.support.machine import machine_memory
 
 
 class _Cost(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Final
 
 from xlarank.data.errors import XlarankError
 from xlarank.pipelines.building.graph_job import GraphJob, Outcome, build_graph
-from xlarank.pipelines.support.interrupts import interrupts_held_back
+from xlarank.pipelines.support.machine import interrupts_held_back
 
 #: What the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from xlarank.data.errors import ClusterError
-from xlarank.pipelines.support.interrupts import interrupts_held_back
+from xlarank.pipelines.support.machine import interrupts_held_back
 
 if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
     from distributed import Client, LocalCluster

@@ -1,4 +1,4 @@
-"""Scores of models by collection, whichever way they were found."""
+"""Scores by collection."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ class Evaluation:
     """Scores by collection.
 
     Attributes:
-        judged: what the scores are of, in words: a split, or what was held out.
+        judged: the graphs that are scored, in words: a split, or what was held out.
         report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
-            `xlarank.models.validation.metrics.summarise`.
+            `xlarank.models.validation.metrics.summarise`; with a level of rankers above the metrics where several
+            are compared (`xlarank.models.validation.paired.compare_rankers`).
         speedups: ``{collection: {speedup: {mean, std, low, high, graphs}}}`` over the compiler's own choice, of the
-            graphs where its runtime is known (`xlarank.models.validation.metrics`).
+            graphs where its runtime is known.
         left_out: collection (or ``collection graph``) -> why it has no score.
         notes: what a reader must know to trust a number.
     """
@@ -23,23 +24,5 @@ class Evaluation:
     judged: str
     report: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
     speedups: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
-@dataclass
-class Comparison:
-    """Scores of several rankers by collection, on the same graphs.
-
-    Attributes:
-        judged: what the scores are of, in words.
-        report: ``{collection: {ranker: {metric: {mean, std, low, high, graphs, difference}}}}``, by
-            `xlarank.models.validation.paired.compare_rankers`.
-        left_out: ``collection`` (or ``collection graph``) -> why it has no score.
-        notes: what a reader must know to trust a number.
-    """
-
-    judged: str
-    report: dict[str, dict[str, dict[str, dict[str, Any]]]] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

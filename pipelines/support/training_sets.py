@@ -18,7 +18,7 @@ from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
 from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.support.memory import machine_memory
+from xlarank.pipelines.support.machine import machine_memory
 
 #: Bytes of a stored value.
 _VALUE: Final = 4

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.shell import TILE
 from tests.cli.test_signals import interrupt, posix_only, start
 from tests.graphs import save_npz
-from tests.pipelines.clusters import need
+from tests.pipelines.postgres import need
 from tests.pipelines.trees import graph_path, tile_graph
 
 pytestmark = pytest.mark.slow

@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -38,6 +39,12 @@ def skip_or_fail(why: str) -> None:
     if os.environ.get(REQUIRED) == "1":
         pytest.fail(f"{why}, and {REQUIRED} is 1")
     pytest.skip(why)
+
+
+def need(package: str) -> None:
+    """Skip the test where a package of the extra for Dask is missing, or fail it where nothing may be skipped."""
+    if find_spec(package) is None:
+        skip_or_fail(f"{package} is not installed (pip install 'xlarank[dask]')")
 
 
 class PostgresServer:

@@ -177,7 +177,7 @@ def test_bad_requests(shared_trained: Path, shared_built: Path) -> None:
         (shared_trained, {"by": "program"}, XlarankError, "--by is 'program'; expected family or graph or kind"),
         (shared_trained, {"model": "forest"}, ModelError, "'forest' is not a model"),
         (shared_trained, {"model": "ranknet", "rounds": 0}, XlarankError, "--rounds is 0"),
-        (shared_trained, {"by": "kind", "collections": [TILE]}, CollectionError, "4 graphs of tile:cpu are of one kind: "),
+        (shared_trained, {"by": "kind", "collections": [TILE]}, CollectionError, "4 graphs .* are of one kind: "),
         (shared_built, {"collections": [TILE]}, ModelError, "tile:cpu has no trained model; run train first"),
         (shared_built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
     ):  # fmt: skip

@@ -62,15 +62,11 @@ def test_training_goes_by_kinds_and_keeps_them(trained: tuple[Workspace, TrainRe
     assert (card.target, card.folds_by) == ("cpu", "kind")
     assert card.kinds == ["convolution", "dot", "dot batched"]
     assert set(card.folds) == set(LEARNED)
+    data = read_training_set(workspace, COLLECTION).data
+    assert data.target is data.take([0, 1]).target is data.join(data.take([0])).target is CPU
 
 
-def test_what_is_learned_from_has_the_target_of_its_collection(trained: tuple[Workspace, TrainResult]) -> None:
-    data = read_training_set(trained[0], COLLECTION).data
-    assert data.target is CPU
-    assert data.take([0, 1]).target is data.join(data.take([0])).target is CPU
-
-
-def test_a_kind_never_seen_is_told_and_falls_back(trained: tuple[Workspace, TrainResult]) -> None:
+def test_a_kind_never_seen_falls_back_and_is_named(trained: tuple[Workspace, TrainResult]) -> None:
     workspace, _ = trained
     unseen = rank(workspace, graph_path(SAMPLE, TILE, "test", "transpose__b"))
     assert unseen.fallback == (
@@ -85,7 +81,9 @@ def test_a_kind_never_seen_is_told_and_falls_back(trained: tuple[Workspace, Trai
     assert (explained.now, explained.ranks[0]) == (0, 1)
 
 
-def test_submissions_and_scores_fall_back_alike(trained: tuple[Workspace, TrainResult], tmp_path: Path) -> None:
+def test_submissions_scores_and_reports_agree(
+    trained: tuple[Workspace, TrainResult], tmp_path: Path
+) -> None:
     workspace, _ = trained
     submit(workspace, tmp_path / "out.csv", collections=[TILE])
     lines = dict(line.split(",") for line in (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()[1:])
@@ -95,15 +93,9 @@ def test_submissions_and_scores_fall_back_alike(trained: tuple[Workspace, TrainR
     valid = graph_path(SAMPLE, TILE, "valid", "expsum__b")
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
     assert score == rank(workspace, valid).metrics["score"]  # type: ignore[index]
-
-
-def test_reports_show_what_evaluate_prints(trained: tuple[Workspace, TrainResult]) -> None:
-    """Scores with the fallback, and baselines to the last digit."""
-    workspace, _ = trained
-    metrics = evaluate(workspace, collections=[TILE]).report[TILE]
     (graph,) = gather(workspace, COLLECTION, explained=False).graphs
-    for name, about in metrics.items():
-        assert about["graphs"] == {graph.name: graph.metrics[MODEL][name]}
+    for name, about in evaluate(workspace, collections=[TILE]).report[TILE].items():
+        assert about["graphs"] == {graph.name: graph.metrics[MODEL][name]}, "the report shows what evaluate prints"
         baselines = {ranking: found[name] for ranking, found in graph.metrics.items() if ranking != MODEL}
         assert about["baselines"] == baselines
 
@@ -138,12 +130,7 @@ def test_calibration_goes_by_kind(
     assert load_model(place.model(COLLECTION)).calibration == found[TILE]
 
 
-def test_studies_of_tiles_go_by_kind(
-    trained: tuple[Workspace, TrainResult], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import optuna
-
-    monkeypatch.setattr(optuna.logging, "set_verbosity", lambda _: None)
+def test_studies_of_tiles_go_by_kind(trained: tuple[Workspace, TrainResult]) -> None:
     workspace, _ = trained
     (result,) = tune(workspace, trials=1, fit=FitSettings(3, threads=1))
     assert result.trials == 1

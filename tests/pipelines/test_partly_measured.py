@@ -52,10 +52,6 @@ def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path
     assert ranking.metrics is not None and np.isfinite(ranking.metrics["tau"])
     assert {entry.configuration for entry in ranking.best() if entry.runtime_ns is None} == set(FAILED)
     assert submit(work, tmp_path / "submission.csv").rows == {LAYOUT: 2, TILE: 2}
-
-
-@pytest.mark.slow
-def test_a_draw_takes_measured_configurations_alone(partly: Path, tmp_path: Path) -> None:
-    build(partly, tmp_path / "work", max_configs=6)
-    graph = stored(tmp_path / "work", LAYOUT, "train")["alpha__a"]
-    assert len(graph) == 6 and np.isfinite(graph.row_cost).all()
+    build(partly, tmp_path / "drawn", max_configs=6, collections=[LAYOUT], splits=["train"])
+    graph = stored(tmp_path / "drawn", LAYOUT, "train")["alpha__a"]
+    assert len(graph) == 6 and np.isfinite(graph.row_cost).all(), "only measured configurations are drawn"

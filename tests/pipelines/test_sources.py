@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.pipelines.trees import LAYOUT, graph_path, stored
+from tests.pipelines.trees import LAYOUT, TREE, graph_path, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
@@ -53,12 +54,21 @@ def learn(place: Workspace, also: str, **options: Any) -> TrainedModel:
     return load_model(place.model(Collection.parse(LAYOUT)))
 
 
-def test_the_card_tells_weights(two: Workspace, fits: list[RankingData]) -> None:
-    card = learn(two, f"{ESTIMATE}=0.25").card
+def test_other_collections_are_learned_from_by_weight_and_not_judged_on(
+    two: Workspace, fits: list[RankingData]
+) -> None:
+    card = learn(two, f"{ESTIMATE}=0.25", rounds=2).card
+    *folds, whole = fits
+    assert whole.group_weight.tolist() == [1.0] * 5 + [0.25] * 5
+    assert whole.columns == card.columns
+    for fold in folds:  # the same programs, so a fold lacks its family twice
+        assert sorted(fold.names) == sorted(2 * sorted(set(fold.names)))
+        assert len(set(fold.families)) == 2
+    names = list(TREE[LAYOUT]["train"])
+    assert (card.trained_on, card.also_from) == ({"train": names}, {ESTIMATE: names})
     assert card.also_weights == {ESTIMATE: 0.25}
-    assert fits[-1].group_weight.tolist() == [1.0] * 5 + [0.25] * 5
-    assert fits[-1].columns == card.columns
-    card = learn(two, ESTIMATE).card
+    assert set(card.folds) == set(names)
+    card = learn(two, ESTIMATE, rounds=2).card
     assert card.also_weights == {ESTIMATE: 1.0} and fits[-1].weight is None
 
 
@@ -75,46 +85,51 @@ def test_such_a_model_is_used_like_any_other(two: Workspace, shared_tree: Path) 
     assert cross_validate(two, collections=[LAYOUT], by="graph", threads=1).report[LAYOUT]
 
 
-def test_calibrate_teaches_what_the_model_learned_from(two: Workspace, fits: list[RankingData]) -> None:
+def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(
+    two: Workspace, shared_tree: Path, fits: list[RankingData]
+) -> None:
+    folder, path = two.model(Collection.parse(LAYOUT)), graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     learn(two, f"{ESTIMATE}=0.5", seeds=2)
+    assert rank(two, path, collection=LAYOUT).trust is None
     fits.clear()
     found, left_out = calibrate(two, collections=[LAYOUT], threads=1)
-    assert not left_out and found[LAYOUT].graphs == 5, "only graphs of the own collection are judged"
+    assert not left_out and found[LAYOUT].graphs == 5, "only graphs of the collection itself are judged"
+    assert (found[LAYOUT].seeds, found[LAYOUT].families) == (2, 3)
     assert len(fits) == 2 * 3
     for fold in fits:  # two sources, each without the held-out family
         assert sorted(fold.names) == sorted(2 * sorted(set(fold.names)))
         assert len(set(fold.families)) == 2
         assert sorted(set(fold.group_weight)) == [0.5, 1.0]
+    ranking = rank(two, path, collection=LAYOUT)
+    assert ranking.trust is not None
+    assert ranking.trust.calibration.as_json() == found[LAYOUT].as_json()
+    shown = json.loads(json.dumps(ranking.as_json()))["trust"]
+    assert shown["best_among_first"] == found[LAYOUT].first_of(22) and len(ranking.trust.lines()) == 2
+    ahead = [entry.certainly_ahead_of for entry in ranking.best()]
+    assert ahead == sorted(ahead, key=lambda count: -(count or 0)), "the better the rank, the more lie behind"
 
-
-def test_calibrate_where_the_other_collection_is_gone(two: Workspace) -> None:
-    learn(two, ESTIMATE, seeds=2)
-    shutil.rmtree(two.root / "features/layout/tpu-estimate")
-    with pytest.raises(CollectionError, match=f"{ESTIMATE} has no train split"):
-        calibrate(two, collections=[LAYOUT], threads=1)
-
-
-def test_calibrate_where_the_other_collection_is_another(two: Workspace) -> None:
-    learn(two, ESTIMATE, seeds=2)
-    folder = two.model(Collection.parse(LAYOUT))
     text = folder.joinpath("model.json").read_text(encoding="utf-8")
     before, also, after = text.partition('"also_from"')
     folder.joinpath("model.json").write_text(before + also + after.replace("alpha__a", "alpha__z", 1), "utf-8")
     with pytest.raises(ModelError, match="are of other graphs than its model was trained on"):
         calibrate(two, collections=[LAYOUT], threads=1)
+    learn(two, ESTIMATE, seeds=2, rounds=2)
+    assert load_model(folder).calibration is None, "that of another model is not used"
+    shutil.rmtree(two.root / "features/layout/tpu-estimate")
+    with pytest.raises(CollectionError, match=f"{ESTIMATE} has no train split"):
+        calibrate(two, collections=[LAYOUT], threads=1)
+    with pytest.raises(CollectionError, match="layout:cpu:else has no trained model"):
+        calibrate(two, collections=["layout:cpu:else"])
+    shutil.rmtree(two.root / "models")
+    with pytest.raises(ModelError, match="there is no trained model"):
+        calibrate(two)
 
 
-@pytest.mark.parametrize("weight", ["0", "-1", "half", "", "nan", "inf", "1001"])
-def test_what_is_no_weight_is_refused_at_the_door(two: Workspace, weight: str) -> None:
-    with pytest.raises(CollectionError, match=rf"weight of {ESTIMATE} is '{weight}'; expected a number"):
-        learn(two, f"{ESTIMATE}={weight}")
-
-
-def test_two_weights_of_one_collection_are_refused() -> None:
+def test_weights_that_are_refused(two: Workspace) -> None:
+    for weight in ("0", "-1", "half", "", "nan", "inf", "1001"):
+        with pytest.raises(CollectionError, match=rf"weight of {ESTIMATE} is '{weight}'; expected a number"):
+            learn(two, f"{ESTIMATE}={weight}")
     with pytest.raises(CollectionError, match="layout:cpu:random is given two weights, 1 and 2"):
         weighted_collections(["layout:cpu:random", "layout:cpu:random=2"])
-
-
-def test_an_unknown_collection_with_a_weight(two: Workspace) -> None:
     with pytest.raises(CollectionError, match=r"collection 'layout:tpu:random' is not in .*did you mean"):
         learn(two, "layout:tpu:random=0.5")

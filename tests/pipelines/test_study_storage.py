@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -29,7 +30,10 @@ TRIALS = 6
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-@pytest.fixture(params=["own", "sqlite", "journal", "postgresql"])
+OTHERS = [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("sqlite", "journal")]
+
+
+@pytest.fixture(params=["own", "postgresql", *OTHERS])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty storage of each kind; ``own`` is the workspace's."""
     if request.param == "postgresql":
@@ -44,16 +48,9 @@ def given(storage: str, **options: Any) -> StudyOptions:
 
 
 def start(workspace: Path, storage: str, seconds: float) -> subprocess.Popen[str]:
-    words = [
-        sys.executable,
-        "-m",
-        "tests.pipelines.tune_worker",
-        str(workspace),
-        storage,
-        str(TRIALS),
-        str(seconds),
-    ]
-    return subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    words = [str(workspace), storage, str(TRIALS), str(seconds)]
+    command = [sys.executable, "-m", "tests.pipelines.tune_worker", *words]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
 def points(trials: list[FrozenTrial], *states: TrialState) -> Counter[str]:
@@ -126,26 +123,24 @@ def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(
 # Journals -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dangling", [True, False])
-def test_a_lock_left_by_a_kill(built: Path, monkeypatch: pytest.MonkeyPatch, dangling: bool) -> None:
+def test_a_lock_left_by_a_kill(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill while Optuna held it; by a relative path its link leads nowhere, and Optuna waited without end."""
     by_learning_rate(monkeypatch)
     monkeypatch.chdir(built.parent)
     monkeypatch.setattr(storages, "LOCK_GRACE", 3)
     run(Path(built.name), 1)
     lock = folder(built) / "journal.log.lock"
-    if dangling:
-        lock.symlink_to(folder(Path(built.name)) / "journal.log")
-    else:
-        lock.touch()
-    search = threading.Thread(target=run, args=(Path(built.name), 2), daemon=True)
-    search.start()
-    search.join(60)
-    assert not search.is_alive()
-    assert states(built) == "CC"
+    for trials, leave in ((2, lock.touch), (3, lambda: lock.symlink_to(folder(Path(built.name)) / "journal.log"))):
+        leave()
+        search = threading.Thread(target=run, args=(Path(built.name), trials), daemon=True)
+        search.start()
+        search.join(60)
+        assert not search.is_alive()
+        assert states(built) == "C" * trials
 
 
-def test_a_journal_whose_last_line_was_cut_goes_on(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_journals_that_were_cut_or_are_none(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link would have any file of the user's truncated after its last line, a pipe be waited for without end."""
     by_learning_rate(monkeypatch)
     run(built, 2)
     path = folder(built) / "journal.log"
@@ -154,22 +149,15 @@ def test_a_journal_whose_last_line_was_cut_goes_on(built: Path, monkeypatch: pyt
     path.write_text("{ no journal\n" + path.read_text())
     with pytest.raises(XlarankError, match=r"study storage .*journal\.log cannot be used"):
         run(built, 5)
-
-
-@pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_only_a_regular_file_is_a_journal(built: Path, tmp_path: Path, kind: str) -> None:
-    """A link would have any file of the user's truncated after its last line, a pipe be waited for without end."""
-    victim, place = tmp_path / "victim", folder(built)
+    victim = tmp_path / "victim"
     victim.write_text("no end of line")
-    place.mkdir(parents=True)
-    (place / "journal.log").symlink_to(victim) if kind == "link" else os.mkfifo(place / "journal.log")
-    (place / ".turn").symlink_to(victim)
-    with pytest.raises(WorkspaceError, match=r"cannot write the study at .*journal\.log"):
-        run(built)
+    for make in (lambda: path.symlink_to(victim), lambda: os.mkfifo(path)):
+        path.unlink()
+        make()
+        with pytest.raises(WorkspaceError, match=r"cannot write the study at .*journal\.log"):
+            run(built)
     assert victim.read_text() == "no end of line"
-
-
-def test_a_file_in_place_of_the_studies(built: Path) -> None:
+    shutil.rmtree(built / "studies")
     (built / "studies").write_text("in the way")
     with pytest.raises(WorkspaceError, match=r"cannot write the study at .*another --workspace"):
         run(built)
@@ -178,28 +166,25 @@ def test_a_file_in_place_of_the_studies(built: Path) -> None:
 # Addresses ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("storage", "why"),
-    [
+def test_addresses_that_cannot_be_used(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for address, why in (
         ("nonsense", "is not an address"),
         ("nonsense://", "cannot be used .*check --storage"),
-        ("sqlite:///{here}/no/such/study.db", "cannot be used .*unable to open.*check --storage"),
+        (f"sqlite:///{tmp_path}/no/such/study.db", "cannot be used .*unable to open.*check --storage"),
         ("journal:", "expected journal:PATH"),
-        ("journal:{here}", "expected journal:PATH"),
-        ("journal:{here}/file/study.log", "cannot write the study"),
+        (f"journal:{tmp_path}", "expected journal:PATH"),
+        (f"journal:{tmp_path}/file/study.log", "cannot write the study"),
         ("postgresql+nodriver://host/db", "driver nodriver of postgresql is not installed"),
         ("mysql://me:s3cret@localhost:1/db", "driver of mysql is not installed"),
         ("postgresql://me:s3@cret@host/db", "write the @ of a password as %40"),
         ("postgresql://me:s3cret@host:port/db", "is not an address"),
         ("postgresql://me:s3cret@localhost:1/db", "cannot be used .*refused"),
-    ],
-)
-def test_addresses_that_cannot_be_used(built: Path, tmp_path: Path, storage: str, why: str) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(XlarankError, match=why) as caught:
-        run(built, study=StudyOptions(storage.format(here=tmp_path)))
-    assert "cret" not in str(caught.value)
-    assert len(str(caught.value).splitlines()) == 1
+    ):
+        with pytest.raises(XlarankError, match=why) as caught:
+            run(built, study=StudyOptions(address))
+        assert "cret" not in str(caught.value)
+        assert len(str(caught.value).splitlines()) == 1
 
 
 def test_a_worker_joins_only_a_study_of_its_own_rows_and_settings(

@@ -1,8 +1,9 @@
-"""Commands side by side in one workspace: no model is lost, none is of rows that are gone."""
+"""One data root a workspace and one writer at a time: no model is lost, none is of rows that are gone."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -12,18 +13,23 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.trees import TILE, Listener, build, write_tree
+from tests.pipelines.trees import LAYOUT, TILE, Listener, build, data_root, parquet_bytes, write_tree
 from xlarank.data.collection import Collection
-from xlarank.data.errors import FeatureStoreError, WorkspaceError
+from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import stored_roots
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.trained import CARD, load_model
 from xlarank.pipelines import build_features
+from xlarank.pipelines.budgeting.plan import RunSettings
+from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.run_all import run_all
+from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
 from xlarank.pipelines.train import train
 
 PLACE = Collection.parse(TILE)
+OTHER = "layout:cpu:default"
 
 
 def fit(workspace: Path) -> None:
@@ -32,8 +38,8 @@ def fit(workspace: Path) -> None:
 
 @pytest.fixture
 def second(tmp_path: Path) -> Path:
-    """Another data root, of a collection of the same name."""
-    write_tree(tmp_path / "second", {TILE: {"train": ["y__a"], "test": ["z__a"]}})
+    """Another data root: one collection of its own and one of the same name."""
+    write_tree(tmp_path / "second", {OTHER: {"test": ["x__a"]}, TILE: {"train": ["y__a"], "test": ["z__a"]}})
     return tmp_path / "second"
 
 
@@ -122,3 +128,36 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_for_whom_they_wait(
     holder.communicate(timeout=30)
     assert listener.jobs == [(f"another process (pid {holder.pid}) writes {tmp_path}; waiting", 1)]
     assert listener.ended == 1
+
+
+def test_rows_of_a_second_root_are_refused_and_the_first_stay(trained: Path, second: Path, tmp_path: Path) -> None:
+    before = parquet_bytes(trained)
+    with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
+        build(second, trained)
+    with pytest.raises(WorkspaceError, match="--replace"):
+        run_all(data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
+    assert parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
+
+
+def test_replacing_leaves_nothing_of_the_first(trained: Path, second: Path) -> None:
+    build(second, trained, replace=True)
+    assert stored_roots(Workspace(trained)) == {str(second.resolve())}
+    assert {Path(name).stem for name in parquet_bytes(trained)} == {"x__a", "y__a", "z__a"}
+    assert list(trained.rglob(CARD)) == [], "models of the first root would rank the second's graphs"
+
+
+def test_a_root_that_was_moved_is_the_same(tree: Path, built: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(tree, tmp_path / "moved"))
+    assert not build(moved, built).broken
+    assert stored_roots(Workspace(built)) == {str(moved.resolve())}
+
+
+def test_a_model_in_the_folder_of_another_collection_is_refused(trained: Path, tmp_path: Path) -> None:
+    work = Workspace(trained)
+    theirs, ours = (work.model(Collection.parse(name)) for name in (LAYOUT, TILE))
+    shutil.rmtree(ours)
+    shutil.copytree(theirs, ours)
+    with pytest.raises(ModelError, match=f"is of {LAYOUT}; expected a model of {TILE}"):
+        submit(work, tmp_path / "out.csv", collections=[TILE])
+    with pytest.raises(ModelError, match="--model-from"):
+        evaluate(work, collections=[TILE])

@@ -14,7 +14,7 @@ from xlarank.cli.tables import Sheet, with_interval
 from xlarank.data.wording import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
-    from xlarank.pipelines.support.evaluation import Comparison, Evaluation
+    from xlarank.pipelines.support.evaluation import Evaluation
 
 app = typer.Typer()
 
@@ -109,7 +109,7 @@ def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
     write_json(json_file, {name: {**metrics, **evaluation.speedups.get(name, {})} for name, metrics in report})
 
 
-def _notes(result: Evaluation | Comparison) -> None:
+def _notes(result: Evaluation) -> None:
     list_lines("left out", reasons(result.left_out))
     list_lines("note", result.notes)
 

@@ -1,0 +1,243 @@
+"""A real Dask cluster of worker processes: the same rows and good models, whatever happens to a worker."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models.rows import easy_data
+from tests.pipelines.postgres import need
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, write_tree
+from xlarank.data.collection import Collection
+from xlarank.data.errors import ClusterError, ModelError
+from xlarank.data.workspace import Workspace
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.lightgbm import BOOSTER
+from xlarank.models.rankers.lightgbm_text import checked_text
+from xlarank.models.rankers.tree_cluster import TreeCluster
+from xlarank.models.trained import model_of
+from xlarank.pipelines.building import cluster_builders
+from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support import cluster as module
+from xlarank.pipelines.support.cluster import connected, local_cluster
+from xlarank.pipelines.train import train
+
+slow = pytest.mark.slow
+FILES = sum(len(names) for splits in TREE.values() for names in splits.values())
+
+
+@contextmanager
+def running(workers: int) -> Iterator[str]:
+    """The address of its scheduler; skips the test where Dask or scikit-learn is not installed."""
+    need("distributed")
+    need("sklearn")
+    with local_cluster(workers) as cluster:
+        yield cluster.scheduler_address
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with running(2) as found:
+        yield found
+
+
+def pids(address: str) -> list[int]:
+    """Process ids of the workers."""
+    with connected(address) as client:
+        return sorted(client.run(os.getpid).values())
+
+
+def contents(workspace: Path) -> dict[str, bytes]:
+    """Everything below: rows, instances and manifests."""
+    return {str(path.relative_to(workspace)): path.read_bytes() for path in workspace.rglob("*") if path.is_file()}
+
+
+def fitted(cluster: TreeCluster | None, rounds: int = 20) -> LambdaRank:
+    """On 8 graphs of 80 rows, dealt into query groups of at most 30."""
+    settings = FitSettings(rounds, threads=1, cluster=cluster)
+    return LambdaRank({"max_group": 30}, kind="layout").fit(easy_data(8, 80), settings)
+
+
+def trees(ranker: LambdaRank) -> str:
+    """The text of a booster, without its parameters."""
+    return checked_text(ranker._learned().files[BOOSTER], len(ranker._used))
+
+
+# Both ends of a cluster -----------------------------------------------------------------------------------
+
+
+@slow
+def test_a_cluster_stores_what_this_machine_would(
+    address: str, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
+    graph_path(tree, LAYOUT, "valid", "odd;name").write_bytes(b"no zip")
+    here = build(tree, tmp_path / "here", max_configs=10)
+    listener = Listener()
+    there = build(tree, tmp_path / "there", max_configs=10, scheduler=address, progress=listener)
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+    assert len(list((tmp_path / "there").rglob("*.parquet"))) == FILES - 1
+    assert there.splits == here.splits
+    assert set(there.broken) == {f"{TILE} test sort__a", f"{LAYOUT} valid odd;name"}
+    assert listener.jobs == [("building features", FILES + 1)] and listener.ended == 1
+    assert len(listener.notes) == FILES + 1 and f"{LAYOUT} train alpha__a" in listener.notes
+    again = build(tree, tmp_path / "there", max_configs=10, scheduler=address)
+    assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
+
+    with connected(address) as client, pytest.raises(ClusterError, match=r"does not see .*absent.*same path"):
+        list(cluster_builders.cluster_outcomes(client, tmp_path / "absent", [], None))
+    monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
+    with pytest.raises(ClusterError, match=r"the worker tcp://.* has the feature code .*install the same xlarank"):
+        build(tree, tmp_path / "work", scheduler=address)
+
+
+@slow
+def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
+    address: str, built: Path, tmp_path: Path
+) -> None:
+    one, two, here = (fitted(cluster) for cluster in (TreeCluster(address), TreeCluster(address), None))
+    assert one._learned() == two._learned()
+    assert "127.0.0.1" not in one._learned().files[BOOSTER]
+    part = easy_data(8, 80, seed=1).parts[0]
+    scores = [ranker.predict(part.matrix(), part.columns) for ranker in (one, here)]
+    assert np.corrcoef(scores)[0, 1] > 0.98
+
+    local = Path(shutil.copytree(built, tmp_path / "local"))
+    (result,) = train(Workspace(built), collections=[LAYOUT], seeds=1, rounds=10, engine="dask", scheduler=address)
+    train(Workspace(local), collections=[LAYOUT], seeds=1, rounds=10, threads=1)
+    assert result.chosen_by == "3 folds by family"
+    there, other = (model_of(Workspace(place), Collection.parse(LAYOUT)) for place in (built, local))
+    blank = {"seeds": 0, "folds": 0, "rounds": 0}
+    assert vars(there.card) | blank == vars(other.card) | blank
+    assert len(there.card.seeds) == 1 and there.card.folds.keys() == other.card.folds.keys()
+    graph = stored(built, split="valid")["delta__a"]
+    assert np.isfinite(there.score(graph).mean).all()
+    assert submit(Workspace(built), tmp_path / "submission.csv", collections=[LAYOUT]).rows == {LAYOUT: 2}
+
+
+# Workers and schedulers that go away ----------------------------------------------------------------------
+
+
+@slow
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
+def test_workers_that_are_killed(address: str, tmp_path: Path) -> None:
+    """Their graphs are built again by the others; a training ends, and the next one works."""
+
+    class Killer(Listener):
+        def step(self, note: str = "") -> None:
+            super().step(note)
+            if len(self.notes) == 1:
+                os.kill(victim, signal.SIGKILL)
+
+    victim, other = pids(address)
+    names = [f"family{number % 9}__{number}" for number in range(24)]
+    write_tree(tmp_path / "tree", {TILE: {"train": names}})
+    killer = Killer()
+    report = build(tmp_path / "tree", tmp_path / "there", scheduler=address, progress=killer)
+    after = pids(address)
+    assert len(killer.notes) == 24 and not report.broken
+    assert victim not in after and other in after
+    build(tmp_path / "tree", tmp_path / "here")
+    assert contents(tmp_path / "there") == contents(tmp_path / "here")
+
+    with connected(address) as client:
+        client.wait_for_workers(2)
+    undisturbed = fitted(TreeCluster(address))
+    thread = threading.Thread(target=kill_in_training, args=(address,))
+    thread.start()
+    with pytest.raises(ClusterError, match=r"a training on the cluster broke off \(.*train again"):
+        fitted(TreeCluster(address), rounds=2000)
+    thread.join()
+    assert len(pids(address)) == 2
+    assert fitted(TreeCluster(address))._learned() == undisturbed._learned()
+
+
+def kill_in_training(address: str) -> None:
+    """SIGKILL for one of the workers once LightGBM is at work."""
+    victim = pids(address)[0]
+    with connected(address) as client:
+        while not any("_train_part" in str(key) for keys in client.processing().values() for key in keys):
+            time.sleep(0.02)
+    time.sleep(0.3)
+    os.kill(victim, signal.SIGKILL)
+
+
+def die(job: object, source: object) -> None:
+    """Stands in for the building of a graph that no worker has the memory for."""
+    os._exit(9)
+
+
+@slow
+def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker grows the trees of this process; the graph is broken alone."""
+    dask = pytest.importorskip("dask")
+    chosen = {"collections": [TILE], "splits": ["valid"]}
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), running(1) as address:
+        assert trees(fitted(TreeCluster(address))) == trees(fitted(None))
+        with monkeypatch.context() as patch:
+            patch.setattr(cluster_builders, "build_remotely", die)
+            (why,) = build(tree, tmp_path / "work", scheduler=address, **chosen).broken.values()
+        assert why.startswith("pool__a.npz: 1 workers died while they built it; expected workers with enough")
+
+    class Closing(Listener):
+        def step(self, note: str = "") -> None:
+            super().step(note)
+            if len(self.notes) == 1:
+                stopping.close()
+
+    with (
+        local_cluster(1) as stopping,
+        pytest.raises(ClusterError, match="cluster is gone; start"),
+    ):
+        build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=Closing())
+
+
+# What cannot be used --------------------------------------------------------------------------------------
+
+
+@slow
+def test_clusters_that_cannot_be_used(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_PATIENCE", 0.5)
+    with running(0) as address, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
+        build(tree, tmp_path / "work", scheduler=address)
+    for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):
+        with pytest.raises(ClusterError, match=r"no Dask scheduler answers at .*host:port .*dask scheduler"):
+            build(tree, tmp_path / "work", scheduler=nobody)
+
+    def refused(*arguments: object, **options: object) -> None:
+        raise OSError("connection refused")
+
+    monkeypatch.setattr("distributed.Client.__init__", refused)
+    with pytest.raises(ClusterError, match=r"broke off \(connection refused\); expected a scheduler"):
+        fitted(TreeCluster("tcp://127.0.0.1:1"))
+
+
+def test_engines_that_cannot_be_used(shared_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lambdarank = r"--engine dask with --model {}; expected lambdarank: .*; leave out"
+    for options, error, message in (
+        *(({"engine": "dask", "scheduler": "local", "model": name}, ModelError, lambdarank.format(name))
+          for name in ("ranknet", "ensemble", "auto")),
+        ({"engine": "dask"}, ClusterError, "--engine dask has no cluster; expected --scheduler host:port"),
+        ({"scheduler": "local"}, ClusterError, "--scheduler is named for --engine local; pass --engine dask"),
+        ({"engine": "spark", "scheduler": "local"}, ModelError, "--engine is 'spark'; expected local or dask"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            train(Workspace(shared_built), **options)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    for spec in (None, object()):  # of scikit-learn; Dask is missing in any case
+        monkeypatch.setattr("xlarank.pipelines.support.engines.find_spec", lambda name, spec=spec: spec)
+        with pytest.raises(ClusterError, match=r"not installed; expected the extra dask; pip install 'xlarank"):
+            train(Workspace(shared_built), engine="dask", scheduler="local")
