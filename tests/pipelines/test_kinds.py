@@ -81,9 +81,7 @@ def test_a_kind_never_seen_falls_back_and_is_named(trained: tuple[Workspace, Tra
     assert (explained.now, explained.ranks[0]) == (0, 1)
 
 
-def test_submissions_scores_and_reports_agree(
-    trained: tuple[Workspace, TrainResult], tmp_path: Path
-) -> None:
+def test_submissions_scores_and_reports_agree(trained: tuple[Workspace, TrainResult], tmp_path: Path) -> None:
     workspace, _ = trained
     submit(workspace, tmp_path / "out.csv", collections=[TILE])
     lines = dict(line.split(",") for line in (tmp_path / "out.csv").read_text(encoding="utf-8").splitlines()[1:])
