@@ -70,7 +70,7 @@ def start(words: str, folder: Path, number: int = 0, fault: str = "none") -> sub
 def ended(process: subprocess.Popen[bytes], folder: Path, number: int = 0) -> int:
     """The exit code; raises `TimeoutExpired` for a command that does not end, `AssertionError` for a traceback."""
     code = process.wait(LIMIT)
-    shown = (folder / f"shown-{number}").read_text(encoding="utf-8")
+    shown = (folder / f"shown-{number}").read_text(encoding="utf-8", errors="replace")
     assert "Traceback" not in shown, shown
     return code
 
