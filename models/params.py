@@ -134,13 +134,13 @@ class Among:
         return trial.suggest_categorical(name, list(self.choices))
 
 
-_ABOUT: Final = "about"
+_SPEC: Final = "spec"
 _SAME: Final[Any] = object()
 
 
 @dataclass(frozen=True)
-class About:
-    """What is known of a parameter.
+class ParamSpec:
+    """A declared parameter.
 
     Attributes:
         layout, tile: its defaults by kind of graph.
@@ -171,13 +171,13 @@ def param(
     searched_for: tuple[Kind, ...] = ("layout", "tile"),
 ) -> Any:
     """A field of `RankerParams`; ``tile`` is the default for tiles where it differs from that for layouts."""
-    about = About(default, default if tile is _SAME else tile, check, search, searched_for)
-    return field(metadata={_ABOUT: about})
+    spec = ParamSpec(default, default if tile is _SAME else tile, check, search, searched_for)
+    return field(metadata={_SPEC: spec})
 
 
 def nested_params(complete: Callable[[Kind, Any], Any]) -> Any:
     """A field that holds parameters of other rankers; ``complete(kind, some of them)`` adds the defaults."""
-    return field(metadata={_ABOUT: About({}, {}, None, None, (), complete)})
+    return field(metadata={_SPEC: ParamSpec({}, {}, None, None, (), complete)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,18 +193,18 @@ class RankerParams:
     ranker: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for name, about in self.declared().items():
-            if about.check is not None:
-                object.__setattr__(self, name, about.check(name, getattr(self, name)))
+        for name, spec in self.declared().items():
+            if spec.check is not None:
+                object.__setattr__(self, name, spec.check(name, getattr(self, name)))
 
     @classmethod
-    def declared(cls) -> dict[str, About]:
-        """Name -> what is known of it, in the order in which a study draws them."""
-        return {one.name: one.metadata[_ABOUT] for one in fields(cls)}
+    def declared(cls) -> dict[str, ParamSpec]:
+        """Parameters by name, in the order in which a study draws them."""
+        return {one.name: one.metadata[_SPEC] for one in fields(cls)}
 
     @classmethod
-    def of(cls, kind: Kind, values: Mapping[str, Any] | None = None) -> Self:
-        """The defaults of a kind of graphs, changed by ``values``.
+    def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
+        """The defaults of a kind of graphs, changed by ``changes``.
 
         Raises `ParameterError` for a name that is no parameter and for a value out of its range.
 
@@ -215,19 +215,19 @@ class RankerParams:
         Traceback (most recent call last):
         xlarank.data.errors.ParameterError: 'num_leafs' is not a parameter of ranknet; ...; did you mean num_leaves?
         """
-        given = dict(values or {})
+        given = dict(changes or {})
         cls.require_names(given)
-        found = {}
-        for name, about in cls.declared().items():
+        values = {}
+        for name, spec in cls.declared().items():
             if name not in given:
-                found[name] = about.default(kind)
-            elif about.complete is None:
-                found[name] = given[name]
+                values[name] = spec.default(kind)
+            elif spec.complete is None:
+                values[name] = given[name]
             elif isinstance(given[name], Mapping | RankerParams):
-                found[name] = about.complete(kind, given[name])
+                values[name] = spec.complete(kind, given[name])
             else:
                 raise ArgumentError(f"{name} is {given[name]!r}", expected="parameters by name")
-        return cls(**found)
+        return cls(**values)
 
     @classmethod
     def require_names(cls, names: Iterable[str]) -> None:
@@ -248,9 +248,9 @@ class RankerParams:
         return cls.of(
             kind,
             {
-                name: about.search.suggest(trial, name)
-                for name, about in cls.declared().items()
-                if about.search is not None and kind in about.searched_for
+                name: spec.search.suggest(trial, name)
+                for name, spec in cls.declared().items()
+                if spec.search is not None and kind in spec.searched_for
             },
         )
 

@@ -24,6 +24,11 @@ from xlarank.models.validation.metrics import judge
 BATCHED: Final = 2**27
 
 
+def in_batches(rows: int, columns: int) -> bool:
+    """Whether boosters get so many rows and columns in batches."""
+    return rows * columns >= BATCHED
+
+
 @dataclass(frozen=True, eq=False)
 class RankingData:
     """Query groups for training.
@@ -52,10 +57,6 @@ class RankingData:
     @property
     def groups(self) -> int:
         return len(self.names)
-
-    def batched(self, columns: int) -> bool:
-        """Whether a booster that looks at so many columns gets the rows in batches."""
-        return len(self.cost) * columns >= BATCHED
 
     @property
     def rows(self) -> NDArray[np.float32]:

@@ -19,7 +19,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns, leaves_param
 from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
-from xlarank.models.rankers.lightgbm_data import Learnable, binned, dealt_orders, hush
+from xlarank.models.rankers.lightgbm_data import RowTargets, binned, dealt_orders, silence_lightgbm
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.ranking_data import RankingData
 
@@ -197,14 +197,14 @@ class LightGBMRanker(Ranker[T]):
         if going_on:
             said = going_on.centred_relevance(data, self._used, orders, settings.threads)
             start = said if start is None else start + said
-        learned = Learnable(label=label, weight=weight, start=start, sizes=sizes)
+        targets = RowTargets(label=label, weight=weight, start=start, sizes=sizes)
         rate = own.learning_rate * (going_on.rate if going_on else 1.0)
         params = {**objective, **tree_settings(own, settings), "learning_rate": rate}
         if settings.cluster is not None:
-            grown = settings.cluster.grow(data, self._used, learned, params, settings.rounds, orders)
+            grown = settings.cluster.grow(data, self._used, targets, params, settings.rounds, orders)
             self._booster = going_on.extended(grown) if going_on else grown
             return
-        train = binned(data, self._used, learned, threads=settings.threads, orders=orders)
+        train = binned(data, self._used, targets, threads=settings.threads, orders=orders)
         gradients: _Gradients | None = None
         if callable(custom := params["objective"]):
 
@@ -228,7 +228,7 @@ class LightGBMRanker(Ranker[T]):
             self._fit(data, settings)
             return
         grown = growing.booster
-        hush()
+        silence_lightgbm()
         for _ in range(settings.rounds - growing.rounds):
             grown.update(fobj=growing.gradients)
         if settings.grows:

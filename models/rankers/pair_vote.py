@@ -15,7 +15,6 @@ from xlarank.data.graph import Kind
 from xlarank.data.ranges import MAX_SEED
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
-from xlarank.models import ranking_data
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
@@ -32,9 +31,9 @@ from xlarank.models.rankers.columns import (
 )
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
-from xlarank.models.rankers.lightgbm_data import Batches, Learnable, binning
+from xlarank.models.rankers.lightgbm_data import Batches, RowTargets
 from xlarank.models.rankers.lightgbm_text import narrowed_text
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import RankingData, in_batches
 
 Indices = NDArray[np.intp]
 
@@ -88,34 +87,14 @@ class PairPart:
     def __len__(self) -> int:
         return len(self.first)
 
-    def matrix(
-        self, which: Indices | slice | None = None, used: NDArray[np.intp] | None = None
-    ) -> NDArray[np.float32]:
-        """``(pairs, columns of a pair)`` float32, a copy, as `GraphRows.matrix`."""
-        chosen = slice(None) if which is None else which
-        first, second = self.first[chosen], self.second[chosen]
+    def matrix(self, which: slice = slice(None)) -> NDArray[np.float32]:
+        """``(pairs, columns of a pair)`` float32, a copy."""
+        first, second = self.first[which], self.second[which]
         own, apart = self.columns.own, self.columns.differences
         found = np.empty((len(first), len(self.columns)), np.float32)
         found[:, : len(own)] = self.rows.matrix(first, own)
         np.subtract(self.rows.matrix(first, apart), self.rows.matrix(second, apart), out=found[:, len(own) :])
-        return found if used is None or len(used) == len(self.columns) else found[:, used]
-
-
-def binned_pairs(parts: Sequence[PairPart], learned: Learnable, *, threads: int) -> lgb.Dataset:
-    """LightGBM's data of the pairs of all graphs, constructed.
-
-    Args:
-        parts: one or more, of the same columns.
-        learned: of the pairs in their order.
-    """
-    used = np.arange(len(parts[0].columns))
-    rows: Any
-    if len(learned.label) * len(used) < ranking_data.BATCHED:
-        rows = np.concatenate([part.matrix() for part in parts])
-    else:
-        rows = [Batches(part, None, used) for part in parts]
-    params = {**binning(), "num_threads": threads, "verbose": -1}
-    return lgb.Dataset(rows, learned.label, None, learned.weight, None, learned.start, params=params).construct()
+        return found
 
 
 Floats = NDArray[np.float64]
@@ -182,8 +161,11 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
         start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
-        learned = Learnable(label=ahead, weight=weight if ordered else None, start=start if ordered else None)
-        train = binned_pairs(parts, learned, threads=settings.threads)
+        targets = RowTargets(label=ahead, weight=weight if ordered else None, start=start if ordered else None)
+        rows: Any = [Batches(len(part), part.matrix) for part in parts]
+        if not in_batches(len(ahead), len(self._pair_columns)):
+            rows = np.concatenate([part.matrix() for part in parts])
+        train = targets.binned(rows, settings.threads)
         # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
         # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
         objective = "binary" if ordered else "regression"

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import ClusterError
-from xlarank.models.rankers.lightgbm_data import Learnable, binning
+from xlarank.models.rankers.lightgbm_data import RowTargets, binning
 from xlarank.models.ranking_data import RankingData
 
 if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
@@ -53,7 +53,7 @@ class TreeCluster:
         self,
         data: RankingData,
         used: NDArray[np.intp],
-        learned: Learnable,
+        targets: RowTargets,
         params: dict[str, Any],
         rounds: int,
         orders: Sequence[NDArray[np.intp]] | None = None,
@@ -69,7 +69,7 @@ class TreeCluster:
                 with _ordered_client(self.address) as client:
                     client.wait_for_workers(1, timeout=_PATIENCE)
                     workers = len(client.nthreads())
-                    text = _watched(client, partial(_grow, client, rows, learned, params, rounds))
+                    text = _watched(client, partial(_grow, client, rows, targets, params, rounds))
             except Exception as error:  # LightGBM, Dask and the network: each has errors of its own
                 self._restart(workers)
                 raise ClusterError(
@@ -144,15 +144,15 @@ def _ordered_client(address: str) -> Client:
 
 
 def _grow(
-    client: Client, rows: NDArray[np.float32], learned: Learnable, params: dict[str, Any], rounds: int
+    client: Client, rows: NDArray[np.float32], targets: RowTargets, params: dict[str, Any], rounds: int
 ) -> str:
     """LightGBM's text of a booster of ``rows (rows, columns)``."""
     import dask
     import dask.array as da
     from lightgbm.dask import DaskLGBMRanker
 
-    assert learned.sizes is not None, "only objectives of query groups are distributed"
-    workers, sizes = sorted(client.nthreads()), np.array(learned.sizes)
+    assert targets.sizes is not None, "only objectives of query groups are distributed"
+    workers, sizes = sorted(client.nthreads()), np.array(targets.sizes)
     groups = partitions(sizes, len(workers))
     ends = np.append(0, np.cumsum(sizes))[groups].tolist()
 
@@ -173,10 +173,10 @@ def _grow(
     with client.as_current():  # LightGBM does not name its client everywhere
         ranker.fit(
             spread(rows),
-            spread(learned.label),
+            spread(targets.label),
             group=spread(sizes, groups),
-            sample_weight=spread(learned.weight),
-            init_score=spread(learned.start),
+            sample_weight=spread(targets.weight),
+            init_score=spread(targets.start),
         )
     return str(ranker.booster_.model_to_string())
 

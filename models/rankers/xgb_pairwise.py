@@ -29,7 +29,7 @@ from xlarank.models.rankers.columns import (
 )
 from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
 from xlarank.models.rankers.xgboost_json import checked_json
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.ranking_data import RankingData, in_batches
 
 if TYPE_CHECKING:
     import xgboost as xgb
@@ -209,7 +209,7 @@ def quantiles(
         used: columns, ascending.
         start: ``(rows,)`` what trees add to.
     """
-    if data.batched(len(used)):
+    if in_batches(len(data.cost), len(used)):
         batched: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
             _batches(xgb, data, label, weight, used, start), max_bin=bins, nthread=threads
         )

@@ -21,7 +21,7 @@ from xlarank.features.catalogue import blocks_of
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers.lambdarank import LambdaRank, query_groups
-from xlarank.models.rankers.lightgbm_data import Batches, Learnable, binned, dealt_order, dealt_orders, even_sizes
+from xlarank.models.rankers.lightgbm_data import Batches, RowTargets, binned, dealt_orders, even_sizes
 from xlarank.models.ranking_data import RankingData
 
 
@@ -164,11 +164,11 @@ def test_rows_are_dealt_at_random_by_the_seed_and_the_graph_alone() -> None:
     """Files list configurations in the order of the search: cutting it in two would pair like with like."""
     graphs = [easy_graph(name, 60, number) for number, name in enumerate(("a__a", "b__a", "c__a"))]
     data = RankingData.from_graphs(graphs)
-    together, alone = dealt_orders(data, 3), dealt_orders(data.take([1]), 3)
-    assert together is not None and alone is not None and dealt_orders(data, None) is None
+    together, alone, other = (dealt_orders(*given) or [] for given in ((data, 3), (data.take([1]), 3), (data, 4)))
+    assert dealt_orders(data, None) is None
     assert sorted(together[0]) == list(range(60)) and 5 < np.count_nonzero(together[0][:30] < 30) < 25
     assert np.array_equal(together[1], alone[0]) and not np.array_equal(together[0], together[1])
-    assert not np.array_equal(dealt_order(graphs[0], 4), together[0])
+    assert not np.array_equal(other[0], together[0])
     assert query_groups(data, 60, seed=7) == (None, [60, 60, 60]), "rows stay where no graph is too large"
     assert query_groups(data, 40, seed=7) == (7, [30] * 6)
 
@@ -221,5 +221,5 @@ def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
     data = easy_data(graphs=2)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(binned, data, np.arange(4), Learnable(label=np.zeros(len(data.cost))), threads=1).result()
+        pool.submit(binned, data, np.arange(4), RowTargets(label=np.zeros(len(data.cost))), threads=1).result()
     assert capfd.readouterr() == ("", "")
