@@ -1,4 +1,4 @@
-"""What every ranker promises."""
+"""The interface of rankers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ P = TypeVar("P", bound=RankerParams)
 
 @dataclass(frozen=True)
 class Learned:
-    """What fitting left in a ranker, in the pieces that are saved.
+    """The saved state of a fitted ranker.
 
     Attributes:
         state: numbers and names, as JSON takes them.
@@ -62,10 +62,7 @@ class Ranker(ABC, Generic[P]):
     part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
 
     def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
-        """Take whole parameters, or some: the others are the defaults of the kind of graphs.
-
-        Raises `ModelError` for unknown names, values out of range, and parameters of another ranker.
-        """
+        """Complete the parameters by the defaults of the kind of graphs; raises `ModelError` for others."""
         if isinstance(params, RankerParams):
             if type(params) is not self.params_class:
                 raise ModelError(f"the parameters are of {params.ranker}", expected=f"those of {self.name}")
@@ -77,15 +74,14 @@ class Ranker(ABC, Generic[P]):
         self.columns: list[str] = []
 
     def clone(self) -> Self:
-        """An unfitted ranker of the same parameters."""
+        """Return an unfitted copy."""
         return type(self)(self.params, kind=self.kind)
 
     def continuing(self, rate: float = 1.0) -> Self:
-        """An unfitted ranker, as are its clones, that goes on from what this one learned; this one stays as it is.
+        """Return an unfitted, warm-started copy, as are its clones.
 
-        Rounds are then those that are added, and stages begin after none of them. New trees learn ``rate`` times as
-        fast. Columns are found by name: what it learns from may have more, which it does not look at. Raises
-        `ModelError` for a ranker that cannot go on.
+        Rounds and stages are then those that are added; new trees learn ``rate`` times as fast. Columns are matched
+        by name, and others ignored. Raises `ModelError` for a ranker that cannot be warm-started.
         """
         self._require_fitted()
         raise ModelError(
@@ -95,22 +91,22 @@ class Ranker(ABC, Generic[P]):
         )
 
     def fit(self, data: RankingData, settings: FitSettings) -> Self:
-        """Learn; what was learned before is forgotten. Raises `ModelError` for data that do not suit it."""
+        """Fit anew; raises `ModelError` for data that do not suit it."""
         self._fit(data, settings)
         self.columns = data.columns
         return self
 
     def grow(self, data: RankingData, settings: FitSettings) -> Self:
-        """Bring what was fitted on the same data with the same seed to more rounds, as a `fit` of so many would.
+        """Continue to more rounds on the same data and seed, with the outcome of a `fit` of so many.
 
-        A ranker that was fitted with ``settings.grows`` may go on where it stopped; others learn anew.
+        Fitted with ``settings.grows`` it may go on where it stopped, else it is fitted anew.
         """
         self._grow_on(data, settings)
         self.columns = data.columns
         return self
 
     def finish(self) -> Self:
-        """Do now what `fit` puts off until it is needed, where there is such work; `save` does it, too."""
+        """Run deferred fitting; `save` does it, too."""
         return self
 
     def predict(
@@ -134,7 +130,7 @@ class Ranker(ABC, Generic[P]):
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
         """Take apart the difference of the scores of two rows of a graph, ``now`` minus ``then``.
 
-        This is for rankers that score rows one by one and know their `row_contributions`; others have their own.
+        The default is for rankers with `row_contributions`.
         """
         scores = self.predict(rows.matrix, rows.columns, rows.instances)
         difference = float(scores[now] - scores[then])
@@ -227,21 +223,20 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
-        """Learn."""
+        """`fit`."""
 
     def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
-        """`grow` of a ranker that was fitted."""
         self._fit(data, settings)
 
     @abstractmethod
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
-        """Scores of rows whose columns were checked."""
+        """`predict` after its checks."""
 
     @abstractmethod
     def _staged(
         self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
     ) -> Iterator[NDArray[np.float64]]:
-        """`staged` of a ranker that was fitted."""
+        """`staged` after its checks."""
 
     @abstractmethod
     def _gains(self) -> dict[str, float]:
@@ -249,11 +244,11 @@ class Ranker(ABC, Generic[P]):
 
     @abstractmethod
     def _learned(self) -> Learned:
-        """What to save besides parameters and columns."""
+        """What to save beside parameters and columns."""
 
     @abstractmethod
     def _restore(self, learned: Learned) -> None:
-        """Take back what `_learned` gave, after parameters and columns; raises any error for what is damaged."""
+        """Restore what `_learned` returned; raises any error for what is damaged."""
 
 
 def require_columns(got: list[str], wanted: list[str]) -> None:

@@ -6,7 +6,7 @@ import math
 import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from xlarank.data.errors import ArgumentError, ParameterError, did_you_mean
 from xlarank.data.graph import Kind
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 MOST_WHOLE: Final = 2**31 - 1
 
 
-class Check(Protocol):
-    """``check(name, value)``."""
-
-    def __call__(self, name: str, value: Any) -> Any:
-        """The value, as a plain Python number or text; raises `ParameterError`."""
+#: ``check(name, value)`` returns the value as a plain Python number or text, or raises `ParameterError`.
+Check = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True)
@@ -38,19 +35,13 @@ class Number:
     above: bool = False
 
     def __call__(self, name: str, value: Any) -> float:
-        if isinstance(value, numbers.Real) and not isinstance(value, bool):
+        if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
             number = float(value)
-            if (
-                math.isfinite(number)
-                and self.low <= number <= self.high
-                and not (self.above and number == self.low)
-            ):
+            if self.low <= number <= self.high and not (self.above and number == self.low):
                 return number
-        raise ParameterError(f"{name} is {value!r}", expected=self._expected())
-
-    def _expected(self) -> str:
-        beyond = "above" if self.above else "from"
-        return f"a number {beyond} {self.low:g}" + (f" to {self.high:g}" if math.isfinite(self.high) else "")
+        end = f" to {self.high:g}" if math.isfinite(self.high) else ""
+        expected = f"a number {'above' if self.above else 'from'} {self.low:g}{end}"
+        raise ParameterError(f"{name} is {value!r}", expected=expected)
 
 
 @dataclass(frozen=True)
@@ -103,13 +94,6 @@ class OneOf:
         raise ParameterError(f"{name} is {value!r}", expected=", ".join(self.choices))
 
 
-class Search(Protocol):
-    """A distribution of values."""
-
-    def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> Any:
-        """A value of the parameter from the trial."""
-
-
 @dataclass(frozen=True)
 class Between:
     """Numbers from ``low`` to ``high``, even on a logarithmic scale if ``log``; whole ones if both ends are."""
@@ -132,6 +116,10 @@ class Among:
 
     def suggest(self, trial: optuna.trial.BaseTrial, name: str) -> Any:
         return trial.suggest_categorical(name, list(self.choices))
+
+
+#: Where a study looks for a parameter, as Optuna's distributions.
+Search = Between | Among
 
 
 _SPEC: Final = "spec"
@@ -182,12 +170,9 @@ def nested_params(complete: Callable[[Kind, Any], Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class RankerParams:
-    """Checked parameters of a ranker. Its fields are declared by `param`; a subclass belongs to each ranker.
+    """Checked parameters of the ranker named ``ranker``; a subclass declares its fields by `param`.
 
     There are no defaults for all kinds of graphs alike: `of` takes those of one kind.
-
-    Attributes:
-        ranker: name of the ranker that they are of.
     """
 
     ranker: ClassVar[str]
@@ -245,14 +230,8 @@ class RankerParams:
     @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:
         """Parameters from the search space; what it does not vary stays at the default of the kind."""
-        return cls.of(
-            kind,
-            {
-                name: spec.search.suggest(trial, name)
-                for name, spec in cls.declared().items()
-                if spec.search is not None and kind in spec.searched_for
-            },
-        )
+        searched = {name: spec.search for name, spec in cls.declared().items() if kind in spec.searched_for}
+        return cls.of(kind, {name: one.suggest(trial, name) for name, one in searched.items() if one is not None})
 
     def values(self) -> dict[str, Any]:
         """Name -> value, as JSON takes them; `of` reads them back."""
