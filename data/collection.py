@@ -78,21 +78,21 @@ class GraphFile:
 
 
 def discover(npz: Path) -> list[GraphFile]:
-    """All graph files below an ``npz`` folder, in a stable order."""
+    """Return all graph files below an ``npz`` folder, in a stable order."""
     patterns = [("layout", f"layout/*/*/{split}/*.npz", split) for split in SPLITS]
     patterns += [("tile", f"tile/*/{split}/*.npz", split) for split in SPLITS]
-    found = []
+    files = []
     for kind, pattern, split in patterns:
         for path in npz.glob(pattern):
             if path.name.startswith("."):  # half-written, or litter of a file manager
                 continue
             middle = path.relative_to(npz).parts[1:-2]
-            found.append(GraphFile(Collection((kind, *middle)), split, path))
-    return sorted(found, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
+            files.append(GraphFile(Collection((kind, *middle)), split, path))
+    return sorted(files, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
 
 
 def graph_files(npz: Path, asked: Sequence[str], *, where: str) -> list[GraphFile]:
-    """The files of the collections asked for, or of all.
+    """Return the files of the collections asked for, or of all.
 
     Raises `DataRootError` when there are none at all, `CollectionError` for a name that is not there.
     """
@@ -110,7 +110,7 @@ def graph_files(npz: Path, asked: Sequence[str], *, where: str) -> list[GraphFil
 def choose(
     asked: Sequence[str], available: Iterable[Collection], *, where: str = "the data root"
 ) -> list[Collection]:
-    """The collections asked for, or all of them when none is named.
+    """Return the collections asked for, or all of them when none is named.
 
     Raises `CollectionError` for a name that is not there, with the close ones.
     """
@@ -126,7 +126,7 @@ def choose(
 
 
 def choose_splits(asked: Sequence[str]) -> list[str]:
-    """The splits asked for, or all; raises `CollectionError` for an unknown one."""
+    """Return the splits asked for, or all; raises `CollectionError` for an unknown one."""
     for name in asked:
         if name not in SPLITS:
             raise CollectionError(f"{name!r} is not a split", expected=", ".join(SPLITS))

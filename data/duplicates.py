@@ -56,18 +56,18 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
         hashes = np.concatenate(
             [codes[at : at + step].astype(np.int64) @ weights for at in range(0, configs, step)]
         )
-    found = _number(np.unique(hashes, return_inverse=True)[1])
+    groups = _number(np.unique(hashes, return_inverse=True)[1])
     for at in range(0, configs, step):
-        if not np.array_equal(codes[at : at + step], codes[found.first[found.group[at : at + step]]]):
+        if not np.array_equal(codes[at : at + step], codes[groups.first[groups.group[at : at + step]]]):
             return group_rows(codes)
-    return found
+    return groups
 
 
 def group_rows(rows: NDArray[Any]) -> Duplicates:
     """Group equal rows of any two-dimensional array.
 
-    >>> found = group_rows(np.array([[5, 5], [1, 2], [5, 5]]))
-    >>> found.first.tolist(), found.group.tolist()
+    >>> groups = group_rows(np.array([[5, 5], [1, 2], [5, 5]]))
+    >>> groups.first.tolist(), groups.group.tolist()
     ([0, 1], [0, 1, 0])
     """
     return _number(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-#: Architectures known by another spelling, or hidden behind a prefix. The first that is found wins, so
+#: Architectures known by another spelling, or hidden behind a prefix. The first match wins, so
 #: a name built from two (``mask_rcnn_resnet50``) is listed under the one that makes it special.
 _ARCHITECTURES: tuple[tuple[str, str], ...] = (
     (r"mask_?rcnn", "maskrcnn"),
@@ -42,7 +42,7 @@ _ANONYMOUS = re.compile(r"^[0-9a-f]{32}$")
 
 
 def program_family(name: str) -> str:
-    """The family of a program, from its file name without ``.npz``.
+    """Return the family of a program, from its file name without ``.npz``.
 
     >>> program_family("resnet50.4x4.fp16"), program_family("resnet_v1_50_official_batch_128_bf16")
     ('resnet', 'resnet')
@@ -53,7 +53,7 @@ def program_family(name: str) -> str:
     >>> program_family("alexnet_train_batch_32_-3006cd0d02fa72c4")
     'alexnet'
 
-    A file name that is only a hash (Kaggle's test graphs) is a family of its own:
+    A file name that is only a hash (Kaggle's test graphs) is its own family:
 
     >>> program_family("cd708819d3f5103afd6460b15e74eaf3")
     'cd708819d3f5103afd6460b15e74eaf3'

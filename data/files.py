@@ -65,7 +65,7 @@ def output_target(path: Path) -> Path:
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _unwritable(path, "its links go in a circle", "mend the link or name another file") from error
-        return target  # not there yet, or below something that cannot be looked into: writing will tell
+        return target  # not there yet, or below an unreadable folder: writing fails then
     if not stat.S_ISREG(there.st_mode):
         what = next((name for test, name in _KINDS if test(there.st_mode)), "no file")
         raise _unwritable(path, f"it is {what}", "name another file (- is standard output for --json)")

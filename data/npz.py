@@ -20,7 +20,6 @@ import zlib
 from collections.abc import Generator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 import numpy as np
@@ -92,9 +91,7 @@ class NpzReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._zip.close()
 
     @property
@@ -117,7 +114,7 @@ class NpzReader:
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
         """Yield the array in blocks of leading rows, about a megabyte each.
 
-        The next blocks are unpacked on a thread of their own meanwhile. A block is only valid until the next
+        A thread unpacks the next blocks meanwhile. A block is only valid until the next
         one is asked for: the buffers are reused.
         """
         header = self.header(name)
@@ -260,7 +257,7 @@ def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any
                 if not put(block):
                     return
             put(None)
-        except BaseException as error:  # whatever went wrong is raised where the blocks are used
+        except BaseException as error:  # raised again where the blocks are used
             put(error)
 
     thread = threading.Thread(target=make, name="npz-reader", daemon=True)

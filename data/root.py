@@ -35,7 +35,7 @@ def find_data_root(named: Path | None = None) -> DataRoot:
 
     In this order: ``named`` (``--data-root``), the environment variable ``XLARANK_DATA``, Kaggle's
     mount, ``~/data/tpugraphs`` (the default of Google's own tools), the embedded sample. The first two
-    were asked for, so they are refused when they hold nothing; the others are passed over.
+    raise when they hold no data; the others are skipped.
 
     Raises `DataRootError`.
     """
@@ -65,7 +65,7 @@ def _tree_below(path: Path) -> Path | None:
 
 
 def _is_dir(path: Path) -> bool:
-    return os.path.isdir(path)  # unlike Path.is_dir, False where the system will not tell
+    return os.path.isdir(path)  # unlike Path.is_dir, False where permission is denied
 
 
 def _require(path: Path, origin: str) -> Path:

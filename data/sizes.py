@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,23 +17,17 @@ from xlarank.data.graph import Kind
 from xlarank.data.npz import NpzReader
 
 
-@dataclass(frozen=True)
-class GraphSize:
-    """Counts of one graph.
-
-    Attributes:
-        configs: configurations in the file, duplicates included.
-        nodes: of the graph.
-        configurable: nodes whose layout a configuration chooses; 0 for tiles.
-    """
+class GraphCounts(NamedTuple):
+    """Counts of one graph: configurations in the file (duplicates included), nodes, and nodes whose layout a
+    configuration chooses (0 for tiles)."""
 
     configs: int
     nodes: int
-    configurable: int = 0
+    configurable: int
 
 
-def graph_size(path: Path, kind: Kind) -> GraphSize:
-    """Read the size of a graph; raises `GraphFileError` for a file that is no graph of this kind.
+def graph_size(path: Path, kind: Kind) -> GraphCounts:
+    """Return the counts of a graph; raises `GraphFileError` for a file that is no graph of this kind.
 
     A name that is not UTF-8 is refused too: no submission can hold it.
     """
@@ -49,7 +44,7 @@ def graph_size(path: Path, kind: Kind) -> GraphSize:
             expected=f"{rank} and 2 dimensions",
             do="write the file in the TpuGraphs format",
         )
-    return GraphSize(configs[0], nodes[0], configs[1] if kind == "layout" else 0)
+    return GraphCounts(configs[0], nodes[0], configs[1] if kind == "layout" else 0)
 
 
 @dataclass(frozen=True)
@@ -72,17 +67,14 @@ class CollectionSize:
     """
 
     collection: Collection
-    graphs: Mapping[str, Sequence[GraphSize]]
+    graphs: Mapping[str, Sequence[GraphCounts]]
     families: int
     broken: Sequence[Unreadable] = ()
 
     @cached_property
     def table(self) -> dict[str, NDArray[np.int64]]:
         """Split -> ``(graphs, 3)``: configurations, nodes, configurable nodes of each graph."""
-        return {
-            split: np.array([(g.configs, g.nodes, g.configurable) for g in graphs], np.int64).reshape(-1, 3)
-            for split, graphs in self.graphs.items()
-        }
+        return {split: np.array(graphs, np.int64).reshape(-1, 3) for split, graphs in self.graphs.items()}
 
     def rows(self, split: str, most: int = 0) -> int:
         """Configurations of a split, at most ``most`` of each graph (0: all)."""
@@ -94,7 +86,7 @@ class CollectionSize:
 
 def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
     """Return the sizes of all collections, about a millisecond a file."""
-    graphs: dict[Collection, dict[str, list[GraphSize]]] = {}
+    graphs: dict[Collection, dict[str, list[GraphCounts]]] = {}
     families: dict[Collection, set[str]] = {}
     broken: dict[Collection, list[Unreadable]] = {}
     for file in files:

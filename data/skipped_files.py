@@ -27,7 +27,7 @@ _ALSO_CALLED: Final = {
 
 @dataclass(frozen=True)
 class SkippedFile:
-    """A file or folder that was not looked at; ``unreadable`` where nobody can say what it holds."""
+    """A file or folder that is not read; ``unreadable`` where it could not even be listed."""
 
     path: Path
     why: str
@@ -38,12 +38,8 @@ class SkippedFile:
 
 
 def skipped_files(npz: Path) -> list[SkippedFile]:
-    """What looks like graphs below ``layout/`` and ``tile/`` of an ``npz`` folder and is not read."""
-    found: list[SkippedFile] = []
-    for kind in _DEPTH:
-        if os.path.isdir(npz / kind):
-            found += _look(npz / kind, npz, kind)
-    return found
+    """Return what looks like graphs below ``layout/`` and ``tile/`` of an ``npz`` folder and is not read."""
+    return [file for kind in _DEPTH if os.path.isdir(npz / kind) for file in _look(npz / kind, npz, kind)]
 
 
 def _look(folder: Path, npz: Path, kind: str) -> Iterator[SkippedFile]:

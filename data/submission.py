@@ -25,7 +25,7 @@ def submission_id(collection: Collection, graph: str) -> str:
 
 
 def wanted_count(row_id: str, configs: int) -> int:
-    """How many configurations a row must list: all for a layout graph, at most 5 for a tile graph."""
+    """Return how many configurations a row must list: all for a layout graph, at most 5 for a tile graph."""
     return min(TILE_TOP, configs) if row_id.startswith("tile:") else configs
 
 

@@ -7,6 +7,7 @@ configuration is valid.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -66,10 +67,7 @@ class Candidates:
     @property
     def space(self) -> int:
         """Number of possible configurations."""
-        space = 1
-        for choices in self.choices.tolist():
-            space *= choices
-        return space
+        return math.prod(self.choices.tolist())
 
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """``(configs, nodes, 18)`` rows, as in ``node_config_feat``."""
@@ -80,7 +78,7 @@ class Candidates:
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
-        """The same program with these configurations, unmeasured: what reading a file of them would give."""
+        """Return the same program with these configurations, unmeasured, as if read from a file."""
         step = max(1, _EXPANDED_AT_ONCE // max(1, self.nodes * len(LAYOUT_COLUMNS)))
         blocks = (self.expand(codes[at : at + step]) for at in range(0, len(codes), step))
         table = ConfigTable.from_blocks(blocks, configs=len(codes), nodes=self.nodes)
@@ -98,7 +96,7 @@ def candidate_rows(
     named: int | None = None,
     min_elements: int = 1024,
 ) -> Candidates:
-    """A few candidate rows for every configurable node of ``graph``, drawn anew.
+    """Draw candidate rows for every configurable node of ``graph``.
 
     The first row is the compiler's choice. The others are orders of all dimensions, or of the ``named``
     minor-most ones (Google's files name two for convolutions and dots): the default order, it with each other
@@ -155,19 +153,19 @@ def _operand_ranks(graph: LayoutGraph, ranks: NDArray[np.int64]) -> dict[int, tu
     The format does not keep the order of operands, so both slots of a dot get the smaller rank of the two:
     an order of these dimensions is valid for either.
     """
-    found = {}
+    operands = {}
     order = np.argsort(graph.edges[:, 0], kind="stable")
     consumers = graph.edges[order, 0]
     for node in graph.configurable.tolist():
         low, high = np.searchsorted(consumers, [node, node + 1])
         inputs = ranks[graph.edges[order[low:high], 1]]
         slots = 1 if OPCODES[int(graph.opcode[node])] == "reshape" else len(LAYOUT_SLOTS) - 1
-        found[node] = (int(inputs.min()),) * slots if len(inputs) else ()
-    return found
+        operands[node] = (int(inputs.min()),) * slots if len(inputs) else ()
+    return operands
 
 
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
-    """``(configs, nodes)`` distinct codes, the compiler's choice first.
+    """Return ``(configs, nodes)`` distinct codes, the compiler's choice first.
 
     Each configuration draws from `ACTIVITY` the share of nodes that it sets, then for each of these one of its
     other rows. There are fewer than ``count`` where the candidates allow no more.
@@ -179,7 +177,7 @@ def random_configurations(candidates: Candidates, count: int, rng: np.random.Gen
 def breed(
     candidates: Candidates, parents: Codes, count: int, rng: np.random.Generator, *, known: Codes | None = None
 ) -> Codes:
-    """``(configs, nodes)`` up to ``count`` new codes around ``parents``, which are best first.
+    """Return up to ``count`` new codes ``(configs, nodes)`` around ``parents``, which are best first.
 
     A child takes one parent, or each node from one of two, then one to five of its nodes take another row or
     the compiler's choice. None of them is in ``parents`` or ``known``.
@@ -197,7 +195,7 @@ def evolve(
     population: int = 64,
     generations: int = 12,
 ) -> Codes:
-    """``(configs, nodes)`` up to ``count`` distinct codes: the compiler's choice, then the best found by ``score``.
+    """Return up to ``count`` distinct codes ``(configs, nodes)``: the compiler's choice, then the best by ``score``.
 
     A genetic search that begins at the compiler's choice and its neighbours: in every generation the best quarter
     of the population breeds, and the best of all that were scored together live on. Scores are only compared
@@ -238,14 +236,11 @@ def _child(candidates: Candidates, parents: Codes, rng: np.random.Generator) -> 
 
 
 def _collect(first: Codes, count: int, draw: Callable[[], NDArray[np.int32]]) -> Codes:
-    """The distinct ones of ``first`` and then new draws, ``count`` in all or until nothing new comes."""
-    found: dict[bytes, NDArray[np.int32]] = {}
-    for code in first:
-        found.setdefault(code.tobytes(), code)
+    """Return the distinct rows of ``first``, then new draws: ``count`` in all, fewer where nothing new comes."""
+    distinct = {code.tobytes(): code for code in first}
     idle = 0
-    while len(found) < count and idle < _PATIENCE * max(10, count - len(first)):
+    while len(distinct) < count and idle < _PATIENCE * max(10, count - len(first)):
         code = draw()
-        before = len(found)
-        found.setdefault(code.tobytes(), code)
-        idle = 0 if len(found) > before else idle + 1
-    return np.array(list(found.values()), np.int32).reshape(len(found), first.shape[1])
+        idle = idle + 1 if code.tobytes() in distinct else 0
+        distinct[code.tobytes()] = code
+    return np.array(list(distinct.values()), np.int32).reshape(len(distinct), first.shape[1])

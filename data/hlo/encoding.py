@@ -162,7 +162,7 @@ def _fill_window(row: NDArray[np.int64], dimensions: Sequence[Message]) -> None:
 def _sequence(
     row: NDArray[np.int64], stem: str, values: Sequence[int], *, keep: int = MAX_RANK, totals: bool = False
 ) -> None:
-    """The first ``keep`` values into columns ``stem_0``..., then their sum and product if asked for."""
+    """Write the first ``keep`` values into columns ``stem_0``..., then their sum and product if asked for."""
     first = NODE_COLUMN[f"{stem}_0"]
     row[first : first + min(keep, len(values))] = values[:keep]
     if totals:
@@ -170,7 +170,7 @@ def _sequence(
 
 
 def sum_and_product(what: str, values: Sequence[int]) -> tuple[int, int]:
-    """Sum and product; those of no values are 0 and 1.
+    """Return sum and product; those of no values are 0 and 1.
 
     Raises `OverflowError` naming ``what`` where either does not fit 64 signed bits.
     """

@@ -60,7 +60,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def parse_program(data: bytes) -> Message:
-    """The message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a ``TuningData``.
+    """Return the message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a ``TuningData``.
 
     Every kind of message starts with field 1, so each is tried and the first in which a program is found is
     taken. Raises `HloError` when there is none.
@@ -91,7 +91,7 @@ def parse_program(data: bytes) -> Message:
 
 
 def module_of(message: Message) -> Message:
-    """The module in what `read_program` returned; that of tiles if there is a single kernel.
+    """Return the module in what `read_program` returned; that of tiles if there is a single kernel.
 
     Raises `HloError` for several kernels.
     """

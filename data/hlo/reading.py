@@ -20,7 +20,7 @@ from xlarank.data.hlo.structure import check_structure
 from xlarank.data.hlo.tuning import program_arrays
 from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
-#: Longer names are cut: they are the file's, and somebody has to read them.
+#: Longer names are cut.
 _NAME, _OP_NAME = 80, 200
 _SAME_MODULE: Final = "the module that the graph was made from"
 

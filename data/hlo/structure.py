@@ -66,7 +66,7 @@ def check_structure(module: Message) -> Structure:
     node = 0
     for computation in module.computations:
         if computation.id in start:
-            raise HloError(f"two computations have the id {computation.id}", expected="an id of its own for each")
+            raise HloError(f"two computations have the id {computation.id}", expected="unique ids")
         start[computation.id] = node
         numbers: dict[int, int] = {}
         for instruction in computation.instructions:
@@ -75,10 +75,8 @@ def check_structure(module: Message) -> Structure:
                     f"{label(instruction)} has the opcode {instruction.opcode[:80]!r}", expected="a name like dot"
                 )
             if numbers.setdefault(instruction.id, node) != node:
-                raise HloError(
-                    f"two instructions of {label(computation)} have the id {instruction.id}",
-                    expected="an id of its own for each",
-                )
+                same = f"two instructions of {label(computation)} have the id {instruction.id}"
+                raise HloError(same, expected="unique ids")
             node += 1
         node_of[computation.id] = numbers
         if computation.root_id not in numbers:

@@ -45,7 +45,7 @@ def program_arrays(program: ProgramArrays) -> dict[str, NDArray[Any]]:
 
 
 def layout_arrays(data: Message) -> Tuned:
-    """A ``ModuleTuningData`` as a layout file: the runs without an error, in their order.
+    """Convert a ``ModuleTuningData`` to a layout file: the runs without an error, in their order.
 
     Raises `HloError` when no run is usable or a configuration does not fit the program.
     """
@@ -85,7 +85,7 @@ def _layout_rows(rows: NDArray[np.float32], config: Message, number: int) -> Non
 
 
 def kernel_name(stem: str, fingerprint: int) -> str:
-    """A kernel's name in the dataset: the program's, then the fingerprint as a signed 64-bit number in hex.
+    """Return a kernel's name in the dataset: the program's, then the fingerprint as a signed 64-bit number in hex.
 
     >>> kernel_name("alexnet", 0x579E7B2C540F0929), kernel_name("alexnet", 0xF758AA847A9184C5)
     ('alexnet_579e7b2c540f0929', 'alexnet_-8a7557b856e7b3b')
@@ -95,7 +95,7 @@ def kernel_name(stem: str, fingerprint: int) -> str:
 
 
 def tile_arrays(kernel: Message) -> Tuned:
-    """One kernel of a ``TuningData`` as a tile file; the normalizer is the runtime of the compiler's own choice.
+    """Convert one kernel of a ``TuningData`` to a tile file; the normalizer is the runtime of the compiler's own choice.
 
     Raises `HloError` for a kernel without tile sizes or without a measured default.
     """
@@ -116,7 +116,7 @@ def tile_arrays(kernel: Message) -> Tuned:
 
 
 def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> list[int]:
-    """The 24 columns of a tile's bounds; unlike in the node columns, the product over no bounds is 0.
+    """Return the 24 columns of a tile's bounds; unlike in the node columns, the product over no bounds is 0.
 
     >>> tile_row(output=(2, 8))[8:16]
     [2, 8, 0, 0, 0, 0, 10, 16]

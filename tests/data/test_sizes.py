@@ -11,13 +11,13 @@ from tests.pipelines.trees import layout_graph, tile_graph
 from xlarank.data.collection import graph_files
 from xlarank.data.errors import GraphFileError
 from xlarank.data.root import SAMPLE
-from xlarank.data.sizes import GraphSize, graph_size, survey
+from xlarank.data.sizes import GraphCounts, graph_size, survey
 
 Write = Callable[..., Path]
 
 
 def test_the_size_of_a_graph_stands_in_its_headers(graph_file: Write) -> None:
-    assert graph_size(graph_file(layout_graph(0, configs=9), "a"), "layout") == GraphSize(9, 5, 2)
+    assert graph_size(graph_file(layout_graph(0, configs=9), "a"), "layout") == GraphCounts(9, 5, 2)
     assert graph_size(graph_file(tile_graph(0, configs=7), "b"), "tile").configs == 7
 
 

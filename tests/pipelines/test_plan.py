@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
-from xlarank.data.sizes import CollectionSize, GraphSize
+from xlarank.data.sizes import CollectionSize, GraphCounts
 from xlarank.pipelines.budgeting.plan import RunSettings, plan_collections
 
 #: Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
@@ -28,7 +28,7 @@ def official() -> list[CollectionSize]:
     for name, (graphs, configs, configurable, nodes) in OFFICIAL.items():
         each = configs // sum(graphs)
         split = {
-            part: [GraphSize(1000 if configurable and part != "train" else each, nodes, configurable)] * count
+            part: [GraphCounts(1000 if configurable and part != "train" else each, nodes, configurable)] * count
             for part, count in zip(("train", "valid", "test"), graphs, strict=True)
         }
         sizes.append(CollectionSize(Collection.parse(name), split, families=30))
@@ -52,10 +52,10 @@ def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours: flo
 
 def test_cases_at_the_edge() -> None:
     """The largest files are not built side by side where memory is short; nothing to learn from or to rank."""
-    huge = CollectionSize(Collection.parse("layout:nlp:random"), {"train": [GraphSize(100_000, 20_000, 3143)]}, 1)
+    huge = CollectionSize(Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1)
     assert [plan_collections([huge], RunSettings(1, ram, 4))[0].jobs for ram in (4, 64)] == [1, 4]
     for split in ("train", "test"):
-        size = CollectionSize(Collection.parse("tile:x"), {split: [GraphSize(10, 3)]}, 0)
+        size = CollectionSize(Collection.parse("tile:x"), {split: [GraphCounts(10, 3)]}, 0)
         (part,) = plan_collections([size], RunSettings())
         assert part.rows == 0 and set(part.as_row().values()) == {"tile:x", "-"}
     for wrong in ({"hours": 0}, {"hours": float("nan")}, {"ram_gb": -1}, {"seeds": 0}):

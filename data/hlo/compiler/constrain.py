@@ -38,7 +38,7 @@ class Layouts:
 
 
 def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
-    """Every (computation, instruction) in the order of a graph's nodes: position is the node's id."""
+    """Yield every (computation, instruction) in the order of a graph's nodes: position is the node's id."""
     for computation in module.computations:
         for instruction in computation.instructions:
             yield computation, instruction
@@ -54,13 +54,13 @@ def layouts_of(
     estimate no longer follows what a TPU measures.
     Raises `CompilerError` for a node that is not in the module or an order that is not of its shape.
     """
-    found = [instruction for _, instruction in instructions(module)]
+    nodes_of_module = [instruction for _, instruction in instructions(module)]
     given = {}
     for node, row in zip(nodes, rows, strict=True):
-        if not 0 <= node < len(found):
-            raise CompilerError(f"node {node} is not in the module", expected=f"0 to {len(found) - 1}")
+        if not 0 <= node < len(nodes_of_module):
+            raise CompilerError(f"node {node} is not in the module", expected=f"0 to {len(nodes_of_module) - 1}")
         if (row >= 0).any():
-            layouts = _layouts_of_node(module, found[node], row, operands)
+            layouts = _layouts_of_node(module, nodes_of_module[node], row, operands)
             if layouts.output or layouts.operands:
                 given[int(node)] = layouts
     return given
@@ -83,7 +83,7 @@ def _layouts_of_node(module: Message, instruction: Message, row: NDArray[Any], o
 
 
 def whole_order(named: Sequence[int], shape: Message, of: str) -> tuple[int, ...]:
-    """A permutation of a shape's dimensions that begins with the named ones, minor-most first.
+    """Return a permutation of a shape's dimensions that begins with the named ones, minor-most first.
 
     Raises `CompilerError` when they are not dimensions of the shape, each at most once.
     """
@@ -98,7 +98,7 @@ def whole_order(named: Sequence[int], shape: Message, of: str) -> tuple[int, ...
 
 
 def constrain(module: Message, layouts: Mapping[int, Layouts]) -> Message:
-    """A copy of the module with constraints after (outputs) and before (operands) the nodes given."""
+    """Return a copy of the module with constraints after (outputs) and before (operands) the nodes given."""
     edited = HloModuleProto()
     edited.CopyFrom(module)
     numbering = _Numbering(module)
@@ -155,11 +155,10 @@ class _Numbering:
             computation.id: max((instruction.id for instruction in computation.instructions), default=0)
             for computation in module.computations
         }
-        if max(self.highest.values(), default=0) < _COMPOSITE:
-            self.highest = dict.fromkeys(self.highest, max(self.highest.values(), default=0))
-            self.shared = True
-        else:
-            self.shared = False
+        last = max(self.highest.values(), default=0)
+        self.shared = last < _COMPOSITE
+        if self.shared:
+            self.highest = dict.fromkeys(self.highest, last)
 
     def next_id(self, computation: Message) -> int:
         return self.highest[computation.id] + 1

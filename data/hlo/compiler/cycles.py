@@ -51,7 +51,7 @@ class _Computation:
 
 
 def read_estimate(text: str) -> Estimate:
-    """The cycles of a compiled program's text.
+    """Return the estimate in a compiled program's text.
 
     Bodies of ``while`` count by their known trip count (once where it is unknown), the dearest branch of a
     ``conditional`` counts, and what a ``fusion`` calls is part of the fusion.
@@ -70,9 +70,9 @@ def read_estimate(text: str) -> Estimate:
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
     computations = {name: _Computation() for name in lines}
-    for name, own in lines.items():
-        for line in own:
-            _read_line(line, computations[name], own, lines)
+    for name, body in lines.items():
+        for line in body:
+            _read_line(line, computations[name], body, lines)
     return _run(entry, computations)
 
 
@@ -95,7 +95,7 @@ def _read_line(
 
 
 def _run(name: str, computations: dict[str, _Computation]) -> Estimate:
-    """One run of a computation with all it calls; HLO has no recursion."""
+    """Return the estimate of one run of a computation with all it calls; HLO has no recursion."""
     computation = computations[name]
     cycles, unknown = computation.cycles, 0
     for names, times in computation.calls:
@@ -120,13 +120,13 @@ class Line:
 
 
 def split_line(line: str) -> Line | None:
-    """An instruction of HLO text; None for any other line.
+    """Return the instruction of a line of HLO text; None for any other line.
 
     >>> split_line("  ROOT %add.1 = f32[8]{0:T(128)} add(%a, %b), metadata={}")
     Line(name='add.1', shape='f32[8]{0:T(128)}', opcode='add', rest='(%a, %b), metadata={}')
     """
-    left, found, right = line.strip().partition(" = ")
-    if not found:
+    left, equals, right = line.strip().partition(" = ")
+    if not equals:
         return None
     depth = 0
     for at, letter in enumerate(right):
@@ -141,8 +141,8 @@ def split_line(line: str) -> Line | None:
 def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Sequence[str]]) -> int | None:
     """Return the trip count of a ``while`` among the lines ``around``; None if unknown.
 
-    What the compiler notes counts; else the usual form is looked for: a counter that begins at a constant,
-    goes up by a constant, and is compared with a constant.
+    The compiler's note comes first; else the usual form is recognized: a counter that starts at a constant, grows
+    by a constant and is compared with a constant.
     """
     known = _KNOWN.search(loop.rest)
     if known:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, Self
 
 from xlarank.data.errors import WorkspaceError
@@ -54,11 +53,10 @@ class Journal:
         for line in lines[1:]:
             if "cycles" in line:
                 self.estimates[line["fingerprint"]] = Estimate(int(line["cycles"]), int(line["unknown_loops"]))
-            status, found = Status(line["status"]), line["fingerprint"]
-            estimate = self.estimates[found] if status is Status.OK else Estimate()
-            self.outcomes[line["configuration"]] = Outcome(
-                status, estimate, found, line["shared"], line["seconds"], line["message"]
-            )
+            status, key = Status(line["status"]), line["fingerprint"]
+            estimate = self.estimates[key] if status is Status.OK else Estimate()
+            outcome = Outcome(status, estimate, key, line["shared"], line["seconds"], line["message"])
+            self.outcomes[line["configuration"]] = outcome
 
     def add(self, configuration: str, outcome: Outcome) -> None:
         """Append an outcome; it is on disk when this returns."""
@@ -81,13 +79,8 @@ class Journal:
         self._stream.write(json.dumps(line) + "\n")
         self._stream.flush()
 
-    def close(self) -> None:
-        self._stream.close()
-
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()

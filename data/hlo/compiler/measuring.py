@@ -18,25 +18,13 @@ if TYPE_CHECKING:
 #: Outputs may differ by so much of their largest value: another layout adds up in another order.
 _TOLERANCE: Final = 2e-2
 #: Element types of XLA that inputs can be made for: numpy's name of each.
-_TYPES: Final = {
-    1: "bool",
-    2: "int8",
-    3: "int16",
-    4: "int32",
-    5: "int64",
-    6: "uint8",
-    7: "uint16",
-    8: "uint32",
-    9: "uint64",
-    10: "float16",
-    11: "float32",
-    12: "float64",
-    16: "bfloat16",
-}
+_TYPES: Final = dict(
+    enumerate("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split(), start=1)
+) | {16: "bfloat16"}
 
 
 def measure(xla: Xla, modules: Sequence[bytes], *, rounds: int, seed: int) -> list[list[float]]:
-    """Seconds of every module in every round, the modules of a round in shuffled order.
+    """Return the seconds of every module in every round; the modules of a round run in shuffled order.
 
     A module whose outputs are not those of the first one gets no times. Inputs are drawn from ``seed``.
     """
@@ -58,14 +46,14 @@ def measure(xla: Xla, modules: Sequence[bytes], *, rounds: int, seed: int) -> li
 
 
 def inputs_of(module: Message, rng: np.random.Generator) -> list[NDArray[Any]]:
-    """Random values for the parameters of a module; whole numbers are 0 or 1, so that they may index something.
+    """Return random values for the parameters of a module. Integers are 0 or 1, so that they may be indices.
 
-    Raises `CompilerError` for element types that have no values of their own.
+    Raises `CompilerError` for element types that are not arrays of numbers.
     """
     import ml_dtypes  # with jax
 
     shapes = module.host_program_shape.parameters
-    found = []
+    inputs = []
     for shape in shapes:
         name = _TYPES.get(shape.element_type)
         if name is None or shape.tuple_shapes:
@@ -76,25 +64,25 @@ def inputs_of(module: Message, rng: np.random.Generator) -> list[NDArray[Any]]:
         dtype = np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
         size = tuple(shape.dimensions)
         values = rng.standard_normal(size) if "float" in name else rng.integers(0, 2, size)
-        found.append(np.asarray(values).astype(dtype))
-    return found
+        inputs.append(np.asarray(values).astype(dtype))
+    return inputs
 
 
 def _outputs(run: Any, inputs: list[Any]) -> list[NDArray[np.float64]]:
     return [np.asarray(output).astype(np.float64) for output in run.execute(inputs)]
 
 
-def close(found: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> bool:
+def close(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> bool:
     """Whether outputs agree within a tolerance of their largest value.
 
     >>> close([np.array([1.0, 2.0])], [np.array([1.0, 2.01])]), close([np.array([1.0])], [np.array([2.0])])
     (True, False)
     """
-    return len(found) == len(right) and all(
+    return len(outputs) == len(right) and all(
         one.shape == other.shape
         and np.array_equal(np.isfinite(one), np.isfinite(other))
         and bool((np.abs(one - other)[np.isfinite(other)] <= _TOLERANCE * _largest(other)).all())
-        for one, other in zip(found, right, strict=True)
+        for one, other in zip(outputs, right, strict=True)
     )
 
 

@@ -121,7 +121,7 @@ class Service:
                 for job in list(self.running):
                     self._look_at(job)
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            pass  # the one who asked is gone
+            pass  # the client is gone
         finally:
             for job in self.running:
                 self._end(job)
@@ -193,7 +193,8 @@ class Service:
             if job.fingerprint in self.known:
                 self._answer(job, self._found(job, shared=True))
                 return True
-            twin = next((other for other in self.running if other is not job and self._same(other, job)), None)
+            same = (other for other in self.running if other.fingerprint == job.fingerprint and other is not job)
+            twin = next(same, None)
             if twin is not None:
                 self._end(job)
                 self.running.remove(job)
@@ -205,10 +206,6 @@ class Service:
         self.known[job.fingerprint] = Estimate(*json.loads(result.read_text(encoding="utf-8")))
         self._answer(job, self._found(job, shared=False))
         return True
-
-    @staticmethod
-    def _same(one: _Job, other: _Job) -> bool:
-        return one.fingerprint == other.fingerprint
 
     def _found(self, job: _Job, *, shared: bool) -> Outcome:
         return Outcome(Status.OK, self.known[job.fingerprint], job.fingerprint, shared, job.seconds)
@@ -250,10 +247,10 @@ def _forked(work: Callable[[], None], folder: Path) -> int:
 def _exited(process: int) -> str | None:
     """Return how a child ended, or None while it runs."""
     try:
-        found, status = os.waitpid(process, os.WNOHANG)
+        ended, status = os.waitpid(process, os.WNOHANG)
     except ChildProcessError:
         return "an unknown status"
-    if not found:
+    if not ended:
         return None
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"status {code}"
