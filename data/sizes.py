@@ -23,7 +23,7 @@ class GraphCounts(NamedTuple):
 
     configs: int
     nodes: int
-    configurable: int
+    configurable: int = 0
 
 
 def graph_size(path: Path, kind: Kind) -> GraphCounts:

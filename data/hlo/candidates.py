@@ -195,7 +195,7 @@ def evolve(
     population: int = 64,
     generations: int = 12,
 ) -> Codes:
-    """Return up to ``count`` distinct codes ``(configs, nodes)``: the compiler's choice, then the best by ``score``.
+    """Return up to ``count`` distinct codes ``(configs, nodes)``: the compiler's choice, then the best by score.
 
     A genetic search that begins at the compiler's choice and its neighbours: in every generation the best quarter
     of the population breeds, and the best of all that were scored together live on. Scores are only compared

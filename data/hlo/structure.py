@@ -87,10 +87,9 @@ def check_structure(module: Message) -> Structure:
         root[computation.id] = numbers[computation.root_id]
     for computation in module.computations:
         for instruction in computation.instructions:
-            _require(instruction, "operand", instruction.operand_ids, node_of[computation.id])
-            _require(
-                instruction, "control predecessor", instruction.control_predecessor_ids, node_of[computation.id]
-            )
+            inside = node_of[computation.id]
+            _require(instruction, "operand", instruction.operand_ids, inside)
+            _require(instruction, "control predecessor", instruction.control_predecessor_ids, inside)
             _require(instruction, "called computation", instruction.called_computation_ids, root)
     return Structure(module, start, node_of, root, nodes)
 
