@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.context import TileContext
 from xlarank.features.tile.kernel_kind import kernel_kinds
+
+_Block = TypeVar("_Block", bound=Block)
 
 
 def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True) -> GraphRows:
@@ -51,7 +54,7 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows
 
 
 def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphRows:
-    blocks, names = _with_columns(settings.blocks("layout"))
+    blocks, names = with_columns(settings.blocks("layout"))
     rows = np.zeros((len(names), context.table.configs), np.float32).T
     summed = [(block, at) for block, at in blocks if isinstance(block, LayoutBlock)]
     compute_together(context, summed, rows)
@@ -64,16 +67,16 @@ def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphRows:
 
 
 def _tile(context: TileContext, settings: FeatureSettings) -> GraphRows:
-    blocks, names = _with_columns(settings.blocks("tile"))
+    blocks, names = with_columns(settings.blocks("tile"))
     rows = np.zeros((len(names), context.configs), np.float32).T
     _one_by_one(blocks, context, rows)
     found = GraphRows.of(context.graph, _constants(settings.blocks("tile"), context), names, rows)
     return replace(found, kinds=kernel_kinds(context))
 
 
-def _with_columns(chosen: Sequence[Block]) -> tuple[list[tuple[Block, int]], list[str]]:
+def with_columns(chosen: Sequence[_Block]) -> tuple[list[tuple[_Block, int]], list[str]]:
     """Blocks of configurations with the index of their first column, and the names of all columns."""
-    blocks: list[tuple[Block, int]] = []
+    blocks: list[tuple[_Block, int]] = []
     names: list[str] = []
     for block in chosen:
         if block.scope is Scope.CONFIG:

@@ -1,4 +1,4 @@
-"""The way from one configuration to another, node by node.
+"""Walks from one configuration to another, node by node.
 
 From one configuration to another the nodes change one by one, in the order of their numbers and in the reverse
 order; what a node brings is the mean of its two steps. Steps of a walk add up to the whole change, whatever is
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
+from xlarank.features.assemble import with_columns
 from xlarank.features.layout.block import LayoutBlock, compute_together
 from xlarank.features.layout.candidates import placed_columns
 from xlarank.features.layout.context import LayoutContext
@@ -27,7 +28,7 @@ Code = TypeVar("Code", bound=np.integer[Any])
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Rows on both ways from one configuration to another.
+    """Rows of both walks from one configuration to another.
 
     Attributes:
         nodes: ``(changed,)`` the nodes that differ, as numbered in the graph.
@@ -44,7 +45,7 @@ class Walk:
 
 
 def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings, now: int, then: int) -> Walk:
-    """The way from configuration ``then`` to ``now`` (ids in the file); ``rows`` are those of the whole graph.
+    """Walk from configuration ``then`` to ``now`` (ids in the file); ``rows`` are those of the whole graph.
 
     What is between need not be a candidate. How common its choices are is counted among the graph's own candidates,
     and columns that place a configuration among them place it there.
@@ -53,17 +54,12 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
     places = np.flatnonzero(table.codes[then] != table.codes[now])
     codes = walk_codes(table.codes[then], table.codes[now], places)
     context = LayoutContext(graph, settings.tiling)
-    blocks: list[tuple[LayoutBlock, int]] = []
-    columns: list[str] = []
-    for block in settings.blocks("layout"):
-        if isinstance(block, LayoutBlock):
-            blocks.append((block, len(columns)))
-            columns += block.columns
-    found = np.zeros((len(columns), len(codes)), np.float32).T
-    compute_together(context, blocks, found, codes)
-    computed = {name: found[:, number] for number, name in enumerate(columns)}
+    blocks, columns = with_columns([block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)])
+    made = np.zeros((len(columns), len(codes)), np.float32).T
+    compute_together(context, blocks, made, codes)
+    computed = dict(zip(columns, made.T, strict=True))
     values = np.zeros((len(codes), len(rows.config_columns)), np.float32)
-    candidates = {name: rows.config_values[:, number] for number, name in enumerate(rows.config_columns)}
+    candidates = dict(zip(rows.config_columns, rows.config_values.T, strict=True))
     for number, name in enumerate(rows.config_columns):
         if name in computed:
             values[:, number] = computed[name]
@@ -86,18 +82,19 @@ def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floati
     >>> place_among(np.array([3.0, 4.0]), np.array([1.0, 3.0]), False).tolist()
     [1.0, 2.0]
     """
-    own = np.sort(candidates.astype(np.float64))
+    ordered = np.sort(candidates.astype(np.float64))
     if rank:
-        if len(own) < 2:
+        if len(ordered) < 2:
             return np.full(len(values), 0.5)
         near = 1e-6 * np.maximum(np.abs(values), 1e-30)
-        less, at_most = np.searchsorted(own, values - near), np.searchsorted(own, values + near, side="right")
-        placed: Floats = ((less + at_most - 1) / 2 / (len(own) - 1)).clip(0.0, 1.0)
+        less = np.searchsorted(ordered, values - near)
+        at_most = np.searchsorted(ordered, values + near, side="right")
+        placed: Floats = ((less + at_most - 1) / 2 / (len(ordered) - 1)).clip(0.0, 1.0)
         return placed
-    spread = float(own.std())
-    if spread <= 1e-6 * float(np.abs(own).max(initial=0.0)):
+    spread = float(ordered.std())
+    if spread <= 1e-6 * float(np.abs(ordered).max(initial=0.0)):
         return np.zeros(len(values))
-    score: Floats = (values - own.mean()) / spread
+    score: Floats = (values - ordered.mean()) / spread
     return score
 
 
@@ -110,11 +107,9 @@ def walk_steps(values: Floats) -> Floats:
 
 
 def walk_codes(start: NDArray[Code], end: NDArray[Code], nodes: Ints) -> NDArray[Code]:
-    """Codes on both ways from ``start`` to ``end``, ``(2 * (changed + 1), nodes)``."""
-    ways = []
-    for order in (nodes, nodes[::-1]):
-        way = np.tile(start, (len(order) + 1, 1))
+    """Codes of both walks from ``start`` to ``end``, ``(2 * (changed + 1), nodes)``."""
+    walks = np.tile(start, (2, len(nodes) + 1, 1))
+    for walk, order in zip(walks, (nodes, nodes[::-1]), strict=True):
         for step, node in enumerate(order, 1):
-            way[step:, node] = end[node]
-        ways.append(way)
-    return np.concatenate(ways)
+            walk[step:, node] = end[node]
+    return walks.reshape(-1, len(start))

@@ -25,7 +25,7 @@ ESTIMATE: Final = "estimated time"
 SIBLINGS: Final = "what was measured of the program at another size"
 SOURCE: Final = "where the labels come from"
 
-#: First part of a column's name -> cause, where the rest does not tell more.
+#: First part of a column's name -> cause, where the rest does not decide.
 _BY_BLOCK: Final[dict[str, str]] = {
     "change": CHANGE,
     "disagreement": COPIES,
@@ -59,7 +59,7 @@ _BY_BLOCK: Final[dict[str, str]] = {
     "input": CHANGE,
     "kernel": CHANGE,
 }
-#: What the second part of a name says, whatever the block: a set layout keeps its tensor from being fused away.
+#: Second part of a name -> cause, whatever the block: a set layout keeps its tensor from being fused away.
 _BY_WHAT: Final[dict[str, str]] = {
     "kept": FUSION,
     "fused": FUSION,

@@ -69,7 +69,7 @@ class FeatureSettings:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything besides the file that decides what is stored; a difference means: build again.
+    """Everything but the file that decides what is stored; rows of another recipe are built again.
 
     Attributes:
         code_hash: `FeatureSettings.code_hash` of the kind.
@@ -146,7 +146,7 @@ def source_hash(root: Path = _ROOT) -> str:
 
 
 def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
-    """Files of the rooms ``data`` and ``features`` that a module imports."""
+    """Files of ``data`` and ``features`` that a module imports."""
     names = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

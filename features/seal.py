@@ -20,7 +20,7 @@ _MARK: Final = b'"seal": "'
 
 
 def sealable(value: dict[str, Any]) -> str:
-    """JSON with room for a seal, for a file that keeps it as it is; `seal` fills it in.
+    """JSON with a blank checksum, for a file that keeps it as it is; `seal` fills it in.
 
     >>> sealable({"name": "a"})
     '{"name": "a", "seal": "00000000"}'

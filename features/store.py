@@ -209,7 +209,7 @@ def each_graph(
     """The same one by one: the stored rows of a split need not fit into memory together.
 
     ``manifest`` is that of the split, where it was read before. Raises `FeatureStoreError` for rows that are not as
-    it says: another `build-features` has written them, perhaps with other settings.
+    it describes: another `build-features` has written them, perhaps with other settings.
     """
     manifest = manifest or read_manifest(workspace, collection, split)
     if manifest is None:

@@ -1,1 +1,1 @@
-"""What the configurations of a layout graph are made of: (node, row) and (pair, rows) with columns of their own."""
+"""What the configurations of a layout graph are made of: (node, row) and (pair, rows), each with columns."""

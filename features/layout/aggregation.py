@@ -48,16 +48,16 @@ class _OverPairs:
 
 @dataclass(frozen=True)
 class Request:
-    """Quantities ``first`` to ``first + count`` of those that are aggregated in one way."""
+    """Quantities ``first`` to ``first + count`` of those that are aggregated alike."""
 
-    way: _OverNodes | _OverPairs
+    kind: _OverNodes | _OverPairs
     first: int
     count: int
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Quantities that are computed together: those numbered ``which`` (ascending) of one way to aggregate."""
+    """Quantities that are computed together: those numbered ``which`` (ascending) of one kind of aggregate."""
 
     which: Ints
     values: Floats
@@ -84,9 +84,9 @@ class Batch:
 
     def __getitem__(self, request: Request) -> Floats:
         found = np.zeros((len(self), request.count))
-        for group in self._results[request.way]:
-            own, columns = group.part(request)
-            found[:, columns] = group.values[:, own]
+        for group in self._results[request.kind]:
+            source, columns = group.part(request)
+            found[:, columns] = group.values[:, source]
         return found
 
     def write(self, requests: Sequence[tuple[Request, int]], target: NDArray[np.float32]) -> None:
@@ -94,13 +94,13 @@ class Batch:
 
         Quantities that are 0 for all configurations are not touched.
         """
-        for way in {request.way for request, _ in requests}:
-            mine = [(request, at) for request, at in requests if request.way == way]
-            for group in self._results[way]:
+        for kind in {request.kind for request, _ in requests}:
+            mine = [(request, at) for request, at in requests if request.kind == kind]
+            for group in self._results[kind]:
                 parts = [(*group.part(request), at) for request, at in mine]
-                own = np.concatenate([np.arange(part.start, part.stop) for part, _, _ in parts])
+                source = np.concatenate([np.arange(part.start, part.stop) for part, _, _ in parts])
                 columns = np.concatenate([columns + at for _, columns, at in parts])
-                target.T[columns] = group.values.T[own]
+                target.T[columns] = group.values.T[source]
 
     @cached_property
     def by_node(self) -> NDArray[np.integer]:
@@ -141,8 +141,8 @@ class Aggregation:
 
     def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
         """Largest over nodes of quantities as `sum` takes them, at least 0."""
-        way = _OverNodes(maximum=True, each_node=each_node)
-        return self._request(way, np.stack(values, axis=1).astype(np.float64))
+        kind = _OverNodes(maximum=True, each_node=each_node)
+        return self._request(kind, np.stack(values, axis=1).astype(np.float64))
 
     def sum_pairs(self, pairs: Pairs, quantities: PairQuantities, over: Sequence[float]) -> Request:
         """Sums over pairs of quantities of their rows, divided by ``over``.
@@ -160,9 +160,9 @@ class Aggregation:
         requests.over += over
         return request
 
-    def _request(self, way: _OverNodes, table: Floats) -> Request:
-        tables = self._tables.setdefault(way, [])
-        request = Request(way, sum(part.shape[1] for part in tables), table.shape[1])
+    def _request(self, kind: _OverNodes, table: Floats) -> Request:
+        tables = self._tables.setdefault(kind, [])
+        request = Request(kind, sum(part.shape[1] for part in tables), table.shape[1])
         tables.append(table)
         return request
 
@@ -172,17 +172,17 @@ class Aggregation:
         row_type = context.row_type.astype(np.int32)
         sums: dict[_OverNodes, list[_Table]] = {}
         maxima: dict[_OverNodes, list[_Maximum]] = {}
-        for way, tables in self._tables.items():
+        for kind, tables in self._tables.items():
             joined = np.concatenate(tables, axis=1)
-            if way.maximum:
-                maxima[way] = [
-                    _Maximum(values, values if way.each_node else values[row_type], context) for values in joined.T
+            if kind.maximum:
+                maxima[kind] = [
+                    _Maximum(values, values if kind.each_node else values[row_type], context) for values in joined.T
                 ]
-            elif way.each_node:
+            elif kind.each_node:
                 everywhere = np.ones(context.table.nodes, bool)
-                sums[way] = [_Table(np.arange(joined.shape[1]), everywhere, joined)]
+                sums[kind] = [_Table(np.arange(joined.shape[1]), everywhere, joined)]
             else:
-                sums[way] = _by_nodes(joined, context)
+                sums[kind] = _by_nodes(joined, context)
         pair_sums = {
             _OverPairs(number): _PairSums(context, requests) for number, requests in enumerate(self._pairs)
         }
@@ -190,13 +190,13 @@ class Aggregation:
         def batch(codes: NDArray[np.int32]) -> Batch:
             results: _Results = {}
             found = Batch(row_type[codes], results)
-            for way, tables in sums.items():
-                own = codes if way.each_node else found.codes
-                results[way] = [_Group(table.which, table.sum(own)) for table in tables]
-            for way, quantities in maxima.items():
-                own = np.ascontiguousarray(codes.T) if way.each_node else found.by_node
-                values = np.stack([most(own) for most in quantities], axis=1)
-                results[way] = [_Group(np.arange(len(quantities)), values)]
+            for kind, tables in sums.items():
+                taken = codes if kind.each_node else found.codes
+                results[kind] = [_Group(table.which, table.sum(taken)) for table in tables]
+            for kind, quantities in maxima.items():
+                by_node = np.ascontiguousarray(codes.T) if kind.each_node else found.by_node
+                values = np.stack([most(by_node) for most in quantities], axis=1)
+                results[kind] = [_Group(np.arange(len(quantities)), values)]
             for of_pairs, summed in pair_sums.items():
                 results[of_pairs] = [summed(found.codes)]
             return found
@@ -236,7 +236,7 @@ def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
 def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
     """Split quantities ``(T, n)`` by the coarse classes of nodes they are about.
 
-    Most quantities speak of convolutions only, or of reshapes only; what is 0 everywhere is left out.
+    Most quantities concern convolutions only, or of reshapes only; what is 0 everywhere is left out.
     """
     classes = len(COARSE_CLASSES)
     used = np.stack([table[context.type_coarse_class == coarse].any(axis=0) for coarse in range(classes)])

@@ -32,7 +32,7 @@ class LayoutBlock(Block, abstract=True):
 
     @abstractmethod
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request | Finalize:
-        """Request aggregates; say how they become the columns."""
+        """Request aggregates; return the request, or how they become the columns."""
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
         found = np.zeros((len(self.columns), context.table.configs), np.float32).T

@@ -64,13 +64,13 @@ _PLACED: Final = (
 
 
 def placed_name(kind: str, column: str) -> str:
-    """Name of the column that says where another one stands within the graph."""
+    """Name of the column of a rank or standard score of another one."""
     block, what, how = column.split("__")
     return f"{kind}__{block}_{what}__{how}"
 
 
 def placed_columns() -> dict[str, str]:
-    """Columns that say where another one stands within the graph -> the other one."""
+    """Columns of ranks and standard scores -> the column that they place within the graph."""
     return {placed_name(kind, column): column for kind in ("rank", "zscore") for column in _PLACED}
 
 

@@ -36,10 +36,11 @@ def _columns(name: str, slots: Sequence[str], roles: Sequence[str], position: st
 class _Roles(LayoutBlock, abstract=True):
     """Shares of nodes and bytes by the role in one position; see `program.roles` for what the roles are."""
 
+    tier = Tier.FULL
     of_class: str
     roles: Sequence[str]
     slots: Sequence[str]
-    position: int
+    position = 0
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         tables: list[NDArray[Any]] = []
@@ -63,17 +64,15 @@ class ConvolutionRoles(_Roles):
     Of a kernel, ``batch`` is the input feature and ``feature`` the output feature.
     """
 
-    tier = Tier.FULL
-    of_class, slots, roles, position = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, 0
+    of_class, slots, roles = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES
     columns = _columns(of_class, slots, roles, "minor")
 
 
-class SecondConvolutionRoles(_Roles):
+class SecondConvolutionRoles(ConvolutionRoles):
     """Role of a convolution's second minor-most dimensions; as `ConvolutionRoles`."""
 
-    tier = Tier.FULL
-    of_class, slots, roles, position = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, 1
-    columns = _columns(of_class, slots, roles, "second")
+    position = 1
+    columns = _columns("convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, "second")
 
 
 class DotRoles(_Roles):
@@ -82,33 +81,29 @@ class DotRoles(_Roles):
     Of the output, ``rows`` come from the left operand and ``contracted`` stands for those of the right one.
     """
 
-    tier = Tier.FULL
-    of_class, slots, roles, position = "dot", LAYOUT_SLOTS, DOT_ROLES, 0
+    of_class, slots, roles = "dot", LAYOUT_SLOTS, DOT_ROLES
     columns = _columns(of_class, slots, roles, "minor")
 
 
-class SecondDotRoles(_Roles):
+class SecondDotRoles(DotRoles):
     """Role of a dot's second minor-most dimensions; as `DotRoles`."""
 
-    tier = Tier.FULL
-    of_class, slots, roles, position = "dot", LAYOUT_SLOTS, DOT_ROLES, 1
-    columns = _columns(of_class, slots, roles, "second")
+    position = 1
+    columns = _columns("dot", LAYOUT_SLOTS, DOT_ROLES, "second")
 
 
 class ReshapeRoles(_Roles):
     """Whether a reshape's minor-most dimensions are kept, split or merged by it."""
 
-    tier = Tier.FULL
-    of_class, slots, roles, position = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, 0
+    of_class, slots, roles = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES
     columns = _columns(of_class, slots, roles, "minor")
 
 
-class SecondReshapeRoles(_Roles):
+class SecondReshapeRoles(ReshapeRoles):
     """Whether a reshape's second minor-most dimensions are kept, split or merged; as `ReshapeRoles`."""
 
-    tier = Tier.FULL
-    of_class, slots, roles, position = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, 1
-    columns = _columns(of_class, slots, roles, "second")
+    position = 1
+    columns = _columns("reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, "second")
 
 
 _RANKS: Final = range(2, MAX_RANK + 1)

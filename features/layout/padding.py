@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -54,50 +55,56 @@ class Padding(LayoutBlock):
     packed = False
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        tables: list[NDArray[Any]] = []
-        wastes: list[Floats] = []
-        scales: list[float] = []
-        for rows in context.slots.values():
-            now = rows.now.packed if self.packed else rows.now.waste
-            extra = now - (rows.default.packed if self.packed else rows.default.waste)
-            tables += [now, now * rows.bytes, extra, extra * rows.bytes]
-            scales += [context.configurable_nodes, rows.total_bytes] * 2
-            wastes.append(now)
-        summed, largest = aggregation.sum(tables, over=scales), aggregation.maximum(wastes)
+        requests = self._requests(context, aggregation, None)
 
         def finalize(batch: Batch) -> Floats:
-            table = batch[summed].reshape(len(batch), len(wastes), 4)
-            return np.insert(table, 1, batch[largest], axis=2).reshape(len(batch), -1)
+            mean, largest, others = self._waste(batch, requests)
+            return np.concatenate([mean, largest, others], axis=2).reshape(len(batch), -1)
 
         return finalize
 
+    def _requests(
+        self, context: LayoutContext, aggregation: Aggregation, classes: Sequence[int] | None
+    ) -> tuple[Request, Request]:
+        """Sums and maxima for each slot: of all configurable nodes, or of those of each coarse class."""
+        tables: list[NDArray[Any]] = []
+        wastes: list[Floats] = []
+        scales: list[float] = []
+        for coarse in [None] if classes is None else classes:
+            for rows in context.slots.values():
+                now = rows.now.packed if self.packed else rows.now.waste
+                extra = now - (rows.default.packed if self.packed else rows.default.waste)
+                nodes, bytes_ = float(context.configurable_nodes), rows.total_bytes
+                if coarse is not None:
+                    mine = context.type_coarse_class == coarse
+                    now, extra = mine * now, mine * extra
+                    nodes, bytes_ = context.nodes_of_class[coarse], rows.bytes_of_class[coarse]
+                tables += [now, now * rows.bytes, extra, extra * rows.bytes]
+                scales += [nodes, bytes_] * 2
+                wastes.append(now)
+        return aggregation.sum(tables, over=scales), aggregation.maximum(wastes)
 
-class PaddingByClass(LayoutBlock):
+    @staticmethod
+    def _waste(batch: Batch, requests: tuple[Request, Request]) -> tuple[Floats, Floats, Floats]:
+        """``(configs, slots, ...)`` the mean, the largest, and the other sums."""
+        summed, largest = (batch[request] for request in requests)
+        table = summed.reshape(*largest.shape, 4)
+        return table[:, :, :1], largest[:, :, None], table[:, :, 1:]
+
+
+class PaddingByClass(Padding):
     """`Padding` for convolutions, dots, reshapes and other configurable nodes apart, with the sum of the waste."""
 
     tier = Tier.FULL
     columns = _classes_and_slots("padding")
-    packed = False
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        tables: list[NDArray[Any]] = []
-        wastes: list[Floats] = []
-        scales: list[float] = []
-        for coarse in range(len(COARSE_CLASSES)):
-            mine = context.type_coarse_class == coarse
-            for rows in context.slots.values():
-                now = mine * (rows.now.packed if self.packed else rows.now.waste)
-                extra = now - mine * (rows.default.packed if self.packed else rows.default.waste)
-                tables += [now, now * rows.bytes, extra, extra * rows.bytes]
-                scales += [context.nodes_of_class[coarse], rows.bytes_of_class[coarse]] * 2
-                wastes.append(now)
-        summed, largest = aggregation.sum(tables, over=scales), aggregation.maximum(wastes)
-        nodes = np.repeat(context.nodes_of_class, len(LAYOUT_SLOTS))
+        requests = self._requests(context, aggregation, range(len(COARSE_CLASSES)))
+        nodes = np.repeat(context.nodes_of_class, len(LAYOUT_SLOTS))[:, None]
 
         def finalize(batch: Batch) -> Floats:
-            table = batch[summed].reshape(len(batch), len(wastes), 4)
-            total = np.log2(1 + table[:, :, 0] * nodes)
-            parts = [total[:, :, None], table[:, :, :1], batch[largest][:, :, None], table[:, :, 1:]]
+            mean, largest, others = self._waste(batch, requests)
+            parts = [np.log2(1 + mean * nodes), mean, largest, others]
             return np.concatenate(parts, axis=2).reshape(len(batch), -1)
 
         return finalize

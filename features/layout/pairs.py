@@ -21,7 +21,7 @@ from xlarank.features.program.facts import ProgramFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, layout_key
 
-#: Pairs are told apart by the edges between them: 1, 2, or 3 up to `FARTHEST`.
+#: Pairs are grouped by the edges between them: 1, 2, or 3 up to `FARTHEST`.
 HOPS: Final = 3
 FARTHEST: Final = 8
 _OUTPUT: Final = LAYOUT_SLOTS.index("output")
@@ -72,7 +72,7 @@ def operand_starts(facts: LayoutFacts) -> tuple[Ints, Ints, Ints]:
 def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
     """Pairs of consumer and producer with no other configurable node between: 1, 2, and 3 to 8 edges apart.
 
-    The shortest way counts where there are several.
+    The shortest path counts where there are several.
     """
     consumer, slot, tensor = operand_starts(facts)
     walk = _Walk(facts)
@@ -84,7 +84,7 @@ def connected_pairs(facts: LayoutFacts) -> list[Pairs]:
         distances.append(np.full(len(ends[-1][0]), distance))
         state = walk.down(*(part[~configurable] for part in state))
     start, node, permutation = (np.concatenate(side) for side in zip(*ends, strict=True))
-    # of several ways to one producer the shortest counts
+    # of several paths to one producer the shortest counts
     _, first = np.unique(start * facts.graph.nodes + node, return_index=True)
     distance = np.minimum(np.concatenate(distances)[first], HOPS)
     start, node, permutation = start[first], node[first], permutation[first]
@@ -136,7 +136,7 @@ class _Walk:
     def down(self, start: Ints, node: Ints, permutation: Ints) -> tuple[Ints, Ints, Ints]:
         """One edge further from every state (start, node, permutation).
 
-        Of several ways from one start to one node, the least permutation (dimension by dimension) is taken.
+        Of several paths from one start to one node, the least permutation (dimension by dimension) is taken.
         """
         count = self._first[node + 1] - self._first[node]
         ends = np.cumsum(count)

@@ -1,6 +1,6 @@
 """Which tensor each slot of a configurable node lays out.
 
-The output slot is the node's own output. The input and kernel slots speak of its first and second
+The output slot is the node's own output. The input and kernel slots lay out its first and second
 operand, but the dataset's edge list does not keep the operand order (real convolutions list the kernel
 first about half the time), so it is inferred from shapes and, last, from the order of the edges.
 """
@@ -40,7 +40,7 @@ def slot_tensors(facts: ProgramFacts, nodes: Ints, table: ConfigTable | None = N
 def _two_operands(edges: Ints, nodes: Ints, rank: Ints) -> tuple[Ints, Ints]:
     """The first two operands of each node in the order of the edges; -1 for none.
 
-    A scalar comes last: no layout can speak of it, and a reduction's initial value often stands first.
+    A scalar comes last: it has no layout, and a reduction's initial value often stands first.
     """
     order = np.lexsort((rank[edges[:, 1]] == 0, edges[:, 0]))
     consumer, operand = edges[order, 0], np.append(edges[order, 1], -1)
