@@ -25,8 +25,8 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.workspace import Workspace
 from xlarank.models.pretrained import pretrained_model
-from xlarank.pipelines.advise import BATCH, first_proposals, layout_model, next_batch, ranker_score
-from xlarank.pipelines.programs.sources import Program, compiled, configuration_key, load_program
+from xlarank.pipelines.advise import BATCH, first_proposals, layout_model, next_batch
+from xlarank.pipelines.programs.sources import Program, compiled, configuration_key, load_program, model_score
 
 Costs = NDArray[np.float64]
 Cost = Callable[[Codes], Costs]
@@ -98,9 +98,8 @@ def compare(
     """One record per search and seed."""
     program = load_program(path, compiler)
     candidates = candidate_rows(program.graph, np.random.default_rng(0))
-    score = (
-        ranker_score(program, candidates, layout_model(workspace, None) or pretrained_model()) if ranker else None
-    )
+    model = layout_model(workspace, None) or pretrained_model()
+    score = model_score(program.graph, candidates, model) if ranker else None
     cost = Compiled(compiler, program, candidates, patience)
     for seed in range(seeds):
         searches: dict[str, Callable[[np.random.Generator], Costs]] = {

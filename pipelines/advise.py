@@ -1,4 +1,4 @@
-"""Better layouts for a program, found by a ranker and verified by the TPU's compiler without a TPU."""
+"""Search faster layouts for a program, compiled by the TPU compiler without a TPU."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.pretrained import pretrained_model
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.pipelines.programs.jax_lines import jax_lines, major_to_minor, shape_text
-from xlarank.pipelines.programs.sources import Program, compiled, load_program
-from xlarank.pipelines.ranking.model_choice import rows_for_model
+from xlarank.pipelines.programs.sources import Program, compiled, load_program, model_score
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
@@ -38,9 +37,9 @@ from xlarank.pipelines.support.workspace_collections import trained_collections
 BATCH: Final = 4
 #: The fastest configurations so far, from which the genetic search breeds.
 _PARENTS: Final = 8
-#: How many times as long as the compiler's own choice a configuration may compile, and at least so many seconds.
-_PATIENCE: Final = 4.0
-_LEAST: Final = 10.0
+#: Limit on compilations: this multiple of the time of the compiler's own choice, but at least so many seconds.
+_LIMIT_FACTOR: Final = 4.0
+_LEAST_LIMIT: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -166,23 +165,19 @@ def advise(
         rng = np.random.default_rng(settings.seed)
         candidates = candidate_rows(loaded.graph, rng, per_node=settings.per_node)
         search = LayoutSearch(compiler, loaded, candidates, rng)
-        search.run(budget, ranker_score(loaded, candidates, model), progress or Silent())
+        score = None if model is None else model_score(loaded.graph, candidates, model)
+        search.run(budget, score, progress or Silent())
         versions = compiler.versions
     best = search.best
-    layouts = layouts_of(loaded.module, loaded.graph.configurable, candidates.expand(search.codes[best][None])[0])
-    found = [instruction for _, instruction in instructions(loaded.module)]
-    changes = [
-        Change(
-            node,
-            found[node].name,
-            found[node].opcode,
-            shape_text(found[node].shape),
-            found[node].metadata.op_name,
-            given.output,
-        )
-        for node, given in layouts.items()
-    ]
     rows = candidates.expand(search.codes[best][None])[0]
+    layouts = layouts_of(loaded.module, loaded.graph.configurable, rows)
+    operations = [instruction for _, instruction in instructions(loaded.module)]
+    changes = [
+        Change(node, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name, given.output)
+        for node, given in layouts.items()
+        for one in (operations[node],)
+    ]
+    position = loaded.graph.configurable.tolist().index
     advice = Advice(
         program=loaded.name,
         target=target,
@@ -195,8 +190,8 @@ def advise(
             for code, one in zip(search.codes, search.outcomes, strict=True)
         ],
         changes=changes,
-        lines=jax_lines([(found[change.node], change.minor_to_major) for change in changes], loaded.written),
-        configuration={str(change.node): _row_of(loaded, rows, change.node) for change in changes},
+        lines=jax_lines([(operations[change.node], change.minor_to_major) for change in changes], loaded.written),
+        configuration={str(change.node): rows[position(change.node)].tolist() for change in changes},
         files=[],
     )
     if out is not None:
@@ -255,15 +250,15 @@ class LayoutSearch:
 
     def _compile(self, codes: Codes, progress: Progress) -> None:
         found: dict[int, Outcome] = {}
-        for at, outcome in compiled(self.compiler, self.program, self.candidates, codes, limit=self._patience()):
+        for at, outcome in compiled(self.compiler, self.program, self.candidates, codes, limit=self._limit()):
             found[at] = outcome
             progress.step(outcome.message[:60])
         self.codes = np.concatenate([self.codes, codes])
         self.outcomes += [found[at] for at in range(len(codes))]
 
-    def _patience(self) -> float | None:
+    def _limit(self) -> float | None:
         """Seconds for one compilation: a much slower one makes much more code, and a slower program with it."""
-        return max(_LEAST, _PATIENCE * self.outcomes[0].seconds) if self.outcomes else None
+        return max(_LEAST_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
 
     def _costs(self) -> NDArray[np.float64]:
         """``(configs,)`` estimated cycles, infinite for what failed."""
@@ -297,10 +292,7 @@ def next_batch(
 
 
 def layout_model(workspace: Workspace | None, collection: str | None) -> TrainedModel | None:
-    """The model of a workspace that knows TPUs best: the one asked for, or one that learned of TPUs.
-
-    Of the workspace's, models of estimated labels and of Google's measurements are taken, in this order; what a CPU
-    measured says nothing of a TPU. None where there is none.
+    """Return the model of ``collection``, or else one trained on labels of TPUs, estimated or measured, or None.
     Raises `xlarank.data.errors.ModelError` when the one asked for is missing.
     """
     known = [] if workspace is None else trained_collections(workspace)
@@ -312,20 +304,3 @@ def layout_model(workspace: Workspace | None, collection: str | None) -> Trained
             if workspace is not None and one.kind == "layout" and one.parts[1].endswith(source):
                 return model_of(workspace, one)
     return None
-
-
-def ranker_score(program: Program, candidates: Candidates, model: TrainedModel | None) -> Score | None:
-    """The model's scores of codes of this program, lower is faster."""
-    if model is None:
-        return None
-
-    def score(codes: Codes) -> Any:
-        rows = rows_for_model(candidates.graph(program.graph, codes), model)
-        return model.score(rows).mean[rows.group]
-
-    return score
-
-
-def _row_of(program: Program, rows: Any, node: int) -> list[int]:
-    at = program.graph.configurable.tolist().index(node)
-    return [int(entry) for entry in rows[at]]

@@ -1,4 +1,4 @@
-"""Label layout configurations of a program: by the TPU's compiler without a TPU, or measured on this CPU."""
+"""Label layout configurations of a program: estimated by the TPU compiler or measured on this CPU."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 from xlarank.data.collection import SPLITS
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
 from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
-from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.cpu_labels import measured_labels
 from xlarank.pipelines.programs.sources import (
     Program,
@@ -30,6 +28,7 @@ from xlarank.pipelines.programs.sources import (
     label_words,
     load_program,
     program_hash,
+    write_configurations,
 )
 from xlarank.pipelines.support.progress import Progress, Silent
 
@@ -41,7 +40,7 @@ _PARENTS: Final = 8
 
 @dataclass(frozen=True)
 class CollectSettings:
-    """What labels depend on, beside the program and the compiler's version.
+    """Settings that labels depend on.
 
     Attributes:
         target: a name of `xlarank.data.hlo.compiler.targets.TARGETS`.
@@ -115,7 +114,7 @@ def collect(
         rng = np.random.default_rng(settings.seed)
         candidates = candidate_rows(loaded.graph, rng, per_node=settings.per_node)
         with Journal(folder / f".{loaded.name}.journal", about) as journal:
-            run = _Run(compiler, loaded, candidates, settings, journal, progress or Silent())
+            run = _LabelSearch(compiler, loaded, candidates, settings, journal, progress or Silent())
             codes, outcomes = run.all(rng)
         good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
         if not good or good[0] != 0:
@@ -125,7 +124,7 @@ def collect(
                 if outcomes[0].status is Status.TIMEOUT
                 else "try another --target, or leave out what this one refuses",
             )
-        # What a genetic search finds late is good: the order must not tell.
+        # a genetic search finds good ones late: the order must not give labels away
         order = [0, *rng.permutation(good[1:]).tolist()]
         rows = candidates.expand(codes[order])
         if target.estimated:
@@ -146,7 +145,7 @@ def collect(
 
 
 @dataclass
-class _Run:
+class _LabelSearch:
     compiler: Compiler
     program: Program
     candidates: Candidates
@@ -239,16 +238,6 @@ def _records(order: list[int], codes: Codes, outcomes: list[Outcome]) -> list[di
 
 
 def _write(place: Path, program: Program, rows: NDArray[np.int8], labels: NDArray[np.int64]) -> None:
-    graph: LayoutGraph = program.graph
     with atomic_write(place.with_suffix(".pb")) as partial:
         partial.write_bytes(program.module.SerializeToString())
-    write_graph(
-        place,
-        node_feat=graph.node_feat,
-        node_opcode=graph.opcode.astype(np.uint8),
-        edge_index=graph.edges,
-        node_splits=graph.splits[None],
-        node_config_ids=graph.configurable,
-        node_config_feat=rows.astype(np.float32),
-        config_runtime=labels,
-    )
+    write_configurations(place, program.graph, rows, labels)

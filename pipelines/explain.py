@@ -1,4 +1,4 @@
-"""Why one configuration of a graph is ranked ahead of another."""
+"""Explain why one configuration of a graph is ranked ahead of another."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from xlarank.data.graph import read_graph
 from xlarank.data.hlo.reading import node_names
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
+from xlarank.pipelines.ranking.explanation import Explanation, explain_graph, segment_picture
 from xlarank.pipelines.ranking.model_choice import model_for_graph
-from xlarank.pipelines.reporting.explanations import Explanation, explain_graph, segment_picture
 
 
 def explain(
@@ -24,12 +24,12 @@ def explain(
     svg: Path | None = None,
     module: Path | None = None,
 ) -> Explanation:
-    """Why configuration ``config`` of an npz file (by default the first of the ranking) is ahead of another.
+    """Explain why configuration ``config`` of an npz file (by default the best) is ranked ahead of another.
 
     ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
     middle of the ranking where no candidate, or ``config`` itself, is it. The model is chosen as by
-    `xlarank.pipelines.rank.rank`. The most telling segment is drawn into ``svg``. With the HLO ``module``
-    that the graph was made from, nodes have names.
+    `xlarank.pipelines.rank.rank`. The largest segment is drawn into ``svg``. The HLO ``module`` of the graph
+    gives names to its nodes.
 
     Raises `GraphFileError` for the file, `HloError` for the module, `ModelError` for the model and `XlarankError`
     for a configuration that the file does not have, or where there is no segment to draw.
@@ -37,9 +37,9 @@ def explain(
     graph = read_graph(path)
     model = model or model_for_graph(workspace, graph, path, collection=collection)
     names = () if module is None else node_names(module, graph)
-    found = explain_graph(graph, model, config=config, against=against, names=names)
+    explanation = explain_graph(graph, model, config=config, against=against, names=names)
     if svg is not None:
-        picture = segment_picture(graph, found)
+        picture = segment_picture(graph, explanation)
         with atomic_write(svg) as partial:
             partial.write_text(picture, encoding="utf-8")
-    return found
+    return explanation

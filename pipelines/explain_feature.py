@@ -1,4 +1,4 @@
-"""What a column means, from the block that computes it."""
+"""Describe columns, from the blocks that compute them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,15 @@ _SUGGESTED: Final = 5
 
 
 @dataclass(frozen=True)
-class Explanation:
+class ColumnDescription:
     """One column.
 
     Attributes:
-        name: of the column.
         meaning: what it holds, with its unit.
-        kinds: the kinds of graphs it is for.
-        block: name of the block that computes it.
-        about: the block's description: formula and source.
+        kinds: kinds of graphs that have it.
+        block, about: name and description of the block that computes it: formula and source.
         scope: ``graph``, ``configuration`` or ``instance``.
-        tier: ``fast`` or ``full``.
-        transductive: whether it looks at the other candidates of the graph.
+        transductive: whether it is computed from all candidates of the graph.
     """
 
     name: str
@@ -40,32 +37,27 @@ class Explanation:
     transductive: bool
 
 
-def explain_feature(pattern: str) -> list[Explanation]:
-    """The columns called ``pattern``, which may hold ``*`` and ``?``, in column order.
+def explain_feature(pattern: str) -> list[ColumnDescription]:
+    """Return the columns that match ``pattern``, which may hold ``*`` and ``?``, in column order.
 
     Raises `XlarankError` with the nearest names when there is none.
     """
-    found: dict[str, Explanation] = {}
+    columns: dict[str, ColumnDescription] = {}
     kinds: tuple[Kind, ...] = get_args(Kind)
     for kind in kinds:
         for block in every_block(kind):
             for name, meaning in block.columns.items():
-                found[name] = Explanation(
-                    name,
-                    meaning,
-                    block.kinds,
-                    type(block).__name__,
-                    inspect.cleandoc(block.__doc__ or ""),
-                    block.scope.value,
-                    block.tier.value,
+                about = inspect.cleandoc(block.__doc__ or "")
+                columns[name] = ColumnDescription(
+                    name, meaning, block.kinds, type(block).__name__, about, block.scope.value, block.tier.value,
                     block.transductive,
-                )
-    matching = [found[name] for name in found if fnmatchcase(name, pattern)]
+                )  # fmt: skip
+    matching = [columns[name] for name in columns if fnmatchcase(name, pattern)]
     if not matching:
-        near = difflib.get_close_matches(pattern, list(found), _SUGGESTED, cutoff=0.5)
+        near = difflib.get_close_matches(pattern, list(columns), _SUGGESTED, cutoff=0.5)
         raise XlarankError(
             f"{pattern!r} is not a column",
-            expected=f"one of {len(found)} columns" + (f", such as {', '.join(near)}" if near else ""),
+            expected=f"one of {len(columns)} columns" + (f", such as {', '.join(near)}" if near else ""),
             do="see FEATURES.md, or ask for several with a pattern such as 'padding__*'",
         )
     return matching

@@ -1,32 +1,47 @@
-"""Propose configurations for a program: random ones, or those that a ranker likes best."""
+"""Propose configurations for a program: random ones, or the best by a model's scores."""
 
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import GraphFileError, XlarankError
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.candidates import (
-    Candidates,
-    Codes,
-    Slots,
-    candidate_rows,
-    evolve,
-    random_configurations,
-)
+from xlarank.data.hlo.candidates import Slots, candidate_rows, evolve, random_configurations
 from xlarank.data.hlo.reading import read_hlo
 from xlarank.data.workspace import Workspace
-from xlarank.data.writing import write_graph
 from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
+from xlarank.pipelines.programs.sources import model_score, write_configurations
+from xlarank.pipelines.ranking.model_choice import model_for_graph
 
 Search = Literal["random", "evolve"]
+
+
+@dataclass(frozen=True)
+class ProposeSettings:
+    """How to search.
+
+    Attributes:
+        search: ``random``, or ``evolve`` for a genetic search around the compiler's choice by a model's scores.
+        configs: number of configurations; the first is the compiler's default.
+        slots, per_node, named, min_elements: of `xlarank.data.hlo.candidates.candidate_rows`.
+        population, generations: of the genetic search.
+        seed: the same seed gives the same configurations.
+    """
+
+    search: Search = "random"
+    configs: int = 1000
+    slots: Slots = "output"
+    per_node: int = 8
+    named: int | None = None
+    min_elements: int = 1024
+    population: int = 256
+    generations: int = 12
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -35,13 +50,13 @@ class Proposal:
 
     Attributes:
         graph, out: the program and the file with its configurations.
-        search: how they were found.
+        search: random or evolve.
         configs: how many there are; the first is the compiler's default.
         configurable, free: nodes that can be configured, and those of them that have a choice.
         choices: (fewest, most) rows that a free node may take, the default among them.
         space: logarithm to base 10 of how many configurations the candidate rows allow.
         guided_by: collection of the model whose scores guided the search, or None.
-        default_place: how many of them the model likes better than the default, or None.
+        default_place: how many of them the model ranks ahead of the default, or None.
         seconds: for the search.
     """
 
@@ -57,36 +72,24 @@ class Proposal:
     default_place: int | None
     seconds: float
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def propose(
     path: Path,
     out: Path,
+    settings: ProposeSettings,
     *,
-    search: Search = "random",
-    configs: int = 1000,
     workspace: Workspace | None = None,
     collection: str | None = None,
     model: TrainedModel | None = None,
-    slots: Slots = "output",
-    per_node: int = 8,
-    named: int | None = None,
-    min_elements: int = 1024,
-    population: int = 256,
-    generations: int = 12,
-    seed: int = 0,
 ) -> Proposal:
-    """Write ``out``, an npz file of the program in ``path`` with up to ``configs`` configurations, none measured.
+    """Write ``out``, a graph file of the program in ``path`` with proposed configurations, none measured.
 
-    ``path`` is a layout graph's npz file or an HLO program. ``slots``, ``per_node``, ``named`` and ``min_elements``
-    choose the candidate rows (`xlarank.data.hlo.candidates.candidate_rows`). ``random`` draws them; ``evolve``
-    searches around the compiler's choice by the scores of ``model``, or of the model that ``workspace`` holds for
-    this file or for ``collection``. The same seed gives the same configurations.
+    ``path`` is a layout graph's npz file or an HLO program. The model that guides ``evolve`` is ``model``, or that
+    of ``workspace`` for this file or for ``collection``.
 
     Raises `GraphFileError` or `HloError` for the file, `ModelError` where a model is missing.
     """
+    search, configs = settings.search, settings.configs
     if search not in get_args(Search):
         raise XlarankError(f"the search is {search!r}", expected=" or ".join(get_args(Search)))
     if configs < 1:
@@ -95,12 +98,15 @@ def propose(
     graph = read_graph(path) if path.suffix == ".npz" else read_hlo(path)
     if not isinstance(graph, LayoutGraph):
         raise GraphFileError(f"{path.name} is a kernel with tile sizes", expected="a program with layouts")
-    rng = np.random.default_rng(seed)
-    candidates = candidate_rows(graph, rng, slots=slots, per_node=per_node, named=named, min_elements=min_elements)
+    rng = np.random.default_rng(settings.seed)
+    candidates = candidate_rows(
+        graph, rng, slots=settings.slots, per_node=settings.per_node, named=settings.named,
+        min_elements=settings.min_elements,
+    )  # fmt: skip
     if not len(candidates.free):
         raise GraphFileError(
             f"{path.name}: none of {candidates.nodes} configurable nodes has a choice",
-            expected=f"an output of two or more dimensions and {min_elements} elements",
+            expected=f"an output of two or more dimensions and {settings.min_elements} elements",
             do="pass a smaller --min-elements",
         )
     place = None
@@ -109,11 +115,13 @@ def propose(
     else:
         workspace = workspace or Workspace(Path("work"))
         model = model or model_for_graph(workspace, graph, path, collection=collection)
-        score = _Scores(graph, candidates, model)
-        codes = evolve(candidates, score, configs, rng, population=population, generations=generations)
-        liked = score(codes)
-        place = int((liked < liked[0]).sum())
-    _write(out, graph, candidates.expand(codes))
+        score = model_score(graph, candidates, model)
+        codes = evolve(
+            candidates, score, configs, rng, population=settings.population, generations=settings.generations
+        )
+        scores = score(codes)
+        place = int((scores < scores[0]).sum())
+    write_configurations(out, graph, candidates.expand(codes), np.zeros(len(codes), np.int64))
     several = candidates.choices[candidates.free]
     return Proposal(
         graph=graph.name,
@@ -127,30 +135,4 @@ def propose(
         guided_by=model.card.collection if model is not None and search == "evolve" else None,
         default_place=place,
         seconds=time.perf_counter() - start,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class _Scores:
-    """A model's scores of configurations of one program, given as codes."""
-
-    graph: LayoutGraph
-    candidates: Candidates
-    model: TrainedModel
-
-    def __call__(self, codes: Codes) -> NDArray[np.float64]:
-        rows = rows_for_model(self.candidates.graph(self.graph, codes), self.model)
-        return self.model.score(rows).mean[rows.group]
-
-
-def _write(out: Path, graph: LayoutGraph, rows: NDArray[np.int8]) -> None:
-    write_graph(
-        out,
-        node_feat=graph.node_feat,
-        node_opcode=graph.opcode.astype(np.uint8),
-        edge_index=graph.edges,
-        node_splits=graph.splits[None],
-        node_config_ids=graph.configurable,
-        node_config_feat=rows.astype(np.float32),
-        config_runtime=np.zeros(len(rows), np.int64),
     )

@@ -1,4 +1,4 @@
-"""A program of the user's own, ready to have its layouts set and compiled."""
+"""Programs whose layouts can be set, compiled, scored and written as graph files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.candidates import Candidates, Codes
+from xlarank.data.hlo.candidates import Candidates, Codes, Score
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.outcome import Outcome
 from xlarank.data.hlo.compiler.session import Compiler
@@ -25,6 +25,9 @@ from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloComputationProto, Message, ModuleTuningData
 from xlarank.data.hlo.parsing import module_of, read_program
 from xlarank.data.hlo.reading import graph_name, read_hlo
+from xlarank.data.writing import write_graph
+from xlarank.models.trained import TrainedModel
+from xlarank.pipelines.ranking.model_choice import rows_for_model
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +48,7 @@ class Program:
 
 
 def load_program(program: str, compiler: Compiler, name: str | None = None) -> Program:
-    """A file of HLO, or ``module:function``, brought to where the compiler assigns layouts.
+    """Load a file of HLO, or ``module:function``, as the compiler has it before layout assignment.
 
     TpuGraphs' own ``ModuleTuningData`` is there already and taken as it is.
     Raises `xlarank.data.errors.HloError` for a file that is no program, `CompilerError` where the compiler refuses
@@ -63,7 +66,7 @@ def load_program(program: str, compiler: Compiler, name: str | None = None) -> P
 def load_module(
     program: str, compiler: Compiler, name: str | None = None
 ) -> tuple[str, Message, frozenset[tuple[int, ...]] | None]:
-    """Name, module and dimensions as in `Program`, of the program that `load_program` takes."""
+    """Return name, module and dimensions of a program, as in `Program`."""
     path = Path(program)
     written: frozenset[tuple[int, ...]] | None = None
     if ":" in program and not path.exists():
@@ -111,6 +114,32 @@ def compiled(
         yield todo[at], outcome
 
 
+def model_score(graph: LayoutGraph, candidates: Candidates, model: TrainedModel) -> Score:
+    """Return a function from codes ``(configs, nodes)`` to the model's scores, lower is faster."""
+
+    def score(codes: Codes) -> NDArray[np.float64]:
+        rows = rows_for_model(candidates.graph(graph, codes), model)
+        return model.score(rows).mean[rows.group]
+
+    return score
+
+
+def write_configurations(
+    path: Path, graph: LayoutGraph, rows: NDArray[np.int8], runtime: NDArray[np.int64]
+) -> None:
+    """Write a graph file with configurations ``rows (configs, nodes, 18)`` and their runtimes, 0 where unknown."""
+    write_graph(
+        path,
+        node_feat=graph.node_feat,
+        node_opcode=graph.opcode.astype(np.uint8),
+        edge_index=graph.edges,
+        node_splits=graph.splits[None],
+        node_config_ids=graph.configurable,
+        node_config_feat=rows.astype(np.float32),
+        config_runtime=runtime,
+    )
+
+
 def constrained(program: Program, rows: NDArray[np.int8], *, operands: bool = False) -> Message:
     """The module with one configuration ``rows (nodes, 18)`` set."""
     layouts = layouts_of(program.module, program.graph.configurable, rows, operands=operands)
@@ -118,10 +147,10 @@ def constrained(program: Program, rows: NDArray[np.int8], *, operands: bool = Fa
 
 
 def configuration_key(candidates: Candidates, code: Codes) -> str:
-    """A configuration as a short text that stands for its layouts, not for a numbering of candidates."""
+    """Return a configuration as a short text of its layouts, whatever the numbering of candidates."""
     rows = candidates.expand(np.asarray(code, np.int32)[None])[0]
-    set_ = np.flatnonzero((rows >= 0).any(axis=1))
-    return " ".join(f"{node}:{''.join('-' if entry < 0 else str(entry) for entry in rows[node])}" for node in set_)
+    nodes = np.flatnonzero((rows >= 0).any(axis=1))
+    return " ".join(f"{node}:{''.join('-' if entry < 0 else str(entry) for entry in rows[node])}" for node in nodes)
 
 
 def program_hash(module: Message) -> str:
@@ -136,7 +165,7 @@ def program_hash(module: Message) -> str:
 
 
 def existing_manifest(path: Path, about: dict[str, Any]) -> dict[str, Any] | None:
-    """The manifest of what was collected with the same settings; raises `CompilerError` for others."""
+    """Return the manifest at ``path``; raises `CompilerError` for one of other settings."""
     if not path.exists():
         return None
     try:
@@ -154,7 +183,7 @@ def existing_manifest(path: Path, about: dict[str, Any]) -> dict[str, Any] | Non
 
 
 def label_words(target: Target) -> str:
-    """What stands behind labels for a target."""
+    """Return the source of labels for a target."""
     if target.estimated:
         return f"estimated by the TPU's compiler for {target.name}, not measured"
     return "measured on this machine's CPU"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported where a table or an explanation is asked for
     import pandas as pd
     import polars as pl
 
-    from xlarank.pipelines.reporting.explanations import Explanation
+    from xlarank.pipelines.ranking.explanation import Explanation
 
 _CSV_HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
 #: What the cells begin with that a spreadsheet evaluates.
@@ -206,7 +206,7 @@ class Ranking:
         middle of the ranking where that is no candidate. Raises `xlarank.data.errors.XlarankError` for a
         configuration that the graph does not have.
         """
-        from xlarank.pipelines.reporting.explanations import explain_graph  # networkx, which ranking does without
+        from xlarank.pipelines.ranking.explanation import explain_graph  # networkx, which ranking does without
 
         return explain_graph(*self.source, config=config, against=against)
 

@@ -23,21 +23,18 @@ from xlarank.pipelines.advise import (
     first_proposals,
     layout_model,
     next_batch,
-    ranker_score,
 )
-from xlarank.pipelines.programs.sources import Program, configuration_key, graph_of
+from xlarank.pipelines.programs.sources import configuration_key, graph_of, model_score
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 
 def test_the_shipped_model_orders_configurations(tmp_path: Path) -> None:
     module = matmul_module()
-    program = Program("matmul", module, graph_of(module, "matmul"))
+    graph = graph_of(module, "matmul")
     rng = np.random.default_rng(0)
-    candidates = candidate_rows(program.graph, rng)
+    candidates = candidate_rows(graph, rng)
     assert layout_model(Workspace(tmp_path), None) is None and layout_model(None, None) is None
-    model = pretrained_model()
-    score = ranker_score(program, candidates, model)
-    assert score is not None
+    score = model_score(graph, candidates, pretrained_model())
     codes = random_configurations(candidates, 9, rng)
     found = score(codes)
     assert found.shape == (9,) and np.isfinite(found).all()

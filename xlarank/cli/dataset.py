@@ -79,9 +79,16 @@ def build_features(
     json_file: Json = None,
 ) -> None:
     """Compute and store the features of graph files; rerun to resume."""
+    from xlarank.data.errors import XlarankError
+    from xlarank.features.block import Tier
+    from xlarank.features.recipe import FeatureSettings
+
+    if tier not in (known := [member.value for member in Tier]):
+        raise XlarankError(f"--tier is {tier!r}", expected=" or ".join(known))
     build(
-        data_root_of(data_root), workspace_at(workspace), collection, split, max_configs, jobs, tier, candidates,
-        seed, json_file, replace=replace, scheduler=scheduler,
+        data_root_of(data_root), workspace_at(workspace), json_file=json_file, collections=collection or (),
+        splits=split or (), settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, jobs=jobs,
+        seed=seed, replace=replace, scheduler=scheduler,
     )  # fmt: skip
 
 

@@ -1,9 +1,9 @@
-"""What commands begin with: the data root, the workspace, and features built where there are none."""
+"""Data root and workspace of a command; features are built where there are none."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from xlarank.cli import record
 from xlarank.cli.console import (
@@ -31,7 +31,7 @@ def data_root_of(named: Path | None) -> DataRoot:
 
 
 def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
-    """Say what lies in the tree and is not looked at; what cannot even be read is returned, with the reason."""
+    """Print the files that are skipped; return those that cannot be read, with the reason."""
     from xlarank.data.skipped_files import skipped_files
 
     found = skipped_files(root.npz)
@@ -64,9 +64,9 @@ def require_models(data_root: Path | None, workspace: Path) -> None:
 
 
 def built_workspace(data_root: Path | None, workspace: Path) -> Workspace:
-    """The workspace, with features: built now where there are none, or none of the data root that is named.
+    """Return the workspace, after building features if it has none, or none of the data root that is named.
 
-    What is there keeps the settings it was built with.
+    Stored features keep the settings they were built with.
     """
     from xlarank.data.root import SAMPLE
     from xlarank.features.store import stored_roots
@@ -79,39 +79,17 @@ def built_workspace(data_root: Path | None, workspace: Path) -> Workspace:
             why = "has no features" if not stored else "has none of this data root"
             say(f"the workspace {workspace} {why}: building those of all collections of {root.path} first")
             if data_root is None and root.path == SAMPLE:
-                list_lines("note", ["no data root is named, so all of this is about the embedded sample"])
-            build(root, place, None, None, 0, 0, "full", True, 0)
+                list_lines("note", ["no data root is named: these are results on the embedded sample"])
+            build(root, place)
     return place
 
 
-def build(
-    root: DataRoot,
-    workspace: Workspace,
-    collection: list[str] | None,
-    split: list[str] | None,
-    max_configs: int,
-    jobs: int,
-    tier: str,
-    candidates: bool,
-    seed: int,
-    json_file: Path | None = None,
-    *,
-    replace: bool = False,
-    scheduler: str | None = None,
-) -> None:
-    from xlarank.data.errors import XlarankError
-    from xlarank.features.block import Tier
-    from xlarank.features.recipe import FeatureSettings
+def build(root: DataRoot, workspace: Workspace, *, json_file: Path | None = None, **settings: Any) -> None:
+    """Build features with settings of `xlarank.pipelines.build_features.build_features`, and print the result."""
     from xlarank.pipelines.build_features import build_features as run
 
-    if tier not in (known := [member.value for member in Tier]):
-        raise XlarankError(f"--tier is {tier!r}", expected=" or ".join(known))
     with progress_bars() as progress:
-        report = run(
-            root, workspace, collections=collection or (), splits=split or (),
-            settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs,
-            jobs=jobs, seed=seed, replace=replace, scheduler=scheduler, progress=progress,
-        )  # fmt: skip
+        report = run(root, workspace, progress=progress, **settings)
     table = new_table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
     for part in report.splits:
         table.add_row(

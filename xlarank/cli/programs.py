@@ -9,7 +9,7 @@ from typing import Annotated, Any, cast
 import typer
 
 from xlarank.cli import interruption
-from xlarank.cli.console import finish, list_lines, new_table, progress_bars, say, show, write_json
+from xlarank.cli.console import finish, list_lines, new_table, plain_values, progress_bars, say, show, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, Out, Seed, Work
 from xlarank.data.wording import counted
@@ -86,13 +86,14 @@ def propose(
     json_file: Json = None,
 ) -> None:
     """Propose layout configurations for a program and write them as a graph file."""
+    from xlarank.pipelines.propose import ProposeSettings
     from xlarank.pipelines.propose import propose as run
 
-    proposal = run(
-        graph, out, search=cast(Any, search), configs=configs, workspace=workspace_at(workspace),
-        collection=collection, slots=cast(Any, slots), per_node=per_node, named=named or None,
-        min_elements=min_elements, generations=generations, seed=seed,
+    settings = ProposeSettings(
+        cast(Any, search), configs, cast(Any, slots), per_node, named or None, min_elements,
+        generations=generations, seed=seed,
     )  # fmt: skip
+    proposal = run(graph, out, settings, workspace=workspace_at(workspace), collection=collection)
     low, high = proposal.choices
     say(
         f"{proposal.graph}: {proposal.free} of {proposal.configurable} configurable nodes have a choice, of {low} "
@@ -104,7 +105,7 @@ def propose(
         say(f"there are only {proposal.configs:,} to propose")
     number = counted(proposal.configs, "configuration")
     say(f"wrote {proposal.out}: {number} ({proposal.search}), {proposal.seconds:.1f} s")
-    write_json(json_file, proposal.as_json())
+    write_json(json_file, plain_values(proposal))
 
 
 @app.command()

@@ -116,7 +116,7 @@ def demo(
     root, place = find_data_root(SAMPLE), workspace_at(workspace)
     headline("1. info and build-features")
     say("TpuGraphs format; layouts and tiles estimated by the TPU compiler (data/sample/README.md)")
-    build(root, place, list(DEMO), None, 0, 0, "full", True, 0)
+    build(root, place, collections=DEMO)
     headline("2. tune")
     tune(trials=trials, workspace=workspace)
     headline("3. train")

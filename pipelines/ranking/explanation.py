@@ -1,4 +1,4 @@
-"""Explanations of one graph's ranking: nodes, pairs, causes and segments."""
+"""Explain the difference of two configurations' scores by node, pair, cause, column and segment."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ DEFAULT: Final = "default"
 
 @dataclass(frozen=True)
 class NodePart:
-    """What the choice at one node adds to the difference, pairs shared by both ends.
+    """Contribution of one node's layouts to the difference, half of each of its pairs included.
 
     Attributes:
         node: as numbered in the graph.
         text: opcode and shape.
-        name: what its module calls it, where that is known.
+        name: its name in the HLO module, if given.
         now, then: the layouts that both configurations give it, for people.
-        value: below 0 where the first configuration gains by it.
+        value: below 0 where it makes ``now`` faster.
     """
 
     node: int
@@ -55,10 +55,10 @@ class NodePart:
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why configuration ``now`` has the score that it has and not that of ``then``.
+    """Contributions to the difference of the scores of configurations ``now`` and ``then``.
 
     ``difference == sum(nodes) + rest == sum(causes) == sum(columns)``, up to the rounding of floats.
-    Below 0 is for ``now``: what makes it the faster of the two.
+    Contributions below 0 make ``now`` the faster of the two.
 
     Attributes:
         graph, collection, model: what was explained, by the model of which collection, which ranker.
@@ -66,15 +66,14 @@ class Explanation:
         ranks: of both among all configurations, 1 is the fastest.
         difference: score of ``now`` minus score of ``then``.
         runtime: measured nanoseconds of both; None where withheld.
-        nodes: every node whose layouts differ, the most telling first; empty for tiles.
-        rest: what no single node answers for: columns of the whole graph, and changes that cancel.
+        nodes: every node whose layouts differ, largest contribution first; empty for tiles.
+        rest: what is not attributed to a node: columns of the whole graph, and changes that cancel.
         pairs: pairs of nodes, where the model scores pairs.
-        causes: physical cause -> contribution, the most telling first.
-        columns: column -> contribution, the most telling first.
-        members: ranker -> contribution.
-        segments: connected nodes that answer for most of the difference, the most telling first.
-        notes: what a reader must know to trust it.
-        names: of all nodes of the graph by its module; empty where that was not given.
+        causes, columns: physical cause or column -> contribution, largest first.
+        members: ranker of an ensemble -> contribution.
+        segments: connected nodes with most of the difference, largest contribution first.
+        notes: limits of this explanation.
+        names: of all nodes in the HLO module; empty without one.
     """
 
     graph: str
@@ -98,7 +97,7 @@ class Explanation:
     names: tuple[NodeName, ...] = ()
 
     def called(self, node: int) -> str:
-        """A node's number, and what its module calls it."""
+        """Return a node's number and its name in the HLO module, if given."""
         return f"{node} {self.names[node].name}" if self.names else str(node)
 
     def as_json(self) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def explain_graph(
     against: str | int | None = None,
     names: Sequence[NodeName] = (),
 ) -> Explanation:
-    """Why configuration ``config`` of a graph (by default the first of the ranking) is ahead of another.
+    """Explain why configuration ``config`` of a graph (by default the best) is ranked ahead of another.
 
     ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
     middle of the ranking where no candidate, or ``config`` itself, is it. ``names`` are those of its nodes
@@ -198,7 +197,7 @@ def _configuration(graph: Graph, asked: int) -> int:
 
 
 def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | None) -> tuple[int, str]:
-    """The configuration to compare with, and what it is."""
+    """Return the configuration to compare with, and a description of it."""
     default = default_configuration(graph)
     if against is None:
         group = graph.duplicates.group
@@ -221,7 +220,7 @@ def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | No
 
 
 def default_configuration(graph: Graph) -> int | None:
-    """The first candidate that leaves every layout to the compiler, if there is one."""
+    """Return the first candidate that sets no layout, if there is one."""
     if not isinstance(graph, LayoutGraph):
         return None
     unset: NDArray[np.bool_] = np.all(graph.table.rows < 0, axis=1)
@@ -230,13 +229,13 @@ def default_configuration(graph: Graph) -> int | None:
 
 
 def node_parts(graph: LayoutGraph, parts: Parts, now: int, then: int) -> tuple[NodePart, ...]:
-    """What each node brings, of configuration ids: steps of the walk, and instances, pairs shared by both ends."""
+    """Return the contribution of each node: its step of the walk and its instances, pairs shared by both ends."""
     values = dict(parts.nodes)
     for place in parts.places:
         for node in place.nodes:
             values[node] = values.get(node, 0.0) + place.value / len(place.nodes)
     position = {int(node): k for k, node in enumerate(graph.configurable)}
-    found = [
+    contributions = [
         NodePart(
             node,
             describe_node(graph, node),
@@ -246,7 +245,7 @@ def node_parts(graph: LayoutGraph, parts: Parts, now: int, then: int) -> tuple[N
         )
         for node, value in values.items()
     ]
-    return tuple(sorted(found, key=lambda part: (-abs(part.value), part.node)))
+    return tuple(sorted(contributions, key=lambda part: (-abs(part.value), part.node)))
 
 
 def _notes(graph: Graph, model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
@@ -280,14 +279,15 @@ def _largest_first(places: list[Place]) -> tuple[Place, ...]:
     return tuple(sorted(places, key=lambda place: (-abs(place.value), place.nodes)))
 
 
-def segment_picture(graph: Graph, found: Explanation, number: int = 0, *, alone: bool = True) -> str:
-    """One of the segments of an explanation of this graph drawn, as SVG; raises `XlarankError` without any."""
-    if not isinstance(graph, LayoutGraph) or number >= len(found.segments):
+def segment_picture(graph: Graph, explanation: Explanation, number: int = 0, *, alone: bool = True) -> str:
+    """Return a segment of an explanation of this graph as SVG; raises `XlarankError` without any."""
+    if not isinstance(graph, LayoutGraph) or number >= len(explanation.segments):
         raise XlarankError(
-            f"{found.graph} has no segment to draw", expected="a layout graph with two configurations that differ"
+            f"{explanation.graph} has no segment to draw",
+            expected="a layout graph with two configurations that differ",
         )
-    segment = found.segments[number]
-    title = f"{found.graph}: configuration {found.now} against {found.then}, segment {number + 1}"
-    values = {part.node: part.value for part in found.nodes}
-    names = {node: one.name for node, one in enumerate(found.names)}
-    return Drawn(graph, values, found.now, found.then, segment.nodes, title, names).svg(alone=alone)
+    segment = explanation.segments[number]
+    title = f"{explanation.graph}: configuration {explanation.now} against {explanation.then}, segment {number + 1}"
+    values = {part.node: part.value for part in explanation.nodes}
+    names = {node: one.name for node, one in enumerate(explanation.names)}
+    return Drawn(graph, values, explanation.now, explanation.then, segment.nodes, title, names).svg(alone=alone)
