@@ -195,7 +195,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
                 break
             leaf = _leaves(booster, values, number, self._threads)
             held = [
-                counts @ _one_hot(leaf[group.part], int(leaf.max()) + 1)
+                counts @ np.eye(int(leaf.max()) + 1)[leaf[group.part]]
                 for group, (counts, _) in zip(groups, drawn, strict=True)
             ]
             output = rate * newton_step(terms, held, own.leaf_l2)
@@ -270,11 +270,6 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
 def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int, threads: int) -> NDArray[np.intp]:
     found = booster.predict(values, start_iteration=tree, num_iteration=1, pred_leaf=True, num_threads=threads)
     return np.asarray(found).reshape(-1).astype(np.intp)
-
-
-def _one_hot(leaf: NDArray[np.intp], leaves: int) -> Floats:
-    """``(instances, leaves)``."""
-    return np.eye(leaves)[leaf]
 
 
 def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:

@@ -88,9 +88,8 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
         weight = row_weights(data.indptr, own.graph_weight, data.weight)[data.indptr[:-1]]
         self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         start = self._init_score.of(data) if self._init_score else None
-        train = quantiles(
-            xgb, data, relevance, weight, self._used, start=start, bins=_MAX_BIN, threads=settings.threads
-        )
+        targets = {"label": relevance, "weight": weight, "base_margin": start}
+        train = _binned(xgb, data, self._used, targets, settings.threads)
         with xgb.config_context(verbosity=0):
             self._booster = xgb.train(_booster_params(own, settings), train, settings.rounds)
 
@@ -187,48 +186,22 @@ def _xgboost() -> ModuleType:
     return xgboost
 
 
-def quantiles(
-    xgb: ModuleType,
-    data: RankingData,
-    label: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    used: NDArray[np.intp],
-    *,
-    start: NDArray[np.float64] | None = None,
-    bins: int,
-    threads: int,
+def _binned(
+    xgb: ModuleType, data: RankingData, used: NDArray[np.intp], targets: dict[str, Any], threads: int
 ) -> xgboost.QuantileDMatrix:
-    """XGBoost's data of some columns with the groups of ``data``.
+    """XGBoost's data of some columns; ``targets`` has label and base_margin ``(rows,)`` and weight ``(groups,)``.
 
-    Weights also decide where it draws the bounds of its bins, a little differently for rows that come in batches.
-
-    Args:
-        xgb: the module ``xgboost``.
-        label: ``(rows,)``.
-        weight: ``(groups,)``; XGBoost weighs groups.
-        used: columns, ascending.
-        start: ``(rows,)`` what trees add to.
+    Weights also decide where it draws the edges of its bins, a little differently for rows that come in batches.
     """
     if in_batches(len(data.cost), len(used)):
-        batched: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
-            _batches(xgb, data, label, weight, used, start), max_bin=bins, nthread=threads
-        )
-        return batched
-    whole: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(
-        data.matrix(used=used), label, group=np.diff(data.indptr), weight=weight, base_margin=start, max_bin=bins,
-        nthread=threads,
-    )  # fmt: skip
-    return whole
+        rows, given = _batches(xgb, data, used, targets), {}
+    else:
+        rows, given = data.matrix(used=used), {"group": np.diff(data.indptr), **targets}
+    binned: xgboost.QuantileDMatrix = xgb.QuantileDMatrix(rows, max_bin=_MAX_BIN, nthread=threads, **given)
+    return binned
 
 
-def _batches(
-    xgb: ModuleType,
-    data: RankingData,
-    label: NDArray[np.float64],
-    weight: NDArray[np.float64],
-    used: NDArray[np.intp],
-    start: NDArray[np.float64] | None,
-) -> Any:
+def _batches(xgb: ModuleType, data: RankingData, used: NDArray[np.intp], targets: dict[str, Any]) -> Any:
     """The graphs' rows one graph after the other; XGBoost asks for them several times."""
 
     class Batches(xgb.DataIter):  # type: ignore[misc, name-defined]
@@ -241,10 +214,9 @@ def _batches(
                 return False
             g = self.at
             part = slice(int(data.indptr[g]), int(data.indptr[g + 1]))
-            group = np.full(part.stop - part.start, g)
-            rows = data.parts[g].matrix(used=used)
-            margin = None if start is None else start[part]
-            input_data(data=rows, label=label[part], qid=group, weight=weight[g : g + 1], base_margin=margin)
+            own = {"label": part, "base_margin": part, "weight": slice(g, g + 1)}
+            values = {name: None if value is None else value[own[name]] for name, value in targets.items()}
+            input_data(data=data.parts[g].matrix(used=used), qid=np.full(part.stop - part.start, g), **values)
             self.at += 1
             return True
 
