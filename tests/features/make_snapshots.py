@@ -49,14 +49,9 @@ class Snapshot:
 
 def take(path: Path) -> Snapshot:
     """The snapshot of a file as the code makes it now."""
-    graph = read_graph(path)
-    features = assemble(graph)
-    distinct = len(features)
-    at = np.unique(np.linspace(0, distinct - 1, ROWS).astype(np.int64))
-    names = features.columns
-    matrix = features.matrix()[at]
-    columns = {name: matrix[:, number] for number, name in enumerate(names)}
-    return Snapshot(distinct, at, columns)
+    features = assemble(read_graph(path))
+    at = np.unique(np.linspace(0, len(features) - 1, ROWS).astype(np.int64))
+    return Snapshot(len(features), at, dict(zip(features.columns, features.matrix(at).T, strict=True)))
 
 
 def write(name: str, snapshot: Snapshot) -> None:
@@ -79,12 +74,13 @@ def read(name: str) -> Snapshot:
 
 def moved(before: Snapshot, after: Snapshot) -> list[str]:
     """Names of the columns that differ, are new or are gone."""
-    names = sorted(before.columns.keys() ^ after.columns.keys())
-    for name in before.columns.keys() & after.columns.keys():
-        one, other = before.columns[name], after.columns[name]
-        if one.shape != other.shape or not np.allclose(one, other, rtol=1e-5, atol=1e-6):
-            names.append(name)
-    return sorted(names)
+
+    def same(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+        both = one is not None and other is not None and one.shape == other.shape
+        return both and np.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+    names = before.columns.keys() | after.columns.keys()
+    return sorted(name for name in names if not same(before.columns.get(name), after.columns.get(name)))
 
 
 def main() -> None:

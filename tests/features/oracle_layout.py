@@ -13,11 +13,16 @@ import networkx as nx
 import numpy as np
 
 from tests.features.oracle_around import Around
-from tests.features.oracle_change import change_columns, role_columns, type_columns, violation_columns
+from tests.features.oracle_change import (
+    change_columns,
+    padding_columns,
+    role_columns,
+    type_columns,
+    violation_columns,
+)
 from tests.features.oracle_configs import Columns, Configuration, Configured
 from tests.features.oracle_copies import Copies, propagation_columns
 from tests.features.oracle_outputs import OutputOracle
-from tests.features.oracle_padding import padding_columns
 from tests.features.oracle_program import CLASSES, deviation
 
 __all__ = ["PLACED", "LayoutOracle", "ranks", "scores"]

@@ -9,7 +9,7 @@ import networkx as nx
 
 from tests.features.oracle_change import ROLES, roles_of
 from tests.features.oracle_configs import Configuration, Configured
-from tests.features.oracle_fusion import fused_away
+from tests.features.oracle_program import fused_away
 from tests.features.oracle_tensor import Choice, Tensor
 
 ENDS = ("minor", "second")

@@ -207,3 +207,31 @@ def _quantile(values: Sequence[float], q: float) -> float:
     low = int(place)
     high = min(low + 1, len(values) - 1)
     return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+# What a fusing compiler never stores -------------------------------------------------------------------------
+
+EXPENSIVE = {*("exponential", "tanh", "log", "logistic", "power", "rsqrt", "sqrt", "divide")}
+
+
+def _loop(program: Program, node: int) -> bool:
+    """Whether the operation goes over elements one by one; a constant has none to go over."""
+    classes = ("elementwise", "reshape", "transpose", "slice", "broadcast")
+    return program.classes[node] in classes and program.opcodes[node] != "constant"
+
+
+def fused_away(program: Program, node: int) -> bool:
+    """Whether the node's output is never stored."""
+    consumers = set(program.operands.predecessors(node))
+    if program.entry(node, "is_root") or not consumers:
+        return False
+    if not all(_loop(program, other) for other in (node, *consumers)):
+        return False
+    expensive = program.opcodes[node] in EXPENSIVE
+    if expensive and any(program.opcodes[consumer] == "broadcast" for consumer in consumers):
+        return False
+    if len(consumers) == 1:
+        return True
+    elements = prod(program.tensors[node].dims)
+    sizes = [prod(program.tensors[operand].dims) for operand in program.operands.successors(node)]
+    return not expensive and sum(size > 1 and 2 * size >= elements for size in sizes) <= 1

@@ -89,28 +89,6 @@ def test_sums_over_pairs(contexts):
             assert plan(codes[None])[quarter][0, 0] == pytest.approx(total[0] / 4)
 
 
-def test_requests_of_all_kinds_stay_apart(contexts):
-    for context in contexts:
-        aggregated = Aggregation(context)
-        ones, nodes = np.ones(len(context.type_node)), context.table.nodes
-        everything = [
-            (aggregated.sum([ones]), nodes),
-            (aggregated.maximum([7 * ones]), 7),
-            (
-                aggregated.sum([np.ones(len(context.table.rows)), 0 * context.table.node], each_node=True),
-                [nodes, 0],
-            ),
-            (aggregated.sum([0 * ones, 3 * ones, 0 * ones], over=3.0), [0, nodes, 0]),
-            (aggregated.maximum([0 * ones - 1]), 0),
-        ]
-        batch = aggregated.plan()(context.table.codes[:1])
-        for request, wanted in everything:
-            assert batch[request][0].tolist() == np.atleast_1d(wanted).tolist()
-        target = np.zeros((1, 6), np.float32)
-        batch.write([(request, at) for (request, _), at in zip(everything[:3], (5, 4, 2), strict=True)], target)
-        assert target.tolist() == [[0, 0, nodes, 0, 7, nodes]]
-
-
 # The one pass over the configurations -----------------------------------------------------------------------
 
 

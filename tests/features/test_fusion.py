@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tests.features.helpers import SAMPLE, graph_of, load, tile_file
-from tests.features.oracle_fusion import fused_away
-from tests.features.oracle_program import CLASS_OF, CLASSES, Program
+from tests.features.oracle_program import CLASS_OF, CLASSES, Program, fused_away
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, Node, tile_row
 from xlarank.data.schema import OPCODE, OPCODES

@@ -13,7 +13,7 @@ from tests.examples import examples
 from tests.features.helpers import SAMPLE, layout_of, load, shared_shape_graphs
 from tests.features.oracle_configs import SLOTS, Configuration, Configured
 from tests.features.oracle_copies import Copies, Pair, unlike
-from tests.features.oracle_fusion import fused_away
+from tests.features.oracle_program import fused_away
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_row
 from xlarank.data.schema import OPCODE

@@ -387,14 +387,6 @@ def test_all_numbers_are_finite_and_shares_lie_between_0_and_1(arrays):
     assert_numbers(assemble(graph_of(arrays)))
 
 
-def test_bytes_laid_out_anew_count_once_for_every_slot():
-    """Two nodes and three changed slots of equal size: 3 / 2 of the bytes."""
-    nodes = (Node("parameter", (8, 128)), Node("add", (8, 128), (0,)))
-    row = [layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0, 1))]
-    found = by_name(assemble(layout_of(layout_file(nodes, (0, 1), [row]))))
-    assert found["change__all_bytes__ratio"].tolist() == [1.5]
-
-
 def test_tensors_without_elements_and_scalars():
     """A dimension of size 0 is legal in HLO."""
     nodes = (
@@ -408,12 +400,6 @@ def test_tensors_without_elements_and_scalars():
     assert_numbers(features)
     assert by_name(features)["change__nodes_changed__share"].tolist() == pytest.approx([0, 2 / 3])
     assert_numbers(assemble(tile_of(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))))
-
-
-def test_one_configuration_of_one_node():
-    features = assemble(layout_of(layout_file((Node("parameter", (8, 128)),), (0,), [[layout_row()]])))
-    assert_numbers(features)
-    assert by_name(features)["rank__change_nodes_set__share"].tolist() == [0.5]
 
 
 def test_the_largest_tensors_and_bounds_that_can_be_written_down():
