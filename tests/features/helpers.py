@@ -7,35 +7,28 @@ disagreement, cut and copies are about; those made here take their shapes from a
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from tests.graphs import Arrays, Node, layout_row, program_arrays, runtimes, save_npz, tile_row
-from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
+from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 from xlarank.features.rows import GraphRows
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
 
 
-def graph_of(arrays: Mapping[str, np.ndarray]) -> Graph:
+def graph_of(arrays: Mapping[str, np.ndarray]) -> Any:
     """The graph that is read back from arrays written as a file."""
     with tempfile.TemporaryDirectory() as folder:
         return read_graph(save_npz(Path(folder) / "graph.npz", arrays, compressed=False))
 
 
-def layout_of(arrays: Mapping[str, np.ndarray]) -> LayoutGraph:
-    graph = graph_of(arrays)
-    assert isinstance(graph, LayoutGraph)
-    return graph
-
-
-def tile_of(arrays: Mapping[str, np.ndarray]) -> TileGraph:
-    graph = graph_of(arrays)
-    assert isinstance(graph, TileGraph)
-    return graph
+layout_of: Callable[[Mapping[str, np.ndarray]], LayoutGraph] = graph_of
+tile_of: Callable[[Mapping[str, np.ndarray]], TileGraph] = graph_of
 
 
 def load(path: Path) -> Arrays:
@@ -119,20 +112,13 @@ def shared_shape_programs(draw: st.DrawFn, *, min_nodes: int = 1, max_nodes: int
         dims = draw(st.sampled_from(shapes))
         known = draw(st.integers(0, 5)) > 0
         opcode = draw(_INNER if operands else _SOURCES)
-        columns = {"is_root": float(draw(st.booleans()))}
+        columns, window = {"is_root": float(draw(st.booleans()))}, ()
         if opcode == "convolution" and len(dims) > 2:
             columns |= _convolution(draw(st.permutations(range(len(dims)))))
-        nodes.append(
-            Node(
-                opcode,
-                dims,
-                tuple(operands),
-                element=draw(_ELEMENTS),
-                layout=tuple(draw(st.permutations(range(len(dims))))) if known else (),
-                window=tuple(draw(st.sampled_from((1, 3, 5))) for _ in dims[2:]) if opcode == "convolution" else (),
-                columns=columns,
-            )
-        )
+            window = tuple(draw(st.sampled_from((1, 3, 5))) for _ in dims[2:])
+        element = draw(_ELEMENTS)
+        layout = tuple(draw(st.permutations(range(len(dims))))) if known else ()
+        nodes.append(Node(opcode, dims, tuple(operands), element, layout, window, columns))
     return nodes
 
 

@@ -77,23 +77,14 @@ def test_a_dot():
         assert (split_of(*nodes), " ".join(roles_of(*nodes))) == (split, roles), (out, left, right)
 
 
-def test_square_sizes_are_searched_from_the_left_and_from_the_right():
-    """[128,128] x [128,128]: rows lead on the left, columns trail on the right."""
-    assert roles_of(*dot((128, 128), (128, 128), (128, 128))) == ["rc", "rc", "cr"]
-
-
-def test_the_largest_batch_that_fits_is_taken():
-    """[4,4,8] x [4,4,8] -> [4,4,8,8]: 4 x 4 heads; one batch dimension would need the other 4 twice."""
+def test_dots_that_leave_a_choice():
+    square = ["rc", "rc", "cr"]  # rows lead on the left, columns trail on the right
+    assert roles_of(*dot((128, 128), (128, 128), (128, 128))) == square
+    assert roles_of(Node("parameter", (32, 32)), Node("dot", (32, 32), (0,))) == square, "one edge for two operands"
+    # 4 x 4 heads: the largest batch that fits; one batch dimension would need the other 4 twice
     assert split_of(*dot((4, 4, 8, 8), (4, 4, 8, 16), (4, 4, 16, 8))) == (2, 1, 16)
     assert split_of(*dot((4, 4), (4, 16), (16, 4))) == (0, 1, 16)
-
-
-def test_a_matrix_times_itself_has_one_edge():
-    assert roles_of(Node("parameter", (32, 32)), Node("dot", (32, 32), (0,))) == ["rc", "rc", "cr"]
-
-
-def test_without_a_split_that_fits_the_ranks_decide():
-    """[7,9] from [5,6] x [10,3]: no sizes agree; 2 + 2 - 2 = 2 dimensions go in one contraction."""
+    # no sizes agree: 2 + 2 - 2 = 2 dimensions go in one contraction
     assert split_of(*dot((7, 9), (5, 6), (10, 3))) == (0, 1, sqrt(30 * 30 / 63))
     assert roles_of(*dot((7, 9), (5, 6), (10, 3))) == ["rc", "cc", "cc"]
 
