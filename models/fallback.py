@@ -1,4 +1,4 @@
-"""What a ranking falls back on where a kernel is of a kind that nothing was learned of."""
+"""What a ranking falls back on for kernels of a kind that was not trained on."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Fallback:
 
 
 def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
-    """Kinds of kernel that are learned from for certain: of graphs that can be of one kind only; sorted."""
+    """Kinds of kernel that are certainly trained on, of graphs that can be of one kind only; sorted."""
     return sorted({graph.kinds[0] for graph in graphs if len(graph.kinds) == 1})
 
 
 def unseen_kinds(graph: GraphRows, learned: Sequence[str]) -> tuple[str, ...]:
-    """Kinds that a kernel may be of and that nothing was learned of for certain.
+    """Kinds that a kernel may be of and that are not certainly trained on.
 
     Any of them makes the kernel one of a kind never seen: where sizes leave the kind open, the new one is assumed.
     """

@@ -40,8 +40,8 @@ class RankingData:
         names, families: of each group.
         columns: names of the columns of the rows.
         instances: what the rows of each group are made of; empty, or None for a group, where there are none.
-        weight: ``(groups,)`` what each group counts in a loss beside its own share; None where all count alike.
-        target: the hardware that is ranked for; None where nobody said.
+        weight: ``(groups,)`` factor of each group in a loss; None for 1.
+        target: the hardware that is ranked for; None where that is unknown.
     """
 
     parts: Sequence[GraphRows]
@@ -60,21 +60,18 @@ class RankingData:
 
     @property
     def rows(self) -> NDArray[np.float32]:
-        """``(rows, columns)`` float32, written out anew at each call: for few rows."""
+        """``(rows, columns)`` float32, a new copy at each call."""
         return self.matrix()
 
     def matrix(
         self, orders: Sequence[NDArray[np.intp]] | None = None, used: NDArray[np.intp] | None = None
     ) -> NDArray[np.float32]:
-        """``(rows, columns)`` float32, a copy of all groups; on request rows within each group in another order.
-
-        ``orders`` has for each group the indices of its rows, ``used`` are some columns, ascending.
-        """
+        """``(rows, columns)`` float32, a copy: each group's rows in its order of ``orders``, columns ``used``."""
         each = orders if orders is not None else [None] * self.groups
         return np.concatenate([part.matrix(order, used) for part, order in zip(self.parts, each, strict=True)])
 
     def in_order(self, values: NDArray[np.float64], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.float64]:
-        """``(rows,)`` values as `matrix` orders the rows."""
+        """``(rows,)`` values in the order of `matrix`."""
         ordered: NDArray[np.float64] = values[
             np.concatenate([first + order for first, order in zip(self.indptr[:-1], orders, strict=True)])
         ]
@@ -121,7 +118,7 @@ class RankingData:
         )
 
     def join(self, other: RankingData) -> RankingData:
-        """These groups and then those, for the target of these; raises `ModelError` where their columns differ."""
+        """Append the groups of ``other``; raises `ModelError` where their columns differ."""
         if other.columns != self.columns:
             raise ModelError(
                 f"{other.names[0]} and {self.names[0]} have different columns", do="run build-features again"
@@ -143,7 +140,7 @@ class RankingData:
         )
 
     def weighted(self, weight: float) -> RankingData:
-        """Every group counts ``weight`` times what it would count; raises `ModelError` unless that is above 0."""
+        """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""
         return replace(self, weight=self.group_weight * Number(0, above=True)("weight", weight))
 
     @property
@@ -189,10 +186,10 @@ class TrainingSet:
         return judge(self.kind, scores[graph.group], graph.cost, graph.group)
 
     def without(self, held: Sequence[int]) -> RankingData:
-        """What is learned from while some groups are held out.
+        """The training groups while some are held out.
 
-        The other groups, and of other collections the families, and the kinds of kernel, that no held-out group is
-        of: the same program, searched otherwise, would tell too much.
+        Of other collections, groups of the families and kinds of kernel that are held out are left out, too: they
+        hold the same programs.
         """
         held_set = set(held)
         left = self.data.take([group for group in range(self.data.groups) if group not in held_set])
@@ -208,5 +205,5 @@ class TrainingSet:
         return left.join(self.also.take(fitting)) if fitting else left
 
     def whole(self) -> RankingData:
-        """All that is learned from."""
+        """All training groups."""
         return self.data if self.also is None else self.data.join(self.also)

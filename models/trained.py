@@ -38,7 +38,7 @@ _LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xl
 
 @dataclass(frozen=True)
 class Continued:
-    """A model that another goes on from.
+    """The model that another was warm-started from.
 
     Attributes:
         where: it was found: "shipped", or a folder.
@@ -173,7 +173,7 @@ class TrainedModel:
         return Parts.total(part.scaled(1 / len(each)) for part in each)
 
     def nanoseconds(self, scores: Scores) -> NDArray[np.float64] | None:
-        """``(rows,)`` predicted times; None for rankers that only order, and where something else has a say."""
+        """``(rows,)`` predicted times; None for rankers that only order, and with a fallback."""
         return None if scores.fallback else self.rankers[0].nanoseconds(scores.mean)
 
     def require_rows_of(self, manifest: Manifest) -> None:
@@ -230,7 +230,7 @@ def _not_writable(folder: Path, error: OSError) -> WorkspaceError:
 
 
 def read_card(folder: Path) -> ModelCard:
-    """What a model says of itself, its boosters unseen; raises `ModelError` when there is none or it is damaged."""
+    """Read the card of a model; raises `ModelError` when there is none or it is damaged."""
     path = folder / CARD
     if not path.exists():
         raise ModelError(f"there is no model at {folder}", expected=CARD, do="run train first")
@@ -277,12 +277,12 @@ def _unusable(path: Path, error: Exception) -> ModelError:
 
 
 def fingerprint(card: ModelCard) -> str:
-    """Tells a model from any other: of the checksums of its boosters."""
+    """A hash of the checksums of the boosters."""
     return hashlib.sha256("".join(sorted(card.seeds.values())).encode()).hexdigest()[:16]
 
 
 def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
-    """The collection's own model; raises `ModelError` where there is none, and for one that is of another."""
+    """The model of a collection; raises `ModelError` where there is none, and for one of another collection."""
     folder = workspace.model(collection)
     if not (folder / CARD).exists():
         raise ModelError(f"{collection} has no trained model", do="run train first")

@@ -73,7 +73,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """What out-of-fold scores say of the trust a ranking deserves.
+    """How far a ranking can be trusted, by out-of-fold scores.
 
     Attributes:
         threshold: pairs of at least this ``t`` are called certain; infinite where no threshold holds its promise.
@@ -154,7 +154,7 @@ class Calibration:
         return slower
 
     def save(self, folder: Path, model: str) -> None:
-        """Write beside the card of the model that ``model`` (the checksum of its boosters) is of."""
+        """Write beside the model's card; ``model`` is its fingerprint."""
         write_json(folder / CALIBRATION, {"model": model, **self.as_json()})
 
     def as_json(self) -> dict[str, Any]:
@@ -163,7 +163,7 @@ class Calibration:
 
     @classmethod
     def load(cls, folder: Path, model: str) -> Calibration | None:
-        """What `save` wrote for this very model; None where there is none, or only another model's."""
+        """Read what `save` wrote for this model; None where there is none."""
         try:
             value = json.loads(read_text(folder.joinpath(CALIBRATION)))
             if value.pop("model") != model:

@@ -22,10 +22,10 @@ CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 _OPERANDS: Final = frozenset(LAYOUT_SLOTS[1:])
 
 
-def speaks_of_operands(column: str) -> bool:
+def is_about_operands(column: str) -> bool:
     """Whether a column of configurations is about the layout of an operand, which programs may not let one set.
 
-    >>> speaks_of_operands("padding__input_waste__mean"), speaks_of_operands("padding__output_waste__mean")
+    >>> is_about_operands("padding__input_waste__mean"), is_about_operands("padding__output_waste__mean")
     (True, False)
     """
     return not _OPERANDS.isdisjoint(column.replace("__", "_").split("_"))

@@ -50,17 +50,17 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
     params_class = LambdaRankParams
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
-        own = self.params
-        labels = data.per_group(lambda cost: relevance(merge_ties(cost, own.tie_tolerance), own.labels))
-        deal, sizes = query_groups(data, own.max_group, settings.seed)
+        params = self.params
+        labels = data.per_group(lambda cost: relevance(merge_ties(cost, params.tie_tolerance), params.labels))
+        deal, sizes = query_groups(data, params.max_group, settings.seed)
         objective: dict[str, Any] = {
             "objective": "lambdarank",
             "label_gain": list(range(int(labels.max()) + 1)),
             "lambdarank_truncation_level": max(sizes),
-            "lambdarank_norm": own.lambdarank_norm,
+            "lambdarank_norm": params.lambdarank_norm,
         }
         self._train(
-            data, labels, objective, settings, columns=own.columns, init_score_weight=own.init_score_weight,
+            data, labels, objective, settings, columns=params.columns, init_score_weight=params.init_score_weight,
             weight=data.row_weight, deal=deal, sizes=sizes,
         )  # fmt: skip
 

@@ -35,7 +35,7 @@ BOOSTER: Final = "booster.txt"
 
 @dataclass(frozen=True, eq=False)
 class _Growing:
-    """Trees that still hold the data they learn from; ``rounds`` were asked of them so far."""
+    """A booster of so many rounds that still holds its data."""
 
     booster: lgb.Booster
     gradients: _Gradients | None
@@ -63,7 +63,7 @@ T = TypeVar("T", bound=TreeParams)
 
 @dataclass(frozen=True)
 class Start:
-    """Trees that more are added to.
+    """Trees that a warm-started ranker adds to.
 
     Attributes:
         text: LightGBM's, of a booster.
@@ -184,9 +184,9 @@ class LightGBMRanker(Ranker[T]):
                 (`dealt_orders`; None: they stay as they are), and the rows of each query group.
         """
         own, self._threads, self._growing = self.params, settings.threads, None
-        going_on = self._start
+        warm_start = self._start
         self._used = (
-            going_on.places(data.columns) if going_on else chosen_columns(data.columns, columns, data.target)
+            warm_start.places(data.columns) if warm_start else chosen_columns(data.columns, columns, data.target)
         )
         self._init_score = InitScore.find(data.columns, init_score_weight, data.target)
         orders = dealt_orders(data, deal)
@@ -194,15 +194,15 @@ class LightGBMRanker(Ranker[T]):
             label = data.in_order(label, orders)
             weight = None if weight is None else data.in_order(weight, orders)
         start = self._init_score.of(data, orders) if self._init_score else None
-        if going_on:
-            said = going_on.centred_relevance(data, self._used, orders, settings.threads)
-            start = said if start is None else start + said
+        if warm_start:
+            earlier = warm_start.centred_relevance(data, self._used, orders, settings.threads)
+            start = earlier if start is None else start + earlier
         targets = RowTargets(label=label, weight=weight, start=start, sizes=sizes)
-        rate = own.learning_rate * (going_on.rate if going_on else 1.0)
+        rate = own.learning_rate * (warm_start.rate if warm_start else 1.0)
         params = {**objective, **tree_settings(own, settings), "learning_rate": rate}
         if settings.cluster is not None:
             grown = settings.cluster.grow(data, self._used, targets, params, settings.rounds, orders)
-            self._booster = going_on.extended(grown) if going_on else grown
+            self._booster = warm_start.extended(grown) if warm_start else grown
             return
         train = binned(data, self._used, targets, threads=settings.threads, orders=orders)
         gradients: _Gradients | None = None
@@ -220,7 +220,7 @@ class LightGBMRanker(Ranker[T]):
         grown = lgb.train(params, train, settings.rounds, keep_training_booster=settings.grows)
         if settings.grows:
             self._growing = _Growing(grown, gradients, settings.rounds)
-        self._booster = going_on.extended(grown) if going_on else grown
+        self._booster = warm_start.extended(grown) if warm_start else grown
 
     def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
         growing = self._growing
@@ -242,7 +242,7 @@ class LightGBMRanker(Ranker[T]):
         return self._booster
 
     def _tree_columns(self) -> list[str]:
-        """Names of what the trees choose their columns from."""
+        """Names of the columns that `_used` indexes."""
         return self.columns
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
@@ -284,7 +284,7 @@ class LightGBMRanker(Ranker[T]):
         return {names[index]: float(value) / total for index, value in zip(self._used, gain, strict=True)}
 
     def _restored_features(self, state: Mapping[str, Any]) -> int:
-        """Take back what else the trees' columns are made of; the number of columns that they were grown on."""
+        """Restore what else the trees' columns are made of and return their number."""
         return len(self._used)
 
     def _learned(self) -> Learned:

@@ -49,15 +49,15 @@ class RankNet(LightGBMRanker[RankNetParams]):
     params_class = RankNetParams
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
-        own = self.params
-        weight = row_weights(data.indptr, own.graph_weight, data.weight)
-        loss = RankNetLoss(data.cost, data.indptr, weight, own.pairs, own.tie_tolerance)
+        params = self.params
+        weight = row_weights(data.indptr, params.graph_weight, data.weight)
+        loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
 
         def objective(relevance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
             return loss.gradients(relevance, rng)
 
         self._train(
-            data, np.zeros(len(data.cost)), {"objective": objective}, settings, columns=own.columns,
-            init_score_weight=own.init_score_weight,
+            data, np.zeros(len(data.cost)), {"objective": objective}, settings, columns=params.columns,
+            init_score_weight=params.init_score_weight,
         )  # fmt: skip

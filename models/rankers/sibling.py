@@ -26,7 +26,7 @@ from xlarank.models.validation.folds import family_folds, whole_folds
 
 Floats = NDArray[np.float64]
 
-#: In place of a column: what the graphs of a sibling ranker say.
+#: In place of a column: the contribution of sibling graphs.
 SIBLINGS: Final = "known__siblings__ranks"
 #: Scores nearer to each other than this are one score.
 _SAME: Final = 1e-12
@@ -37,7 +37,7 @@ _SIBLINGS: Final = "siblings.json"
 
 @dataclass(frozen=True, eq=False)
 class Sibling:
-    """One graph that was learned from, as its siblings look at it.
+    """A training graph, reduced to what its siblings are compared with.
 
     Attributes:
         structure: hash of its opcodes and edges.
@@ -90,7 +90,7 @@ class SiblingParams(RankerParams):
         general: parameters of the `Ensemble` that ranks graphs without siblings.
         folds: most folds of families that the priors of siblings come from.
         configs: configurations kept of each graph.
-        sibling_weight: how much what siblings say counts beside the general ranker, 0 to 1, as ranks.
+        sibling_weight: weight of the ranks by siblings beside those of the general ranker, 0 to 1.
         ridge: variance of the noise of a rank.
         prior_weight: variance of the weight of the general ranker's rank.
     """
@@ -174,7 +174,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         )
 
     def siblings_of(self, instances: Instances) -> list[Sibling]:
-        """The graphs learned from that have the same structure, and configurable nodes in common."""
+        """Training graphs of the same structure with configurable nodes in common."""
         structure = int(instances.structure[0])
         if structure not in self._structures:
             return []

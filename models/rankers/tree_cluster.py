@@ -34,7 +34,7 @@ _SKLEARN: Final = {
     "seed": "random_state",
     "bin_construct_sample_cnt": "subsample_for_bin",
 }
-#: What a booster's text says of the cluster; other ports must not make another model.
+#: Settings of the cluster in a booster's text; other ports must not make another model.
 _NETWORK: Final = re.compile(
     r"^\[(machines|local_listen_port|num_machines|time_out|pre_partition): [^\n]*\]\n", re.MULTILINE
 )

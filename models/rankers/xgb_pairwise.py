@@ -82,16 +82,16 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
         return True
 
     def _fit(self, data: RankingData, settings: FitSettings) -> None:
-        xgb, own = _xgboost(), self.params
-        relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, own.tie_tolerance)))
-        self._used = chosen_columns(data.columns, own.columns, data.target)
-        weight = row_weights(data.indptr, own.graph_weight, data.weight)[data.indptr[:-1]]
-        self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
+        xgb, params = _xgboost(), self.params
+        relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, params.tie_tolerance)))
+        self._used = chosen_columns(data.columns, params.columns, data.target)
+        weight = row_weights(data.indptr, params.graph_weight, data.weight)[data.indptr[:-1]]
+        self._init_score = InitScore.find(data.columns, params.init_score_weight, data.target)
         start = self._init_score.of(data) if self._init_score else None
         targets = {"label": relevance, "weight": weight, "base_margin": start}
         train = _binned(xgb, data, self._used, targets, settings.threads)
         with xgb.config_context(verbosity=0):
-            self._booster = xgb.train(_booster_params(own, settings), train, settings.rounds)
+            self._booster = xgb.train(_booster_params(params, settings), train, settings.rounds)
 
     def _trees(self) -> xgb.Booster:
         assert self._booster is not None, "a ranker with columns has trees"
@@ -145,12 +145,12 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
             self._booster = xgb.Booster(model_file=bytearray(text.encode("utf-8")))
 
 
-def _booster_params(own: XGBPairwiseParams, settings: FitSettings) -> dict[str, Any]:
+def _booster_params(params: XGBPairwiseParams, settings: FitSettings) -> dict[str, Any]:
     return {
         "objective": "rank:pairwise",
         # The default is to look at the 32 best of a group only.
         "lambdarank_pair_method": "mean",
-        "lambdarank_num_pair_per_sample": own.pairs,
+        "lambdarank_num_pair_per_sample": params.pairs,
         # On by default, it divides a pair's gradient by the distance of its scores, which is no longer RankNet's.
         # Left on, it cost 0.02 of tau on layout:cpu:random and 0.03 on default, families held out.
         "lambdarank_score_normalization": False,
@@ -161,12 +161,12 @@ def _booster_params(own: XGBPairwiseParams, settings: FitSettings) -> dict[str, 
         "max_bin": _MAX_BIN,
         "grow_policy": "lossguide",
         "max_depth": 0,
-        "max_leaves": own.max_leaves,
-        "learning_rate": own.learning_rate,
-        "min_child_weight": own.min_child_weight,
-        "colsample_bytree": own.colsample_bytree,
-        "subsample": own.subsample,
-        "reg_lambda": own.reg_lambda,
+        "max_leaves": params.max_leaves,
+        "learning_rate": params.learning_rate,
+        "min_child_weight": params.min_child_weight,
+        "colsample_bytree": params.colsample_bytree,
+        "subsample": params.subsample,
+        "reg_lambda": params.reg_lambda,
         "seed": settings.seed,
         "nthread": settings.threads,
         "verbosity": 0,
@@ -214,8 +214,8 @@ def _batches(xgb: ModuleType, data: RankingData, used: NDArray[np.intp], targets
                 return False
             g = self.at
             part = slice(int(data.indptr[g]), int(data.indptr[g + 1]))
-            own = {"label": part, "base_margin": part, "weight": slice(g, g + 1)}
-            values = {name: None if value is None else value[own[name]] for name, value in targets.items()}
+            place = {"label": part, "base_margin": part, "weight": slice(g, g + 1)}
+            values = {name: None if value is None else value[place[name]] for name, value in targets.items()}
             input_data(data=data.parts[g].matrix(used=used), qid=np.full(part.stop - part.start, g), **values)
             self.at += 1
             return True

@@ -67,12 +67,12 @@ def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return found
 
 
-#: Folds that their caller did not wait for.
+#: Folds still running for a caller that stopped early.
 _LEFT_RUNNING: Final[list[Future[Curves]]] = []
 
 
 def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
-    """A clone of the ranker learns without the held-out groups, which are judged along the rounds.
+    """Fit a clone of the ranker without the held-out groups and evaluate these along the rounds.
 
     Every configuration of a held-out graph counts, those that are identical to another included.
     """
@@ -81,7 +81,7 @@ def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any
 
 
 def judge_held(training: TrainingSet, held: Sequence[int], fitted: Ranker[Any], rounds: int) -> Curves:
-    """Quality along the rounds of a ranker that was fitted so many rounds without the held-out groups."""
+    """Metrics along the rounds of a ranker that was fitted without the held-out groups."""
     data = training.data
     stages = [*range(STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
@@ -121,7 +121,7 @@ def validate_folds(
 def in_turn(
     run: Callable[[int, FitSettings], Curves], folds: int, settings: FitSettings
 ) -> Generator[Curves, None, None]:
-    """What a function of a fold and its settings gives, in order; ``settings.threads`` (0: all cores) at a time.
+    """Results of a function of a fold and its settings, in order; ``settings.threads`` (0: all cores) at a time.
 
     One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
     own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun; those
@@ -209,9 +209,9 @@ def out_of_fold_scores(
     settings: FitSettings,
     also: RankingData | None = None,
 ) -> NDArray[np.float64]:
-    """``(rows,)`` scores of the graphs that folds judge, by clones of the ranker that saw none held out with them.
+    """``(rows,)`` scores of the graphs that folds judge, by clones of the ranker fitted without those held out.
 
-    ``also`` is learned from, too, without what is like the held-out graphs. Graphs that no fold judges score 0.
+    ``also`` as in `TrainingSet`. Graphs that no fold judges score 0.
     """
     training = TrainingSet(ranker.kind, data, also=also)
     scores = np.zeros(len(data.cost))

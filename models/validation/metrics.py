@@ -185,7 +185,7 @@ def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, obj
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
-    """Cost of the compiler's own choice; None where nobody measured it, or nobody can tell which it is.
+    """Cost of the compiler's own choice; None where it was not measured or is not known.
 
     Of a layout graph it is the configuration that sets nothing. A tile's normalizer is the runtime of the
     compiler's own tile, so its cost is 1.

@@ -27,7 +27,7 @@ def require_selection(how: str) -> None:
 
 
 def objective_value(scores: NDArray[np.float64], how: str) -> NDArray[np.float64]:
-    """What a choice makes as large as it can: ``(...)`` of ``(graphs, ...)`` scores; raises `ModelError`.
+    """The objective of a choice, ``(...)`` of ``(graphs, ...)`` scores; raises `ModelError`.
 
     >>> objective_value(np.array([[0.2], [0.6]]), "mean").tolist()
     [0.4]
