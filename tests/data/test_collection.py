@@ -52,13 +52,10 @@ def test_invented_sources_and_searches_are_found(tmp_path):
         ("tile:fpga", "train", "d"),
     ]
     assert found[0].path == npz / "layout/my-gpu/annealing/valid/b.npz"
-
-
-def test_order_is_collection_then_split_then_name(tmp_path):
-    npz = plant(tmp_path, *(f"tile/x/{split}/{name}.npz" for split in ("test", "valid", "train") for name in "cab"))
-    assert [(file.split, file.name) for file in discover(npz)] == [
-        (split, name) for split in ("train", "valid", "test") for name in "abc"
-    ]
+    splits = ("test", "valid", "train")
+    npz = plant(tmp_path / "order", *(f"tile/x/{split}/{name}.npz" for split in splits for name in "cab"))
+    expected = [(split, name) for split in reversed(splits) for name in "abc"]
+    assert [(file.split, file.name) for file in discover(npz)] == expected
 
 
 def test_what_lies_elsewhere_is_no_graph(tmp_path):

@@ -57,21 +57,12 @@ def test_a_hash_that_collides_changes_nothing(codes):
         assert group_codes(np.array([[0, 1], [1, 0]], np.int32)).distinct == 2
 
 
-def test_large_codes_do_not_confuse_the_hash():
-    """Products overflow 64 bits on purpose; no warning, no wrong group."""
+def test_large_codes_many_configurations_and_no_nodes():
     codes = np.array([[2**31 - 1] * 40, [0] * 40, [2**31 - 1] * 40, [2**31 - 2] * 40], np.int32)
-    assert group_codes(codes).group.tolist() == [0, 1, 0, 2]
-
-
-def test_more_configurations_than_one_step_takes():
-    """Steps hold (1 << 19) // nodes configurations; a repeat across the border is still found."""
-    nodes = 1 << 17  # 4 configurations a step
-    codes = np.zeros((10, nodes), np.int32)
+    assert group_codes(codes).group.tolist() == [0, 1, 0, 2], "products overflow 64 bits on purpose"
+    codes = np.zeros((10, 1 << 17), np.int32)  # 4 configurations a step: repeats across the border
     codes[:, -1] = [0, 1, 2, 3, 4, 5, 0, 1, 9, 9]
     assert group_codes(codes).group.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 6, 6]
-
-
-def test_without_nodes_all_configurations_are_one():
     assert_groups(group_codes(np.zeros((4, 0), np.int32)), np.zeros((4, 1)))
 
 

