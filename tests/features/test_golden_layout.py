@@ -29,7 +29,6 @@ from __future__ import annotations
 from math import log, log2, sqrt
 
 import numpy as np
-import pytest
 
 from tests.features.helpers import layout_file, layout_of, wrong_columns
 from tests.graphs import Node, layout_row
@@ -331,22 +330,11 @@ GRAPH = {
 }
 
 
-@pytest.fixture(scope="module")
-def features():
-    return assemble(layout_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D, B))))
-
-
-def test_the_repeated_configuration_has_no_row_of_its_own(features):
-    assert len(features) == 4
-
-
-def test_columns_are_as_computed_by_hand(features):
+def test_columns_are_as_computed_by_hand():
+    features = assemble(layout_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D, B))))
+    assert len(features) == 4, "the repeated configuration has no row"
     assert wrong_columns(features, {**CONFIG, **GRAPH}) == []
-
-
-def test_the_matrix_repeats_graph_columns_in_front(features):
-    matrix = features.matrix()
-    names = features.columns
+    matrix, names = features.matrix(), features.columns
     assert (matrix.shape, matrix.dtype) == ((4, len(names)), np.float32)
-    assert matrix[:, names.index("size__depth__ratio")].tolist() == [np.float32(0.6)] * 4
+    assert matrix[:, names.index("size__depth__ratio")].tolist() == [np.float32(0.6)] * 4, "repeated in front"
     assert matrix[:, names.index("change__nodes_set__share")].tolist() == [0.0, 0.25, 1.0, 0.5]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import log2
 
 import numpy as np
-import pytest
 
 from tests.features.helpers import layout_file, layout_of, wrong_columns
 from tests.graphs import Node, layout_row
@@ -102,14 +101,9 @@ CHAIN_GRAPH = {
 }
 
 
-@pytest.fixture(scope="module")
-def chains():
-    arrays = layout_file(CHAINS, (0, 3, 5, 6), CHOICES)
-    return assemble(layout_of({**arrays, "node_splits": np.array([[0, 4, 7]])}))
-
-
-def test_columns_of_the_chains(chains):
-    assert wrong_columns(chains, {**CHAINED, **CHAIN_GRAPH}) == []
+def test_columns_of_the_chains():
+    arrays = {**layout_file(CHAINS, (0, 3, 5, 6), CHOICES), "node_splits": np.array([[0, 4, 7]])}
+    assert wrong_columns(assemble(layout_of(arrays)), {**CHAINED, **CHAIN_GRAPH}) == []
 
 
 # Convolution and attention ------------------------------------------------------------------------------------
@@ -218,10 +212,6 @@ HEAVY_GRAPH = {
 }
 
 
-@pytest.fixture(scope="module")
-def heavy():
-    return assemble(layout_of(layout_file(HEAVY, (2, 5), HEAVY_CHOICES)))
-
-
-def test_columns_of_convolution_and_attention(heavy):
-    assert wrong_columns(heavy, {**HEAVY_COLUMNS, **HEAVY_GRAPH}, absolute=1e-6) == []
+def test_columns_of_convolution_and_attention():
+    features = assemble(layout_of(layout_file(HEAVY, (2, 5), HEAVY_CHOICES)))
+    assert wrong_columns(features, {**HEAVY_COLUMNS, **HEAVY_GRAPH}, absolute=1e-6) == []

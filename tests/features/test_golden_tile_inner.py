@@ -22,8 +22,6 @@ from __future__ import annotations
 
 from math import log2
 
-import pytest
-
 from tests.features.helpers import tile_file, tile_of, wrong_columns
 from tests.features.test_golden_tile import COPY, COPY_CONFIGS, MATMUL, MATMUL_CONFIGS
 from tests.graphs import Node, tile_row
@@ -97,38 +95,30 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("features", "loads", "chains"), [(1, 2 * 2 + 2, 2 * 2 * 3), (16, 2 + 2, 2 * 2)], ids=["depthwise", "all"]
-)
-def test_a_depthwise_convolution_shares_no_operand(features, loads, chains):
+def test_a_depthwise_convolution_shares_no_operand():
     """2 positions x 16 features, 3 steps of the window: with one input feature each sum has its own image element
     and weight; with all of them 2 elements meet 2 registers of weights."""
-    image = Node("parameter", (2, 30, 30, 64 if features == 1 else features))
-    weights = Node("parameter", (3, 3, features, 64))
-    convolution = Node("convolution", (2, 28, 28, 64), (0, 1), window=(3, 3), columns={**NUMBERS, "is_root": 1})
-    loop = loop_of((image, weights, convolution), tile_row((1, 3, 0), (1, 4, 4, 32), (1, 1, 2, 16)))
-    assert loop.depth == 9 * features
-    assert loop.chains.tolist() == [chains]
-    assert loop.loads.tolist() == [loads]
+    for features, loads, chains in ((1, 2 * 2 + 2, 2 * 2 * 3), (16, 2 + 2, 2 * 2)):
+        image = Node("parameter", (2, 30, 30, 64 if features == 1 else features))
+        weights = Node("parameter", (3, 3, features, 64))
+        convolution = Node("convolution", (2, 28, 28, 64), (0, 1), window=(3, 3), columns={**NUMBERS, "is_root": 1})
+        loop = loop_of((image, weights, convolution), tile_row((1, 3, 0), (1, 4, 4, 32), (1, 1, 2, 16)))
+        assert (loop.depth, loop.chains.tolist(), loop.loads.tolist()) == (9 * features, [chains], [loads])
 
 
-@pytest.mark.parametrize(
-    ("k", "n", "cycles"),
-    [
-        pytest.param(16, 1024, 2.0, id="64 lines apart all fall into one set of 8"),
-        pytest.param(8, 1024, 0.5, id="8 rows fit it"),
-        pytest.param(512, 1024, 12.0, id="and into 16 sets of the second cache, 128 lines"),
-        pytest.param(512, 1040, 0.5, id="65 lines apart they spread over all 64 sets"),
-        pytest.param(513, 1040, 2.0, id="512 lines are all there are"),
-    ],
-)
-def test_rows_a_power_of_two_apart_do_not_fit_a_cache(k, n, cycles):
-    nodes = (
-        Node("parameter", (64, k)),
-        Node("parameter", (k, n)),
-        Node("dot", (64, n), (0, 1), columns={"is_root": 1}),
-    )
-    assert loop_of(nodes, tile_row((8,), (64, 16), (8, 8))).line_cycles == cycles
+def test_rows_a_power_of_two_apart_do_not_fit_a_cache():
+    for k, n, cycles in (
+        (16, 1024, 2.0),  # 64 lines apart all fall into one set of 8
+        (8, 1024, 0.5),  # 8 rows fit it
+        (512, 1024, 12.0),  # and into 16 sets of the second cache, 128 lines
+        (512, 1040, 0.5),  # 65 lines apart they spread over all 64 sets
+        (513, 1040, 2.0),  # 512 lines are all there are
+    ):
+        product = Node("dot", (64, n), (0, 1), columns={"is_root": 1})
+        loop = loop_of(
+            (Node("parameter", (64, k)), Node("parameter", (k, n)), product), tile_row((8,), (64, 16), (8, 8))
+        )
+        assert loop.line_cycles == cycles, (k, n)
 
 
 def test_a_vector_tile_cuts_the_result():
