@@ -128,30 +128,6 @@ def test_readers_of_one_tensor_stand_in_a_row():
     assert len(sibling_pairs(context_of(nodes, (2, 3)))) == 0, "over another operation they are no siblings"
 
 
-# Requested layouts ------------------------------------------------------------------------------------------
-
-
-def test_rows_that_ask_for_one_layout_make_one_request():
-    """Of the input: unset, set to the default, the same cut short, another one, again unset."""
-    nodes = [Node("parameter", (2, 3, 5)), Node("tanh", (2, 3, 5), (0,))]
-    inputs = ((), (2, 1, 0), (2,), (0, 1, 2), ())
-    rows = [[layout_row(*row)] for row in zip(((), (), (), (), (0,)), inputs, strict=True)]
-    context = context_of(nodes, (1,), rows)
-
-    def requested(slot):
-        return context.requested.number[slot * len(context.type_node) + context.row_type].tolist()
-
-    table: dict[tuple, list] = {}
-    for row, number in zip(context.table.rows, requested(1), strict=True):
-        table.setdefault(tuple(row[6:9].tolist()), []).append(number)
-    unset, full = table[(-1, -1, -1)], table[(2, 1, 0)]
-    short, other = table[(2, -1, -1)], table[(0, 1, 2)]
-    assert len(set(unset)) == 1 and len(unset) == 2, "the output does not matter"
-    assert full == short != other and unset[:1] not in (full, other), "set to the default is not unset"
-    assert len(set(requested(0))) == 2 and set(requested(2)) == {0}
-    assert context.requested.count.tolist() == [2, 3, 1] and context.requested.first.tolist() == [0, 2, 5]
-
-
 def test_every_requested_layout_has_a_row_that_requests_it():
     nodes = [Node("parameter", (2, 3)), Node("tanh", (2, 3), (0,)), Node("tanh", (2, 3), (0,))]
     choices = [layout_row(), layout_row((0, 1)), layout_row((0, 1), (0, 1)), layout_row((1, 0))]
