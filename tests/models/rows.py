@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows
 from xlarank.models.ranking_data import RankingData
 
@@ -41,6 +42,31 @@ def graph_rows(
         ids=np.arange(len(group), dtype=np.int64),
         runtime=runtime,
         normalizer=np.ones(len(group), np.int64),
+    )
+
+
+def instance_table(
+    columns: list[str], values: np.ndarray, codes: np.ndarray, rows: np.ndarray, sizes: np.ndarray,
+    *, first_node: int = 0, structure: int = 0,
+) -> Instances:  # fmt: skip
+    """Instances of nodes of as many rows each, without pairs; ``codes (configs, nodes)`` choose among the rows."""
+    nodes = codes.shape[1]
+    return Instances(
+        columns=columns,
+        values=values.astype(np.float32),
+        codes=codes.astype(np.uint8),
+        node=np.arange(first_node, first_node + nodes),
+        opcode=np.zeros(nodes, np.int16),
+        first=np.arange(0, len(values), len(values) // nodes),
+        rows=rows,
+        row_instance=np.arange(len(values)),
+        request=np.zeros((len(values), 3), np.int32),
+        pairs=np.zeros((0, 5), np.int32),
+        pair_first=np.zeros(0, np.int32),
+        pair_width=np.zeros(0, np.int32),
+        pair_instance=np.zeros(0, np.int32),
+        structure=np.array([structure], np.uint64),
+        sizes=sizes,
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.models.contract import fitted
-from tests.models.rows import graph_rows
+from tests.models.rows import graph_rows, instance_table
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.rows import GraphRows
@@ -38,23 +38,10 @@ def graph_of(name: str, structure: int, seed: int, *, configs: int = 60, batch: 
     rows = np.full((NODES * ROWS, 18), -1, np.int8)
     rows[:, :3] = np.tile(np.array(LAYOUTS, np.int8), (NODES, 1))
     cost = 1000 * batch + batch * effect[first + codes].sum(axis=1)
-    instances = Instances(
-        columns=["noise"],
-        values=np.random.default_rng(seed).random((NODES * ROWS, 1)).astype(np.float32),
-        codes=codes,
-        node=np.arange(3, 3 + NODES),
-        opcode=np.zeros(NODES, np.int16),
-        first=first,
-        rows=rows,
-        row_instance=np.arange(NODES * ROWS),
-        request=np.zeros((NODES * ROWS, 3), np.int32),
-        pairs=np.zeros((0, 5), np.int32),
-        pair_first=np.zeros(0, np.int32),
-        pair_width=np.zeros(0, np.int32),
-        pair_instance=np.zeros(0, np.int32),
-        structure=np.array([structure], np.uint64),
-        sizes=np.tile([batch, 4, 4, 0, 0, 0], (NODES, 1)),
-    )
+    instances = instance_table(
+        ["noise"], np.random.default_rng(seed).random((NODES * ROWS, 1)), codes, rows,
+        np.tile([batch, 4, 4, 0, 0, 0], (NODES, 1)), first_node=3, structure=structure,
+    )  # fmt: skip
     wide = graph_rows(name, cost.tolist(), features=np.random.default_rng(seed).random((configs, 3)))
     return replace(wide, instances=LazyInstances(lambda: instances))
 

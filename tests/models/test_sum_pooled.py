@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tests.models.contract import fitted, saved
-from tests.models.rows import graph_rows
+from tests.models.rows import graph_rows, instance_table
 from xlarank.data.errors import ModelError
-from xlarank.features.instances.graph_instances import Instances, LazyInstances
+from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.sum_pooled import PairTerms, SumPooled, newton_step
@@ -35,25 +35,10 @@ def pooled_graph(name: str, configs: int, seed: int, columns: list[str] = NAMES)
     codes = rng.integers(0, ROWS, (configs, NODES)).astype(np.uint8)
     first = np.arange(0, NODES * ROWS, ROWS)
     cost = 1000 + 10 * (size * penalty)[first + codes].sum(axis=1)
-    instances = Instances(
-        columns=columns,
-        values=values,
-        codes=codes,
-        node=np.arange(NODES),
-        opcode=np.zeros(NODES, np.int16),
-        first=first,
-        rows=np.full((NODES * ROWS, 18), -1, np.int8),
-        row_instance=np.arange(NODES * ROWS),
-        request=np.zeros((NODES * ROWS, 3), np.int32),
-        pairs=np.zeros((0, 5), np.int32),
-        pair_first=np.zeros(0, np.int32),
-        pair_width=np.zeros(0, np.int32),
-        pair_instance=np.zeros(0, np.int32),
-        structure=np.zeros(1, np.uint64),
-        sizes=np.full((NODES, 6), 2),
-    )
-    rows = graph_rows(name, cost.tolist(), features=np.zeros((configs, 3)))
-    return replace(rows, instances=LazyInstances(lambda: instances))
+    rows = np.full((NODES * ROWS, 18), -1, np.int8)
+    instances = instance_table(columns, values, codes, rows, np.full((NODES, 6), 2))
+    wide = graph_rows(name, cost.tolist(), features=np.zeros((configs, 3)))
+    return replace(wide, instances=LazyInstances(lambda: instances))
 
 
 def pooled_data(graphs: int = 6, configs: int = 40) -> RankingData:

@@ -259,11 +259,6 @@ CLIMBED = TrainingSet("layout", RUNG_DATA, also=ALSO)
 FOLDS = family_folds(RUNG_DATA.families, 3)
 
 
-def test_each_rung_is_at_least_twice_the_one_below() -> None:
-    found = [rungs_of(rounds) for rounds in (300, 1000, 60, 20, 19)]
-    assert found == [[10, 50, 150, 300], [33, 167, 500, 1000], [10, 30, 60], [10, 20], [19]]
-
-
 @pytest.mark.parametrize("ranker", [LambdaRank, RankNet])
 def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker: type[Ranker[Any]]) -> None:
     """Most of its trees were grown on earlier visits."""
