@@ -1,4 +1,4 @@
-"""What a notebook imports: names found late, columns as tables, rankings, and a ranker like scikit-learn's."""
+"""The Python API: names imported late, columns as tables, and GraphRanker."""
 
 from __future__ import annotations
 
@@ -39,35 +39,7 @@ def fitted(kernels: list[LayoutGraph | TileGraph]) -> xlarank.GraphRanker:
     return xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, tier="fast", target="cpu").fit(kernels[:3])
 
 
-# Names ----------------------------------------------------------------------------------------------------
-
-
-def test_every_name_is_there() -> None:
-    for name in xlarank.__all__:
-        assert getattr(xlarank, name) is not None
-    assert set(xlarank.__all__) <= set(dir(xlarank))
-    with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
-        xlarank.rnak  # noqa: B018
-
-
-@pytest.mark.slow
-def test_importing_it_is_cheap(tmp_path: Path) -> None:
-    seen = "import sys, xlarank; print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'polars'}))"
-    done = subprocess.run(
-        [sys.executable, "-c", seen], cwd=Path(xlarank.__file__).parent.parent, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == "[]"
-
-
 # Graphs and columns ---------------------------------------------------------------------------------------
-
-
-def test_a_graph_is_read_from_a_path_or_its_text() -> None:
-    graph = xlarank.read_graph(str(LAYOUT))
-    assert isinstance(graph, LayoutGraph) and graph.name == "mlp__a"
-    with pytest.raises(GraphFileError):
-        xlarank.read_graph(LAYOUT, kind="tile")
 
 
 def test_graphs_features_and_rankings_show_themselves_in_a_line(tmp_path: Path) -> None:
@@ -79,6 +51,8 @@ def test_graphs_features_and_rankings_show_themselves_in_a_line(tmp_path: Path) 
         "24 configurations (22 distinct, 24 measured), 2 configurable nodes>"
     )
     assert repr(features) == f"<GraphRows 'x__a': 22 distinct of 24 configurations (24 measured), {columns}>"
+    with pytest.raises(GraphFileError):
+        xlarank.read_graph(tmp_path / "x__a.npz", kind="tile")
     ranking = repr(xlarank.rank(graph, tmp_path))
     assert ranking.startswith("<Ranking of 'x__a' by the model of layout:") and len(ranking) < 200
 
@@ -125,65 +99,6 @@ def test_it_is_the_ranker_by_that_name(kernels: list[TileGraph], fitted: xlarank
     assert fitted.feature_names_in_.tolist() == data.columns and fitted.n_features_in_ == len(data.columns)
 
 
-def test_the_same_seed_gives_the_same_scores(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
-    again = xlarank.GraphRanker(**fitted.get_params()).fit(kernels[:3])
-    other = xlarank.GraphRanker(**fitted.get_params()).set_params(random_state=1).fit(kernels[:3])
-    assert again.predict(kernels[3]).tolist() == fitted.predict(kernels[3]).tolist()
-    assert other.predict(kernels[3]).tolist() != fitted.predict(kernels[3]).tolist()
-
-
-def test_tiles_of_a_tpu_are_not_ranked_by_what_a_cpu_takes(
-    kernels: list[TileGraph], fitted: xlarank.GraphRanker
-) -> None:
-    tpu = xlarank.GraphRanker(**{**fitted.get_params(), "target": "tpu"}).fit(kernels[:3])
-    assert tpu.predict(kernels[3]).tolist() != fitted.predict(kernels[3]).tolist()
-    assert not [name for name in tpu.ranker_.importance() if name.startswith(("estimate__", "inner__"))]
-    assert [name for name in fitted.ranker_.importance() if name.startswith(("estimate__", "inner__"))]
-
-
-def test_parameters_are_given_back_and_can_be_changed() -> None:
-    ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
-    own = {
-        "ranker": "ranknet", "n_estimators": 7, "random_state": 0, "n_jobs": -1, "tier": "full", "candidates": True,
-        "target": "tpu",
-    }  # fmt: skip
-    assert ranker.get_params() == {**own, "num_leaves": 5}
-    assert ranker.set_params(n_estimators=9, num_leaves=6, tier="fast") is ranker
-    assert ranker.get_params() == {**own, "n_estimators": 9, "num_leaves": 6, "tier": "fast"}
-    assert repr(ranker).startswith("GraphRanker('ranknet', n_estimators=9, ") and "num_leaves=6" in repr(ranker)
-    assert eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
-
-
-@pytest.mark.parametrize(
-    ("params", "said"),
-    [
-        ({"num_leafs": 5}, "'num_leafs' is not a parameter of ranknet; .*did you mean num_leaves"),
-        ({"num_leaves": 0}, "num_leaves is 0"),
-        ({"ranker": "rnaknet"}, "'rnaknet' is not a model; .*did you mean ranknet"),
-        ({"n_estimators": -3}, "n_estimators is -3"),
-        ({"n_estimator": 3}, "did you mean n_estimators"),
-        ({"max_depth": 3}, "'max_depth' is not a parameter of ranknet(?!.*did you mean)"),
-        ({"num_leaves": 10**9}, "num_leaves is 1000000000; expected a whole number, 2 to 131072"),
-        ({"n_jobs": 10**6}, "n_jobs is 1000000; expected 1 to"),
-        ({"random_state": -1}, "random_state is -1"),
-        ({"random_state": None}, "random_state is None"),
-        ({"n_jobs": 0}, "n_jobs is 0"),
-        ({"n_jobs": 1.5}, "n_jobs is 1.5"),
-        ({"tier": "most"}, "tier is 'most'; expected fast, full"),
-        ({"target": "gpu"}, "target is 'gpu'; expected cpu, tpu"),
-    ],
-    ids=str,
-)
-def test_what_it_does_not_know_is_refused(params: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said) as error:
-        xlarank.GraphRanker(**{"ranker": "ranknet", **params})
-    ranker = xlarank.GraphRanker("ranknet", n_estimators=7)
-    with pytest.raises(ValueError, match=said):
-        ranker.set_params(**params)
-    assert isinstance(error.value, XlarankError)
-    assert ranker.get_params() == xlarank.GraphRanker("ranknet", n_estimators=7).get_params()
-
-
 def test_graphs_from_which_nothing_can_be_learned_are_named(kernels: list[TileGraph], tmp_path: Path) -> None:
     ranker = xlarank.GraphRanker("ranknet", n_estimators=2, n_jobs=1, tier="fast")
     withheld = save_npz(tmp_path / "withheld.npz", tile_graph(1, labelled=False))
@@ -199,7 +114,7 @@ def test_graphs_from_which_nothing_can_be_learned_are_named(kernels: list[TileGr
         ranker.fit([withheld, even])
     for graph in (withheld, even):
         assert len(ranker.predict(graph)) == 24
-        with pytest.raises(ModelError, match="cannot be judged"):
+        with pytest.raises(ModelError, match="cannot be scored"):
             ranker.score([graph])
 
 
@@ -226,31 +141,81 @@ def test_bad_graphs(kernels: list[TileGraph], fitted: xlarank.GraphRanker, tmp_p
         fitted.predict(tmp_path / "absent.npz")
 
 
-def test_it_can_be_copied_and_pickled(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
+@pytest.mark.slow
+def test_every_name_is_there_and_importing_it_is_cheap() -> None:
+    assert all(getattr(xlarank, name) is not None for name in xlarank.__all__)
+    assert set(xlarank.__all__) <= set(dir(xlarank))
+    with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
+        xlarank.rnak  # noqa: B018
+    code = "import sys, xlarank; print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'polars'}))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(xlarank.__file__).parent.parent, capture_output=True,
+        text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == "[]"
+
+
+def test_seed_and_target_matter_and_nothing_else(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
     expected = fitted.predict(kernels[3]).tolist()
-    assert copy.deepcopy(fitted).predict(kernels[3]).tolist() == expected
-    assert pickle.loads(pickle.dumps(fitted)).predict(kernels[3]).tolist() == expected
+    for ranker in (
+        copy.deepcopy(fitted),
+        pickle.loads(pickle.dumps(fitted)),
+        xlarank.GraphRanker(**fitted.get_params()).fit(kernels[:3]),
+    ):
+        assert ranker.predict(kernels[3]).tolist() == expected
+    other = xlarank.GraphRanker(**fitted.get_params()).set_params(random_state=1).fit(kernels[:3])
+    tpu = xlarank.GraphRanker(**{**fitted.get_params(), "target": "tpu"}).fit(kernels[:3])
+    assert other.predict(kernels[3]).tolist() != expected != tpu.predict(kernels[3]).tolist()
+    cpu_columns = ("estimate__", "inner__")
+    assert not [name for name in tpu.ranker_.importance() if name.startswith(cpu_columns)]
+    assert [name for name in fitted.ranker_.importance() if name.startswith(cpu_columns)]
 
 
-def test_it_can_be_made_again_from_its_parameters(fitted: xlarank.GraphRanker) -> None:
-    """What `sklearn.base.clone` does and checks."""
-    ranker = copy.deepcopy(fitted).set_params(num_leaves=6)
-    given = {name: copy.deepcopy(value) for name, value in ranker.get_params(deep=False).items()}
-    fresh = type(ranker)(**given)
-    assert all(fresh.get_params(deep=False)[name] is value for name, value in given.items())
-    assert fresh.get_params() == ranker.get_params() and not hasattr(fresh, "ranker_")
+def test_parameters_are_given_back_and_can_be_changed(fitted: xlarank.GraphRanker) -> None:
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=7, num_leaves=5)
+    common = {
+        "ranker": "ranknet", "n_estimators": 7, "random_state": 0, "n_jobs": -1, "tier": "full", "candidates": True,
+        "target": "tpu",
+    }  # fmt: skip
+    assert ranker.get_params() == {**common, "num_leaves": 5}
+    assert ranker.set_params(n_estimators=9, num_leaves=6, tier="fast") is ranker
+    assert ranker.get_params() == {**common, "n_estimators": 9, "num_leaves": 6, "tier": "fast"}
+    assert repr(ranker).startswith("GraphRanker('ranknet', n_estimators=9, ") and "num_leaves=6" in repr(ranker)
+    assert eval(repr(ranker), {"GraphRanker": xlarank.GraphRanker}).get_params() == ranker.get_params()
+    # what `sklearn.base.clone` does and checks
+    values = {name: copy.deepcopy(value) for name, value in fitted.get_params(deep=False).items()}
+    fresh = type(fitted)(**values)
+    assert all(fresh.get_params(deep=False)[name] is value for name, value in values.items())
+    assert fresh.get_params() == fitted.get_params() and not hasattr(fresh, "ranker_")
 
 
-def test_scikit_learn_clones_it(fitted: xlarank.GraphRanker) -> None:
-    base = pytest.importorskip("sklearn.base")
-    ranker = xlarank.GraphRanker("ensemble", n_estimators=5)
-    fresh = base.clone(ranker.set_params(random_state=3))
-    assert fresh is not ranker and fresh.get_params() == ranker.get_params()
-    unfitted = base.clone(fitted)
-    assert unfitted.get_params() == fitted.get_params() and not hasattr(unfitted, "ranker_")
+def test_what_it_does_not_know_is_refused() -> None:
+    ranker = xlarank.GraphRanker("ranknet", n_estimators=7)
+    for params, said in (
+        ({"num_leafs": 5}, "'num_leafs' is not a parameter of ranknet; .*did you mean num_leaves"),
+        ({"num_leaves": 0}, "num_leaves is 0"),
+        ({"ranker": "rnaknet"}, "'rnaknet' is not a model; .*did you mean ranknet"),
+        ({"n_estimators": -3}, "n_estimators is -3"),
+        ({"n_estimator": 3}, "did you mean n_estimators"),
+        ({"max_depth": 3}, "'max_depth' is not a parameter of ranknet(?!.*did you mean)"),
+        ({"num_leaves": 10**9}, "num_leaves is 1000000000; expected a whole number, 2 to 131072"),
+        ({"n_jobs": 10**6}, "n_jobs is 1000000; expected 1 to"),
+        ({"n_jobs": 0}, "n_jobs is 0"),
+        ({"n_jobs": 1.5}, "n_jobs is 1.5"),
+        ({"random_state": -1}, "random_state is -1"),
+        ({"random_state": None}, "random_state is None"),
+        ({"tier": "most"}, "tier is 'most'; expected fast, full"),
+        ({"target": "gpu"}, "target is 'gpu'; expected cpu, tpu"),
+    ):
+        with pytest.raises(ValueError, match=said) as error:
+            xlarank.GraphRanker(**{"ranker": "ranknet", **params})  # type: ignore[arg-type]
+        assert isinstance(error.value, XlarankError)
+        with pytest.raises(ValueError, match=said):
+            ranker.set_params(**params)
+        assert ranker.get_params() == xlarank.GraphRanker("ranknet", n_estimators=7).get_params()
 
 
-def test_scikit_learn_searches_its_parameters(kernels: list[TileGraph]) -> None:
+def test_scikit_learn_clones_it_and_searches_its_parameters(kernels: list[TileGraph]) -> None:
     selection = pytest.importorskip("sklearn.model_selection")
     ranker = xlarank.GraphRanker("ranknet", n_estimators=3, n_jobs=1, tier="fast")
     found = selection.GridSearchCV(ranker, {"num_leaves": [3, 7]}, cv=2).fit(kernels)

@@ -1,4 +1,4 @@
-"""Functions for notebooks: read a graph, look at its columns, rank its configurations."""
+"""Functions for notebooks: read a graph, rank its configurations."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 def read_graph(path: str | Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check an npz file in TpuGraphs format.
 
-    ``kind`` is the kind that it must be of, "layout" or "tile"; without it the arrays in the file decide.
-    Raises `xlarank.data.errors.GraphFileError` naming the file for anything outside the format.
+    ``kind``, "layout" or "tile", refuses files of the other kind.
+    Raises `xlarank.data.errors.GraphFileError` for anything outside the format.
 
     >>> import xlarank
     >>> from xlarank.data.root import SAMPLE
@@ -33,12 +33,12 @@ def rank(
 ) -> Ranking:
     """Rank the configurations of a graph, or of an npz file, with a trained model of the workspace.
 
-    Without ``collection`` the model is the one of the collection whose folder the file lies in, or the only one of
-    the graph's kind; a workspace without any for layouts falls back on the ranker that comes with xlarank, which
-    learned from estimates of the TPU's compiler alone.
+    The model is that of ``collection``, of the collection whose folder the file lies in, or the only one of the
+    graph's kind; without any, layouts and TPU tiles use the ranker that comes with xlarank, trained on estimates of
+    the TPU compiler.
 
-    Raises `xlarank.data.errors.GraphFileError` for the file, `xlarank.data.errors.WorkspaceError` for a workspace
-    that does not exist, and `xlarank.data.errors.ModelError` where the model is missing or not clear.
+    Raises `xlarank.data.errors.GraphFileError`, `WorkspaceError` for a workspace that does not exist, and
+    `ModelError` if there is no model or more than one.
 
     >>> import xlarank
     >>> from xlarank.data.root import SAMPLE

@@ -30,33 +30,29 @@ _GRAPHS: Final = "a list of graphs: LayoutGraph, TileGraph, or paths of npz file
 
 
 class GraphRanker:
-    """Learns from measured graphs, orders the configurations of others.
+    """Ranker of configurations, fitted on measured graphs, with the scikit-learn estimator API.
 
-    It follows scikit-learn's conventions (`get_params`, `set_params`, attributes that end in an underscore are
-    there after `fit`, `sklearn.base.clone` works) without needing it. A graph is a `LayoutGraph` or `TileGraph`, or
-    the path of an npz file; all graphs of one ranker are of one kind.
+    scikit-learn itself is not needed. A graph is a `LayoutGraph`, a `TileGraph` or the path of an npz file; all
+    graphs of one ranker are of one kind.
 
     Args:
-        ranker: lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote or
-            ensemble.
-        n_estimators: boosting rounds.
-        random_state: seed of every random draw; the same data, parameters and seed give the same scores.
-        n_jobs: threads; -1 takes all cores, None is 1.
-        tier: which columns, "fast" or "full".
-        candidates: with columns that look at all candidates of a graph.
-        target: "tpu" or "cpu", the hardware that the runtimes of tiles are of. Columns that speak of the other, and
-            trees that begin at a CPU's estimated time, are for their own hardware alone; layouts have neither.
-        params: the ranker's own parameters; those not given have the defaults of the graphs' kind.
+        ranker: a name of `xlarank.models.registry.RANKERS`.
+        n_estimators: number of boosting rounds.
+        random_state: seed; the same data, parameters and seed give the same scores.
+        n_jobs: number of threads; -1: all cores, None: 1.
+        tier: columns to compute, "fast" or "full".
+        candidates: include columns computed from all candidates of a graph.
+        target: "tpu" or "cpu", the hardware on which tiles were measured; columns of the other are not used.
+        params: parameters of the ranker; default: those for the kind of graphs.
 
-    Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for a parameter that the ranker does not have, with
-    the close names, and for a value that it cannot take.
+    Raises `xlarank.data.errors.ParameterError`, a `ValueError`, for an unknown parameter or a bad value.
 
     Attributes:
         ranker_: the fitted ranker.
         kind_: "layout" or "tile".
-        feature_names_in_, n_features_in_: columns that it learned from.
-        graphs_: names of the graphs that it learned from.
-        left_out_: name -> why, of graphs from which nothing can be learned.
+        feature_names_in_, n_features_in_: columns that it was fitted on.
+        graphs_: names of the graphs that it was fitted on.
+        left_out_: graph -> why it was not used.
 
     >>> import xlarank
     >>> from xlarank.data.root import SAMPLE
@@ -95,11 +91,11 @@ class GraphRanker:
         self._check()
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """What it was made with; of the ranker's own parameters those that were given."""
-        return {**{name: getattr(self, name) for name in _own_names()}, **self.params}
+        """Return the arguments of the constructor."""
+        return {**{name: getattr(self, name) for name in _common_names()}, **self.params}
 
     def set_params(self, **params: Any) -> Self:
-        """Change parameters; what was learned stays until the next `fit`. A `ParameterError` changes nothing."""
+        """Set parameters for the next `fit`; a `ParameterError` changes nothing."""
         before = self.get_params(deep=False)
         self._take({**before, **params})
         try:
@@ -110,26 +106,23 @@ class GraphRanker:
         return self
 
     def fit(self, graphs: Iterable[GraphLike], y: object = None) -> Self:
-        """Learn from measured graphs; ``y`` is there for scikit-learn alone, runtimes come with the graphs.
+        """Fit on measured graphs; ``y`` is ignored, runtimes come with the graphs.
 
-        A graph without runtimes, or whose configurations all cost the same, is left out and named in ``left_out_``.
-        Raises `ArgumentError`, a `TypeError`, for anything but graphs and paths of graphs, and `ModelError` for
-        graphs of both kinds and where nothing can be learned.
+        Graphs without runtimes, or with equal ones, are left out (``left_out_``). Raises `ArgumentError`, a
+        `TypeError`, for anything but graphs, and `ModelError` for graphs of two kinds or none to fit on.
         """
         self._check()
-        given = [_graph(each) for each in _several(graphs)]
-        if not given:
+        read = [_graph(each) for each in _several(graphs)]
+        if not read:
             raise ModelError("there are no graphs to fit", expected=_GRAPHS)
-        kinds = {graph_kind(graph) for graph in given}
+        kinds = {graph_kind(graph) for graph in read}
         if len(kinds) > 1:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
         (kind,) = kinds
-        rows = [self._rows(graph) for graph in given]
+        rows = [self._rows(graph) for graph in read]
         data = RankingData.from_graphs(rows, TARGETS[self.target])
-        fitted = ranker_class(self.ranker)(self.params, kind=kind)
-        self.ranker_: Ranker[Any] = fitted.fit(
-            data, FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
-        )
+        settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
+        self.ranker_: Ranker[Any] = ranker_class(self.ranker)(self.params, kind=kind).fit(data, settings)
         self.kind_: Kind = kind
         self.feature_names_in_ = np.array(data.columns, dtype=object)
         self.n_features_in_ = len(data.columns)
@@ -142,54 +135,53 @@ class GraphRanker:
         return self
 
     def predict(self, graph: GraphLike) -> NDArray[np.float64]:
-        """``(configs,)`` scores of one graph's configurations: lower is faster, comparable within the graph alone.
+        """Return scores ``(configs,)`` of a graph's configurations: lower is faster, comparable within the graph.
 
         Raises `ModelError` before `fit` and for a graph of another kind.
         """
-        return self._predict(self._rows(self._fitting(graph)))
+        return self._predict(self._rows(self._of_kind(graph)))
 
     def score(self, graphs: Iterable[GraphLike], y: object = None) -> float:
-        """Mean over measured graphs of Kaggle's score, higher is better.
+        """Return the mean of Kaggle's score over measured graphs, higher is better.
 
-        That is Kendall's tau for layouts and 1 - slowdown of the best of five for tiles. Raises `ModelError` before
-        `fit`, and for a graph that has no order to find.
+        It is Kendall's tau for layouts and 1 - slowdown of the best of five for tiles. Raises `ModelError` before
+        `fit`, and for a graph without runtimes that differ.
         """
-        found = []
-        for graph in map(self._fitting, _several(graphs)):
+        scores = []
+        for graph in map(self._of_kind, _several(graphs)):
             rows = self._rows(graph)
             if not (rows.labelled and rows.rankable):
-                raise ModelError(f"{graph.name} cannot be judged", expected="runtimes that differ")
-            found.append(judge(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
-        if not found:
+                raise ModelError(f"{graph.name} cannot be scored", expected="runtimes that differ")
+            scores.append(judge(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
+        if not scores:
             raise ModelError("there are no graphs to score", expected=_GRAPHS)
-        return float(np.mean(found))
+        return float(np.mean(scores))
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "ranker_")
 
     def __sklearn_tags__(self) -> Any:
-        """What scikit-learn's own tools, such as a grid search, ask of an estimator; only they call this."""
+        """Return tags for scikit-learn's tools, such as a grid search."""
         from sklearn.utils import Tags, TargetTags
 
         return Tags(estimator_type=None, target_tags=TargetTags(required=False))
 
     def __repr__(self) -> str:
-        given = [f"{name}={value!r}" for name, value in self.get_params().items() if name != "ranker"]
-        return f"GraphRanker({', '.join([repr(self.ranker), *given])})"
+        params = [f"{name}={value!r}" for name, value in self.get_params().items() if name != "ranker"]
+        return f"GraphRanker({', '.join([repr(self.ranker), *params])})"
 
     def _take(self, params: dict[str, Any]) -> None:
-        own = _own_names()
-        for name in own:
+        common = _common_names()
+        for name in common:
             setattr(self, name, params[name])
-        self.params = {name: value for name, value in params.items() if name not in own}
+        self.params = {name: value for name, value in params.items() if name not in common}
 
     def _check(self) -> None:
-        """Names and values do not depend on the kind of graphs, only defaults do."""
+        """Raise `ParameterError` for unknown names and bad values, which do not depend on the kind of graphs."""
         params = ranker_class(self.ranker).params_class
-        declared = [*params.declared()]
+        known = [*params.declared(), *_common_names()]
         for name in self.params:
-            if name not in declared:
-                known = [*declared, *_own_names()]
+            if name not in known:
                 raise ParameterError(
                     f"{name!r} is not a parameter of {self.ranker}",
                     expected=", ".join(known),
@@ -202,13 +194,13 @@ class GraphRanker:
         OneOf(tuple(tier.value for tier in Tier))("tier", self.tier)
         OneOf(tuple(TARGETS))("target", self.target)
 
-    def _fitting(self, graph: GraphLike) -> Graph:
+    def _of_kind(self, graph: GraphLike) -> Graph:
         if not self.__sklearn_is_fitted__():
             raise ModelError("the ranker was not fitted", do="call fit first")
-        found = _graph(graph)
-        if graph_kind(found) != self.kind_:
-            raise ModelError(f"{found.name} is a {graph_kind(found)} graph", expected=f"a {self.kind_} graph")
-        return found
+        read = _graph(graph)
+        if graph_kind(read) != self.kind_:
+            raise ModelError(f"{read.name} is a {graph_kind(read)} graph", expected=f"a {self.kind_} graph")
+        return read
 
     def _rows(self, graph: Graph) -> GraphRows:
         return assemble(graph, FeatureSettings(Tier(self.tier), self.candidates))
@@ -218,8 +210,8 @@ class GraphRanker:
         return scores
 
 
-def _own_names() -> list[str]:
-    """Parameters of every ranker, in order."""
+def _common_names() -> list[str]:
+    """Return the parameters that all rankers have, in order."""
     declared = inspect.signature(GraphRanker.__init__).parameters.values()
     return [each.name for each in declared if each.name != "self" and each.kind is not each.VAR_KEYWORD]
 
@@ -246,7 +238,7 @@ def _brief(value: object) -> str:
 
 
 def _threads(n_jobs: int | None) -> int:
-    """As the boosters count them: 0 is all cores."""
+    """Return the number of threads as LightGBM counts: 0 is all cores."""
     if n_jobs is None:
         return 1
     try:

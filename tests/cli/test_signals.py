@@ -181,7 +181,7 @@ def test_an_interrupted_advise_does_not_say_that_it_kept_anything(
     def interrupted(*words: object, **options: object) -> None:
         interruption._leave(signal.SIGINT)
 
-    monkeypatch.setattr(interruption, "_word", interruption._word)
+    monkeypatch.setattr(interruption, "_message", interruption._message)
     monkeypatch.setattr("xlarank.pipelines.advise.advise", interrupted)
     monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as ended:

@@ -59,6 +59,10 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
 
 @needs_compiler
 def test_the_body_of_a_loop_is_configured_and_counts_as_often_as_it_runs(tmp_path):
+    with pytest.raises(CompilerError, match="returned int"):
+        collect("tests.pipelines.compiled_programs:nothing", tmp_path, CollectSettings("tpu-v3"))
+    with pytest.raises(CompilerError, match="cannot be imported"):
+        collect("tests.pipelines.no_such_module:f", tmp_path, CollectSettings("tpu-v3"))
     found = collect("tests.pipelines.compiled_programs:loop", tmp_path, CollectSettings("tpu-v3", configs=3))
     assert found.manifest["loops_counted_once"] == 0
     assert len(np.unique(read_graph(found.path).runtime)) > 1
@@ -67,7 +71,8 @@ def test_the_body_of_a_loop_is_configured_and_counts_as_often_as_it_runs(tmp_pat
 @needs_compiler
 def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
     command = [sys.executable, "-m", "xlarank", "collect", "--program", PRODUCTS, "--configs", "6"]
-    subprocess.run([*command, "--out", tmp_path / "whole"], check=True, capture_output=True)
+    settings = CollectSettings("tpu-v3", configs=6)
+    collect(PRODUCTS, tmp_path / "whole", settings)
     killed = subprocess.Popen([*command, "--out", tmp_path / "killed"], stderr=subprocess.DEVNULL)
     journal = tmp_path / "killed/npz/layout/tpu-estimate/random/train/.products.journal"
     until = time.monotonic() + 120
@@ -76,7 +81,7 @@ def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
     killed.send_signal(signal.SIGKILL)
     killed.wait()
     assert journal.exists()
-    subprocess.run([*command, "--out", tmp_path / "killed"], check=True, capture_output=True)
+    collect(PRODUCTS, tmp_path / "killed", settings)
     place = Path("npz/layout/tpu-estimate/random/train/products.npz")
     assert (tmp_path / "whole" / place).read_bytes() == (tmp_path / "killed" / place).read_bytes()
     assert not journal.exists()
@@ -112,14 +117,6 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     with Compiler(target_of("tpu-v3")) as compiler:
         ((_, outcome),) = compiler.compile([edited])
     assert target_of("tpu-v3").nanoseconds(outcome.estimate.cycles) == advice.best_ns
-
-
-@needs_compiler
-def test_what_returns_no_program_is_refused(tmp_path):
-    with pytest.raises(CompilerError, match="returned int"):
-        collect("tests.pipelines.compiled_programs:nothing", tmp_path, CollectSettings("tpu-v3"))
-    with pytest.raises(CompilerError, match="cannot be imported"):
-        collect("tests.pipelines.no_such_module:f", tmp_path, CollectSettings("tpu-v3"))
 
 
 @needs_compiler

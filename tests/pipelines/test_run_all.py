@@ -52,9 +52,6 @@ def test_no_time_at_all_leaves_the_default_order(tree: Path, tmp_path: Path) -> 
     assert outcome.ranked_by == DEFAULT_ORDER and outcome.notes == ["there was no time left for the first model"]
     assert [str(part.collection) for part in plans[0]] == [TILE]
     assert not (tmp_path / "work" / "features").exists()
-
-
-def test_a_tree_without_test_graphs_is_refused(tmp_path: Path) -> None:
     write_tree(tmp_path / "tree", {TILE: {"train": ["dot__a"]}})
     with pytest.raises(CollectionError, match="has no test graphs that can be read"):
         job(tmp_path / "tree", tmp_path)
@@ -85,10 +82,8 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path) -> None:
 def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path) -> None:
     first = job(tree, tmp_path / "learned")
     assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].valid
-    assert load_model(tmp_path / "learned" / "work" / "models" / "tile" / "cpu").card.trained_on.keys() == {
-        "train",
-        "valid",
-    }
+    card = load_model(tmp_path / "learned" / "work" / "models" / "tile" / "cpu").card
+    assert card.trained_on.keys() == {"train", "valid"}
     summary = job(tree, tmp_path / "there", models=tmp_path / "learned" / "work")
     assert summary.outcomes[0].ranked_by == ATTACHED
     assert (tmp_path / "there" / "out.csv").read_bytes() == (tmp_path / "learned" / "out.csv").read_bytes()

@@ -1,4 +1,4 @@
-"""What people see: lines, tables and errors; what goes where, and how much of it."""
+"""Output of commands: lines, tables, errors, JSON and the log."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -39,13 +40,13 @@ STDOUT: Final = Path("-")
 
 @dataclass
 class Settings:
-    """How much is said, and where.
+    """Settings of the output.
 
     Attributes:
-        quiet: errors only (and JSON on standard output).
-        verbose: a line for each step.
-        log: also takes everything, with the time.
-        json_on_stdout: tables and notes go to standard error, so that a pipe gets JSON alone.
+        quiet: print errors only (and JSON).
+        verbose: print a line for each step.
+        log: file for all output, with the time.
+        json_on_stdout: print tables and notes to standard error, so that a pipe gets JSON alone.
     """
 
     quiet: bool = False
@@ -90,11 +91,11 @@ def log(text: str) -> None:
 
 @contextmanager
 def progress_bars() -> Iterator[Several]:
-    """Something that shows the course of jobs: bars on a terminal, lines elsewhere, and lines in the log file."""
+    """Show the progress of jobs: bars on a terminal, lines elsewhere and in the log."""
     lines = [] if settings.log is None else [Lines(log)]
     drawn = sys.stderr.isatty() and not settings.quiet and not settings.verbose
     if not settings.quiet and not drawn:
-        lines.append(Lines(_progress_line, every=settings.verbose))
+        lines.append(Lines(partial(print, file=sys.stderr, flush=True), every=settings.verbose))
     try:
         if drawn:
             with bars(console(stderr=True)) as shown:
@@ -106,12 +107,8 @@ def progress_bars() -> Iterator[Several]:
             listener.close()
 
 
-def _progress_line(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
-
-
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal; wide enough for most tables where the output goes to a file."""
+    """Return a console as wide as the terminal, or wide enough for most tables in a file."""
     from rich.console import Console
 
     stream = sys.stderr if stderr or settings.json_on_stdout else sys.stdout
@@ -121,10 +118,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def finish(broken: dict[str, str]) -> None:
-    """Name broken files and leave with an exit code that tells; everything else was done.
-
-    Files that are broken in the same way are told of together.
-    """
+    """Print broken files, grouped by error, and exit with code 1 if there are any."""
     if not broken:
         return
     alike: dict[str, list[str]] = {}
@@ -194,7 +188,7 @@ def error_line(text: str) -> None:
 
 
 def plain_values(value: Any) -> Any:
-    """What JSON can hold of a result: dataclasses as objects, paths as text, numbers that are none as null."""
+    """Return a result as values for JSON: dataclasses as objects, paths as text, NaN and infinity as null."""
     if is_dataclass(value) and not isinstance(value, type):
         return {part.name: plain_values(getattr(value, part.name)) for part in fields(value)}
     if isinstance(value, dict):
@@ -209,7 +203,7 @@ def plain_values(value: Any) -> Any:
 
 
 def write_json(path: Path | None, value: Any) -> None:
-    """Write what ``--json`` asked for: nothing, a file, or JSON alone on standard output."""
+    """Write JSON to the path of ``--json``, if given; - is standard output."""
     if path is None:
         return
     if path == STDOUT:

@@ -1,4 +1,4 @@
-"""How far a job is: a bar on a terminal, plain lines everywhere else, so that no log stays silent."""
+"""Progress of a job: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,35 +18,29 @@ _LATER: Final = 15.0
 
 
 def plain(text: str) -> str:
-    """Line breaks and control characters spelled out: a file name must not forge output."""
+    """Return text with control characters escaped: a file name must not forge output."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 class Lines:
-    """The course of a job as lines, also where one step takes long: a thread of its own looks at the clock.
+    """Prints lines, also during a long step: a thread watches the clock.
 
     Args:
-        tell: takes a line.
-        first, often, later: seconds, see above.
-        every: whether each step is a line.
+        write: takes a line.
+        first, often: seconds, see above.
+        every: print a line for each step.
     """
 
     def __init__(
-        self,
-        tell: Callable[[str], None],
-        *,
-        first: float = _FIRST,
-        often: float = _OFTEN,
-        later: float = _LATER,
-        every: bool = False,
+        self, write: Callable[[str], None], *, first: float = _FIRST, often: float = _OFTEN, every: bool = False
     ) -> None:
-        self.tell, self.first, self.often, self.later, self.every = tell, first, often, later, every
+        self.write, self.first, self.often, self.every = write, first, often, every
         self._over: threading.Event | None = None
 
     def begin(self, what: str, total: int) -> None:
         self.close()
         self.what, self.total, self.done, self.note = what, total, 0, ""
-        self.began, self.told = time.monotonic(), False
+        self.began, self.printed = time.monotonic(), False
         self._over = threading.Event()
         self._clock = threading.Thread(target=self._watch, args=(self._over,), daemon=True)
         self._clock.start()
@@ -55,17 +49,16 @@ class Lines:
         self.done += 1
         self.note = note
         if self.every:
-            self.tell(self._line())
+            self.write(self._line())
 
     def end(self) -> None:
-        told = self.told
         self.close()
-        if told or self.every or time.monotonic() - self.began >= self.first:
-            seconds = time.monotonic() - self.began
-            self.tell(f"{self.what}: {self.done} of {self.total} in {seconds:.0f} s")
+        seconds = time.monotonic() - self.began
+        if self.printed or self.every or seconds >= self.first:
+            self.write(f"{self.what}: {self.done} of {self.total} in {seconds:.0f} s")
 
     def close(self) -> None:
-        """No more lines, also where a job did not end."""
+        """Stop the thread, also of a job that did not end."""
         if self._over is not None:
             self._over.set()
             self._clock.join(1.0)
@@ -74,9 +67,9 @@ class Lines:
     def _watch(self, over: threading.Event) -> None:
         pause = self.first
         while not over.wait(pause):
-            self.told = True
-            self.tell(self._line())
-            pause = self.often if time.monotonic() - self.began < 60 else self.later
+            self.printed = True
+            self.write(self._line())
+            pause = self.often if time.monotonic() - self.began < 60 else _LATER
 
     def _line(self) -> str:
         passed = time.monotonic() - self.began
@@ -87,7 +80,7 @@ class Lines:
 
 
 class Bar:
-    """Shows a job of `xlarank.pipelines.support.progress.Progress` as a bar."""
+    """Progress of a job as a bar."""
 
     def __init__(self, bars: Progress) -> None:
         self.bars = bars
@@ -106,7 +99,7 @@ class Bar:
 
 
 class Several:
-    """Tells every listener; notes hold names of files, which must not forge output."""
+    """Passes progress on to every listener; control characters in notes are escaped."""
 
     def __init__(self, *listeners: Any) -> None:
         self.listeners = listeners
@@ -125,23 +118,16 @@ class Several:
 
 
 def bars(console: Console) -> Progress:
-    """The columns of a bar: what, how far, how long."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    """Return bars with description, count, time and note."""
+    from rich import progress
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", style="dim", markup=False),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(bar_width=24),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TextColumn("left"),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}", style="dim", markup=False),
     )
-    return Progress(*columns, console=console, refresh_per_second=4)
+    return progress.Progress(*columns, console=console, refresh_per_second=4)

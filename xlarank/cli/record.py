@@ -1,4 +1,4 @@
-"""A line a command in the workspace: what was asked for, by which version, and how it ended."""
+"""Record of commands in the workspace: arguments, version, time, memory and exit code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def worked_in(workspace: Path) -> None:
 
 
 def end(code: object) -> None:
-    """Add the line, where there is a workspace by now; a record that cannot be written stops nobody."""
+    """Append the record to the workspace, if there is one; write errors are ignored."""
     if _run.workspace is None or not os.path.isdir(_run.workspace):
         return
     entry = {
