@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import GraphFileError
 
-#: Deflate cannot expand a byte to more than this many (zlib's own technical note); beyond it a size is a lie.
+#: Deflate cannot expand a byte to more than this many (zlib's own technical note); a claim beyond is false.
 _MAX_DEFLATE_RATIO = 1032
 #: Blocks of about this size keep a pass over one block inside the processor's cache.
 _BLOCK_BYTES = 1 << 20
@@ -68,10 +68,10 @@ class NpzReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            about = path.stat()
-            if not stat.S_ISREG(about.st_mode):
+            status = path.stat()
+            if not stat.S_ISREG(status.st_mode):
                 raise OSError("it is not a regular file")  # opening a named pipe would wait forever
-            self._bytes = about.st_size
+            self._bytes = status.st_size
             self._zip = zipfile.ZipFile(path)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise GraphFileError(f"{path} does not exist", expected="an npz file", do="check the path") from error
@@ -176,7 +176,7 @@ class NpzReader:
                 expected="stored or deflated",
                 do="save it with numpy.savez_compressed",
             )
-        packed = min(info.compress_size, self._bytes)  # the directory may lie about both sizes
+        packed = min(info.compress_size, self._bytes)  # the directory may claim anything
         limit = packed * _MAX_DEFLATE_RATIO if info.compress_type == zipfile.ZIP_DEFLATED else packed
         if info.file_size > limit:
             raise self._broken(
@@ -223,10 +223,10 @@ class NpzReader:
             )
         header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran))
         claimed = header.size * dtype.itemsize
-        held = self._members[name].file_size - stream.tell()
-        if claimed != held:
+        actual = self._members[name].file_size - stream.tell()
+        if claimed != actual:
             raise self._broken(
-                f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {held:,}",
+                f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {actual:,}",
                 expected="a header that agrees with the data behind it",
                 do="copy or download the file again",
             )

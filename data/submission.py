@@ -46,7 +46,7 @@ def check_submission(path: Path, configs: Mapping[str, int]) -> None:
         path: the file.
         configs: id -> number of configurations of that graph.
 
-    Raises `SubmissionError` unless every id stands there exactly once, with every configuration exactly
+    Raises `SubmissionError` unless every id is listed exactly once, with every configuration exactly
     once (layout) or 5 different ones (tile; fewer if the graph has fewer).
     """
     for problem in submission_problems(path, configs):
@@ -80,7 +80,7 @@ def submission_problems(
             continue
         row_id, listed = line
         if row_id in seen:
-            yield SubmissionError(f"{row_id} stands twice in {path}", expected="every id once")
+            yield SubmissionError(f"{row_id} is listed twice in {path}", expected="every id once")
         elif row_id not in configs:
             yield SubmissionError(f"{row_id} in {path} is not a test graph", expected="only known ids")
         elif (

@@ -19,29 +19,8 @@ from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLU
 
 Arrays = dict[str, np.ndarray]
 
-LAYOUT_KEYS = (
-    "node_feat",
-    "node_opcode",
-    "edge_index",
-    "node_splits",
-    "node_config_ids",
-    "node_config_feat",
-    "config_runtime",
-)
-TILE_KEYS = (
-    "node_feat",
-    "node_opcode",
-    "edge_index",
-    "config_feat",
-    "config_runtime",
-    "config_runtime_normalizers",
-)
 #: Stems of node columns whose ``_product`` is 1 where the node has no such dimensions (as in real files).
-_EMPTY_PRODUCTS = tuple(
-    name
-    for name in NODE_COLUMNS
-    if name.endswith("_product") and not name.startswith("shape_dimensions")
-)  # fmt: skip
+_EMPTY_PRODUCTS = tuple(n for n in NODE_COLUMNS if n.endswith("_product") and not n.startswith("shape_dimensions"))
 
 
 @dataclass(frozen=True)
@@ -156,24 +135,21 @@ LAYOUT_PROGRAM = (
         (0, 1),
         window=(3, 3),
         columns={
-            "window_padding_low_0": 1,
-            "window_padding_low_1": 1,
-            "window_padding_low_sum": 2,
-            "window_padding_low_product": 1,
-            "window_padding_high_0": 1,
-            "window_padding_high_1": 1,
-            "window_padding_high_sum": 2,
-            "window_padding_high_product": 1,
-            "convolution_dim_numbers_input_batch_dim": 0,
-            "convolution_dim_numbers_input_feature_dim": 3,
-            "convolution_dim_numbers_input_spatial_dims_0": 1,
-            "convolution_dim_numbers_input_spatial_dims_1": 2,
-            "convolution_dim_numbers_kernel_input_feature_dim": 2,
-            "convolution_dim_numbers_kernel_output_feature_dim": 3,
-            "convolution_dim_numbers_kernel_spatial_dims_0": 0,
-            "convolution_dim_numbers_kernel_spatial_dims_1": 1,
-            "convolution_dim_numbers_output_batch_dim": 0,
-            "convolution_dim_numbers_output_feature_dim": 3,
+            **{
+                f"window_padding_{side}_{what}": value
+                for side in ("low", "high")
+                for what, value in (("0", 1), ("1", 1), ("sum", 2), ("product", 1))
+            },
+            **{
+                f"convolution_dim_numbers_{tensor}_{role}": dimension
+                for tensor, roles in (
+                    ("input", {"batch_dim": 0, "feature_dim": 3, "spatial_dims_0": 1, "spatial_dims_1": 2}),
+                    ("kernel", {"input_feature_dim": 2, "output_feature_dim": 3}),
+                    ("kernel", {"spatial_dims_0": 0, "spatial_dims_1": 1}),
+                    ("output", {"batch_dim": 0, "feature_dim": 3}),
+                )
+                for role, dimension in roles.items()
+            },
             "feature_group_count": 1,
             "batch_group_count": 1,
         },
@@ -241,6 +217,9 @@ def tile_arrays() -> Arrays:
         "config_runtime": np.array([20_000, 30_000, 40_000, 10_000, 25_000], np.int64),
         "config_runtime_normalizers": np.array([10_000, 30_000, 80_000, 2_500, 20_000], np.int64),
     }
+
+
+LAYOUT_KEYS, TILE_KEYS = tuple(layout_arrays()), tuple(tile_arrays())
 
 
 def save_npz(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:

@@ -34,12 +34,12 @@ def read_program(path: Path) -> Message:
     Raises `HloError` naming the file.
     """
     try:
-        about = path.stat()
-        if not stat.S_ISREG(about.st_mode):
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise OSError("it is not a regular file")  # opening a named pipe would wait forever
-        if about.st_size > _MAX_BYTES:
+        if status.st_size > _MAX_BYTES:
             raise HloError(
-                f"{path.name} has {about.st_size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does"
+                f"{path.name} has {status.st_size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does"
             )
         data = read_bytes(path)
     except OSError as error:

@@ -77,7 +77,7 @@ MALFORMED = [
     (GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID"),
     (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
     ("ID,TopConfigs\n", rf"lacks 3 ids, such as {LAYOUT}"),
-    (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} stands twice"),
+    (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} is listed twice"),
     (GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph"),
     (GOOD.replace(";2\n", "\n"), f"{LAYOUT} lists 3 configurations; expected 4"),
     (GOOD.replace("8;0;", "8;2;0;"), f"{TILE} lists 6 conf.* expected 5"),

@@ -46,9 +46,9 @@ class Journal:
         if lines and lines[0] != json.loads(json.dumps(settings)):
             other = sorted(key for key in lines[0] if lines[0].get(key) != settings.get(key))
             raise WorkspaceError(
-                f"{self.path} was begun with another {' and '.join(other)}",
+                f"{self.path} was started with another {' and '.join(other)}",
                 expected=", ".join(f"{key} {lines[0][key]}" for key in other),
-                do="finish it with those, remove it, or pass another --out",
+                do="use those settings, remove the file, or pass another --out",
             )
         for line in lines[1:]:
             if "cycles" in line:

@@ -43,7 +43,7 @@ _ERROR: Final = "error.txt"
 
 @dataclass(frozen=True)
 class Compile:
-    """Ask for the estimate of one module."""
+    """Request for the estimate of one module."""
 
     number: int
     module: bytes
@@ -52,7 +52,7 @@ class Compile:
 
 @dataclass(frozen=True)
 class Lower:
-    """Ask for a program as layout assignment sees it: that of ``module:function``, or a module."""
+    """Request for a program as layout assignment sees it: that of ``module:function``, or a module."""
 
     number: int
     function: str = ""
@@ -61,7 +61,7 @@ class Lower:
 
 @dataclass(frozen=True)
 class Measure:
-    """Ask for the run times of modules on this machine, the first one's outputs being what is right."""
+    """Request for the run times of modules on this machine; the outputs of the first are the reference."""
 
     number: int
     modules: list[bytes]
@@ -71,7 +71,7 @@ class Measure:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Ask for a module compiled under limits of vector memory (`xlarank.data.hlo.compiler.sweep`)."""
+    """Request for a module compiled under limits of vector memory (`xlarank.data.hlo.compiler.sweep`)."""
 
     number: int
     module: bytes
@@ -80,12 +80,12 @@ class Sweep:
     seconds: float
 
 
-_Ask: TypeAlias = Compile | Lower | Measure | Sweep
+_Request: TypeAlias = Compile | Lower | Measure | Sweep
 
 
 @dataclass
 class _Job:
-    ask: _Ask
+    request: _Request
     process: int
     folder: Path
     started: float
@@ -103,7 +103,7 @@ class Service:
     def __init__(self, connection: Connection, xla: Xla, *, jobs: int, limit: float, scratch: Path) -> None:
         self.connection, self.xla = connection, xla
         self.jobs, self.limit, self.scratch = jobs, limit, scratch
-        self.queue: deque[_Ask] = deque()
+        self.queue: deque[_Request] = deque()
         self.running: list[_Job] = []
         self.known: dict[str, Estimate] = {}
 
@@ -132,38 +132,38 @@ class Service:
             return _POLL
         return 0.0 if self.queue else None
 
-    def _start(self, ask: _Ask) -> _Job:
+    def _start(self, request: _Request) -> _Job:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
         works = {Compile: self._compile, Lower: self._lower, Measure: self._measure, Sweep: self._sweep}
-        work = works[type(ask)]
-        return _Job(ask, _forked(lambda: work(ask, folder), folder), folder, time.monotonic())
+        work = works[type(request)]
+        return _Job(request, _forked(lambda: work(request, folder), folder), folder, time.monotonic())
 
-    def _compile(self, ask: Any, folder: Path) -> None:
-        estimate = read_estimate(compiled_text(self.xla.compile(ask.module, folder)))
+    def _compile(self, request: Any, folder: Path) -> None:
+        estimate = read_estimate(compiled_text(self.xla.compile(request.module, folder)))
         _write(folder / _RESULT, json.dumps([estimate.cycles, estimate.unknown_loops]))
 
-    def _lower(self, ask: Any, folder: Path) -> None:
-        if ask.function:
-            self.xla.lower_function(ask.function, folder)
+    def _lower(self, request: Any, folder: Path) -> None:
+        if request.function:
+            self.xla.lower_function(request.function, folder)
         else:
-            self.xla.compile(ask.module, folder, "layout-assignment")
+            self.xla.compile(request.module, folder, "layout-assignment")
 
-    def _measure(self, ask: Any, folder: Path) -> None:
-        measured = measure(self.xla, ask.modules, rounds=ask.rounds, seed=ask.seed)
+    def _measure(self, request: Any, folder: Path) -> None:
+        measured = measure(self.xla, request.modules, rounds=request.rounds, seed=request.seed)
         _write(folder / _RESULT, json.dumps(measured))
 
-    def _sweep(self, ask: Any, folder: Path) -> None:
-        sweep(self.xla, ask.module, ask.folder, ask.limits)
+    def _sweep(self, request: Any, folder: Path) -> None:
+        sweep(self.xla, request.module, request.folder, request.limits)
         _write(folder / _RESULT, "[]")
 
     def _look_at(self, job: _Job) -> None:
         gone = _exited(job.process)  # first, so that nothing it wrote can be overlooked
         error = job.folder / _ERROR
-        if isinstance(job.ask, Lower):
+        if isinstance(job.request, Lower):
             if (module := dumped_before_layout(job.folder)) is not None:
                 self._answer(job, (module, dumped_shapes(job.folder)))
                 return
-        elif isinstance(job.ask, Measure | Sweep):
+        elif isinstance(job.request, Measure | Sweep):
             if (job.folder / _RESULT).exists():
                 self._answer(job, json.loads((job.folder / _RESULT).read_text(encoding="utf-8")))
                 return
@@ -173,15 +173,15 @@ class Service:
             self._answer(job, Outcome(Status.FAILED, message=error.read_text(encoding="utf-8")))
         elif gone is not None:
             self._answer(job, Outcome(Status.CRASHED, message=f"the compiler's process ended with {gone}"))
-        elif job.seconds > (limit := self._limit(job.ask)):
+        elif job.seconds > (limit := self._limit(job.request)):
             self._answer(job, Outcome(Status.TIMEOUT, message=f"not compiled within {limit:.3g} s"))
 
-    def _limit(self, ask: _Ask) -> float:
-        if isinstance(ask, Measure):
+    def _limit(self, request: _Request) -> float:
+        if isinstance(request, Measure):
             return float("inf")
-        if isinstance(ask, Sweep):
-            return ask.seconds
-        return min(self.limit, ask.limit or self.limit) if isinstance(ask, Compile) else self.limit
+        if isinstance(request, Sweep):
+            return request.seconds
+        return min(self.limit, request.limit or self.limit) if isinstance(request, Compile) else self.limit
 
     def _compiled(self, job: _Job) -> bool:
         """Whether the job was answered, or waits for another one's answer."""
@@ -217,10 +217,10 @@ class Service:
         self.running.remove(job)
         if isinstance(answer, Outcome) and answer.status is not Status.OK:
             answer = Outcome(answer.status, Estimate(), job.fingerprint, False, job.seconds, answer.message)
-        self.connection.send((job.ask.number, answer))
+        self.connection.send((job.request.number, answer))
         for other in job.waiting:
             same = self._found(other, shared=True) if job.fingerprint in self.known else answer
-            self.connection.send((other.ask.number, same))
+            self.connection.send((other.request.number, same))
 
     @staticmethod
     def _end(job: _Job) -> None:

@@ -56,7 +56,7 @@ class Compiler:
                 stdout=self._stderr,
                 stderr=self._stderr,
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
-                start_new_session=True,  # an interruption is for the one who asked
+                start_new_session=True,  # Ctrl-C goes to the client alone
             )
         self._connection = Connection(mine.detach())
         scratch = str(_MEMORY) if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
@@ -115,9 +115,9 @@ class Compiler:
                 yield asked.pop(number), outcome
 
     def lower(self, *, function: str = "", module: Message | None = None) -> tuple[Message, frozenset[Dimensions]]:
-        """The module as layout assignment sees it, of ``module:function`` or of a module in an earlier state.
+        """Return a program as layout assignment sees it, and the dimensions of all values before optimization.
 
-        And the dimensions of all values before the compiler rewrote anything.
+        The program is ``module:function`` or a module in an earlier state.
 
         Raises `CompilerError` when the compiler does not take the program.
         """
@@ -129,11 +129,11 @@ class Compiler:
                 expected="a program for one device, without sharding or collectives",
                 do="check that it compiles in JAX",
             )
-        found, written = answer
-        return HloModuleProto.FromString(found), written
+        serialized, dimensions = answer
+        return HloModuleProto.FromString(serialized), dimensions
 
     def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
-        """Run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.
+        """Return run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.
 
         A module whose outputs differ from the first one's has no times: an empty list.
         Raises `CompilerError` when the programs cannot be run.
@@ -183,9 +183,9 @@ class Compiler:
         except (EOFError, ConnectionResetError) as error:
             self._process.wait(10)
             self._stderr.seek(0)
-            said = self._stderr.read().decode(errors="replace").strip().splitlines()
+            output = self._stderr.read().decode(errors="replace").strip().splitlines()
             raise CompilerError(
-                f"the compiler's process ended ({said[-1][:300] if said else 'without a word'})",
+                f"the compiler's process ended ({output[-1][:300] if output else 'without output'})",
                 do="run it again; what was done is kept",
             ) from error
 

@@ -16,11 +16,11 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message
 
-#: The TPU compiler's own halves of 64-bit integers. As conversions they keep shapes and almost the cost.
+#: The TPU compiler's halves of 64-bit integers. As conversions they keep shapes and almost the cost.
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
 INSTALL: Final = 'run: pip install "xlarank[collect]"'
-#: The dump of the module that layout assignment is about to work on, and the one that says it is complete.
+#: Dumps of the module before layout assignment and after it; the second shows that the first is complete.
 BEFORE_LAYOUT: Final = "before_layout-assignment"
 AFTER_LAYOUT: Final = "after_layout-assignment"
 #: The dump of the program as it was written.
@@ -88,7 +88,7 @@ class Xla:
 
     @property
     def device(self) -> Any:
-        """What is compiled for. The CPU's client has threads, which a fork would lose: it starts when asked for."""
+        """The device to compile for. The CPU's client has threads, which a fork loses: it starts on first use."""
         if self._device is None:
             import jax
 
@@ -102,8 +102,11 @@ class Xla:
         passes: str | None = None,
         overrides: dict[str, Any] | None = None,
     ) -> Any:
-        """The executable of a serialized HLO module; with ``dump``, modules on the way are written there as text,
-        or those around the named passes as protobuf. ``overrides`` are options of the compiler."""
+        """Return the executable of a serialized HLO module.
+
+        With ``dump``, intermediate modules are written there as text, or those around the named ``passes`` as
+        protobuf. ``overrides`` are options of the compiler.
+        """
         stablehlo = self._jax.mlir.hlo_to_stablehlo(repaired(HloModuleProto.FromString(module)).SerializeToString())
         with self._mlir.make_ir_context():
             parsed = self._ir.Module.parse(stablehlo)
@@ -134,7 +137,7 @@ class Xla:
         import jax
         from jax.sharding import SingleDeviceSharding
 
-        function, arguments = self._made(name)
+        function, arguments = self._imported(name)
         sharding = SingleDeviceSharding(self.device)
 
         def placed(leaf: Any) -> Any:
@@ -145,18 +148,18 @@ class Xla:
         lowered.compile(compiler_options=dump_options(dump, "layout-assignment"))
 
     @staticmethod
-    def _made(name: str) -> tuple[Any, Any]:
+    def _imported(name: str) -> tuple[Any, Any]:
         module, _, function = name.partition(":")
         sys.path.insert(0, os.getcwd())
         try:
-            made = getattr(importlib.import_module(module), function)
+            make = getattr(importlib.import_module(module), function)
         except (ImportError, AttributeError) as error:
             raise CompilerError(
                 f"{name} cannot be imported ({error})",
                 expected="module:function, importable from the current folder",
                 do="check both names",
             ) from error
-        program = made()
+        program = make()
         if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
             raise CompilerError(
                 f"{name} returned {type(program).__name__}",
@@ -167,7 +170,7 @@ class Xla:
 
 
 def compiled_text(executable: Any) -> str:
-    """The compiled program as HLO text, with each operation's backend configuration."""
+    """Return the compiled program as HLO text, with each operation's backend configuration."""
     return str(executable.hlo_modules()[0].to_string())
 
 
@@ -180,7 +183,7 @@ def dump_options(folder: Path, passes: str | None = None) -> dict[str, Any]:
 
 
 def dumped_before_layout(folder: Path) -> bytes | None:
-    """The serialized module before layout assignment, once it is whole; the first run of the pass counts."""
+    """Return the serialized module before layout assignment, once it is whole; the first run of the pass counts."""
     before = sorted(folder.glob(f"*{BEFORE_LAYOUT}*.pb"))
     if not before or not any(folder.glob(f"*{AFTER_LAYOUT}*.pb")):
         return None
@@ -189,7 +192,7 @@ def dumped_before_layout(folder: Path) -> bytes | None:
 
 
 def dumped_shapes(folder: Path) -> frozenset[tuple[int, ...]]:
-    """Dimensions of every value of the program before the compiler rewrote anything."""
+    """Return the dimensions of every value of the program before the compiler rewrote anything."""
     return frozenset(
         tuple(instruction.shape.dimensions)
         for path in folder.glob(f"*{UNTOUCHED}*.pb")
