@@ -54,22 +54,14 @@ def test_the_first_place_that_holds_a_tree_wins_and_says_why(places, monkeypatch
         monkeypatch.delenv(ENVIRONMENT, raising=False)
 
 
-def test_the_sample_is_the_last_resort(places):
+def test_the_sample_is_the_last_resort(places, monkeypatch):
+    places["kaggle"].mkdir()
+    places["home"].write_text("a file, not a folder")
+    monkeypatch.setenv(ENVIRONMENT, "")
     found = find_data_root()
     assert (found.path, found.npz) == (SAMPLE, SAMPLE / "npz")
     assert "the embedded sample" in found.why
     assert {file.collection.kind for file in discover(found.npz)} == {"layout", "tile"}
-
-
-def test_an_empty_variable_is_no_place(places, monkeypatch):
-    monkeypatch.setenv(ENVIRONMENT, "")
-    assert find_data_root().path == SAMPLE
-
-
-def test_a_place_nobody_asked_for_is_passed_over_when_it_holds_nothing(places):
-    places["kaggle"].mkdir()
-    places["home"].write_text("a file, not a folder")
-    assert find_data_root().path == SAMPLE
 
 
 def test_the_home_of_the_user_is_expanded(tmp_path, monkeypatch, places):
