@@ -70,8 +70,8 @@ def _tile(context: TileContext, settings: FeatureSettings) -> GraphRows:
     blocks, names = with_columns(settings.blocks("tile"))
     rows = np.zeros((len(names), context.configs), np.float32).T
     _one_by_one(blocks, context, rows)
-    found = GraphRows.of(context.graph, _constants(settings.blocks("tile"), context), names, rows)
-    return replace(found, kinds=kernel_kinds(context))
+    computed = GraphRows.of(context.graph, _constants(settings.blocks("tile"), context), names, rows)
+    return replace(computed, kinds=kernel_kinds(context))
 
 
 def with_columns(chosen: Sequence[_Block]) -> tuple[list[tuple[_Block, int]], list[str]]:

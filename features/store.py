@@ -179,23 +179,23 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
 def stored_collections(workspace: Workspace) -> list[Collection]:
     """Collections that have a manifest for at least one split."""
     root = workspace.root / "features"
-    found = {
+    collections = {
         Collection(path.relative_to(root).parts[:-2])
         for split in SPLITS
         for path in root.glob(f"*/**/{split}/{MANIFEST}")
     }
-    return sorted(found)
+    return sorted(collections)
 
 
 def stored_roots(workspace: Workspace) -> set[str]:
     """Data roots that the stored rows were made from."""
-    found = set()
+    roots = set()
     for collection in stored_collections(workspace):
         for split in SPLITS:
             manifest = read_manifest(workspace, collection, split)
             if manifest is not None:
-                found.add(manifest.data_root)
-    return found
+                roots.add(manifest.data_root)
+    return roots
 
 
 def load_split(workspace: Workspace, collection: Collection, split: str) -> list[GraphRows]:

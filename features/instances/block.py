@@ -37,7 +37,7 @@ class NodeBlock(InstanceBlock, abstract=True):
 
     def compute(self, context: InstanceContext) -> NDArray[np.float32]:
         values = self.of_rows(context.layout)
-        found = np.full((len(context), len(self.columns)), ABSENT, np.float32)
+        columns = np.full((len(context), len(self.columns)), ABSENT, np.float32)
         for number, name in enumerate(self.columns):
-            found[: len(context.rows), number] = values[name][context.rows]
-        return found
+            columns[: len(context.rows), number] = values[name][context.rows]
+        return columns

@@ -126,7 +126,7 @@ class Instances:
         """What one distinct configuration is made of: nodes, then pairs."""
         (held,) = self._held(np.array([config]))
         row = self.first[self._nodes] + self.codes[config, self._nodes]
-        found = [
+        parts = [
             Part(int(instance), (int(self.node[k]),), self._say_row(int(k), int(r)))
             for k, r, instance in zip(self._nodes, row, held, strict=False)
             if instance >= 0
@@ -134,8 +134,8 @@ class Instances:
         for pair, instance in zip(self.pairs, held[len(self._nodes) :], strict=True):
             if instance >= 0:
                 nodes = int(self.node[pair[0]]), int(self.node[pair[2]])
-                found.append(Part(int(instance), nodes, self._say_pair(config, pair)))
-        return found
+                parts.append(Part(int(instance), nodes, self._say_pair(config, pair)))
+        return parts
 
     @cached_property
     def _nodes(self) -> Ints:

@@ -88,10 +88,10 @@ def _fanout(context: LayoutContext) -> Ints:
 def _largest_consumer(context: LayoutContext) -> Ints:
     """``(nodes,)`` the consumer with the most bytes, the lowest of equals; -1 for none."""
     consumer, operand = context.graph.edges.T
-    found = np.full(context.graph.nodes, -1)
+    largest = np.full(context.graph.nodes, -1)
     order = np.lexsort((-consumer, context.bytes[consumer]))
-    found[operand[order]] = consumer[order]  # the last one assigned stays
-    return found
+    largest[operand[order]] = consumer[order]  # the last one assigned stays
+    return largest
 
 
 class InstanceRow(NodeBlock):
@@ -105,7 +105,7 @@ class InstanceRow(NodeBlock):
 
     def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
         row_type, k = context.row_type, context.table.node
-        found: dict[str, NDArray[Any]] = {}
+        table: dict[str, NDArray[Any]] = {}
         stored = float(context.bytes[~context.fused].sum())
         given, changed = np.zeros(len(k)), np.zeros(len(k))
         for number, (slot, rows) in enumerate(context.slots.items()):
@@ -131,8 +131,8 @@ class InstanceRow(NodeBlock):
             }
             given += present & columns["given"]
             changed += present & columns["changed"]
-            found |= {f"{slot}__{what}__row": np.where(present, values, ABSENT) for what, values in columns.items()}
-        return found | {"row__given__count": given, "row__changed__count": changed}
+            table |= {f"{slot}__{what}__row": np.where(present, values, ABSENT) for what, values in columns.items()}
+        return table | {"row__given__count": given, "row__changed__count": changed}
 
 
 class InstanceOperands(NodeBlock):
@@ -142,7 +142,7 @@ class InstanceOperands(NodeBlock):
 
     def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
         group, fanout = opcode_group(context.graph.opcode), _fanout(context)
-        found: dict[str, NDArray[Any]] = {}
+        table: dict[str, NDArray[Any]] = {}
         for number, slot in enumerate(LAYOUT_SLOTS[1:], 1):
             tensor = context.slot_tensor[context.table.node, number]
             columns = {
@@ -153,8 +153,8 @@ class InstanceOperands(NodeBlock):
                 "fanout": fanout[tensor],
                 "fused": context.fused[tensor],
             }
-            found |= {f"{slot}__{what}__node": np.where(tensor >= 0, v, ABSENT) for what, v in columns.items()}
-        return found
+            table |= {f"{slot}__{what}__node": np.where(tensor >= 0, v, ABSENT) for what, v in columns.items()}
+        return table
 
 
 class InstanceAgreement(NodeBlock):
@@ -193,8 +193,8 @@ class InstanceSurroundings(NodeBlock):
             "down": context.consumers[node] @ member,
         }
         return {
-            f"near__{name}__{side}": found[row, number] > 0
-            for side, found in sides.items()
+            f"near__{name}__{side}": counts[row, number] > 0
+            for side, counts in sides.items()
             for number, name in enumerate(_NEAR)
         }
 
@@ -239,7 +239,7 @@ class InstanceOutput(NodeBlock):
         node = context.graph.configurable[context.table.node]
         second = np.maximum(rows.second, 0)
         has_second = rows.second >= 0
-        found: dict[str, NDArray[Any]] = {
+        table: dict[str, NDArray[Any]] = {
             "output__padded__ratio": np.log2(rows.padded),
             "output__excess__ratio": np.log2(rows.padded / rows.least),
             "output__default_excess__ratio": np.log2(rows.default / rows.least),
@@ -255,6 +255,6 @@ class InstanceOutput(NodeBlock):
             at, has = np.maximum(dim, 0), dim >= 0
             for side, roles in (("made", regions.made), ("read", regions.read)):
                 for number, name in enumerate(ROLE_NAMES):
-                    found[f"region__{end}_{name}__{side}"] = has & roles[rows.region, number, at]
-            found[f"region__{end}_reduced__read"] = has & regions.reduced[rows.region, at]
-        return {name: np.where(rows.given, found[name], ABSENT) for name in self.columns}
+                    table[f"region__{end}_{name}__{side}"] = has & roles[rows.region, number, at]
+            table[f"region__{end}_reduced__read"] = has & regions.reduced[rows.region, at]
+        return {name: np.where(rows.given, table[name], ABSENT) for name in self.columns}

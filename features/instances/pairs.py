@@ -61,7 +61,7 @@ class InstancePair(InstanceBlock):
         pairs = of.pairs
         pair, left, right = of.sides(combination)
         requested, made, given = PairLayouts(context, pairs).layouts(pair, left, right)
-        found: dict[str, NDArray[Any]] = {
+        table: dict[str, NDArray[Any]] = {
             "pair__kind__number": np.full(len(pair), relation),
             "pair__unlike__flag": requested != made,
             # the minor-most dimension is the lowest digit of a key
@@ -80,9 +80,9 @@ class InstancePair(InstanceBlock):
         ):
             for what in ("given", "changed", "minor", "distance"):
                 of_slot = np.stack([getattr(rows, what) for rows in slots])[slot, types]
-                found[f"pair__{what}__{side}"] = log2p(of_slot) if what == "minor" else of_slot
-            found[f"pair__opcode__{side}"] = group[node]
-        return np.stack([np.asarray(found[name], np.float32) for name in InstancePair.columns], axis=1)
+                table[f"pair__{what}__{side}"] = log2p(of_slot) if what == "minor" else of_slot
+            table[f"pair__opcode__{side}"] = group[node]
+        return np.stack([np.asarray(table[name], np.float32) for name in InstancePair.columns], axis=1)
 
 
 class InstanceGraph(InstanceBlock):

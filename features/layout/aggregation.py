@@ -83,11 +83,11 @@ class Batch:
         self._results = results
 
     def __getitem__(self, request: Request) -> Floats:
-        found = np.zeros((len(self), request.count))
+        total = np.zeros((len(self), request.count))
         for group in self._results[request.kind]:
             source, columns = group.part(request)
-            found[:, columns] = group.values[:, source]
-        return found
+            total[:, columns] = group.values[:, source]
+        return total
 
     def write(self, requests: Sequence[tuple[Request, int]], target: NDArray[np.float32]) -> None:
         """Several requests, each with the column it goes to, into an array ``(configs, columns)`` of zeros.
@@ -189,17 +189,17 @@ class Aggregation:
 
         def batch(codes: NDArray[np.int32]) -> Batch:
             results: _Results = {}
-            found = Batch(row_type[codes], results)
+            aggregates = Batch(row_type[codes], results)
             for kind, tables in sums.items():
-                taken = codes if kind.each_node else found.codes
+                taken = codes if kind.each_node else aggregates.codes
                 results[kind] = [_Group(table.which, table.sum(taken)) for table in tables]
             for kind, quantities in maxima.items():
-                by_node = np.ascontiguousarray(codes.T) if kind.each_node else found.by_node
+                by_node = np.ascontiguousarray(codes.T) if kind.each_node else aggregates.by_node
                 values = np.stack([most(by_node) for most in quantities], axis=1)
                 results[kind] = [_Group(np.arange(len(quantities)), values)]
             for of_pairs, summed in pair_sums.items():
-                results[of_pairs] = [summed(found.codes)]
-            return found
+                results[of_pairs] = [summed(aggregates.codes)]
+            return aggregates
 
         return batch
 
@@ -241,12 +241,12 @@ def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
     classes = len(COARSE_CLASSES)
     used = np.stack([table[context.type_coarse_class == coarse].any(axis=0) for coarse in range(classes)])
     together = (1 << np.arange(classes)) @ used
-    found = []
+    tables = []
     for members in np.unique(together[together > 0]):
         which = np.flatnonzero(together == members)
         present = (members >> context.coarse_class) & 1 > 0
-        found.append(_Table(which, present, np.ascontiguousarray(table[:, which])))
-    return found
+        tables.append(_Table(which, present, np.ascontiguousarray(table[:, which])))
+    return tables
 
 
 class _Maximum:
@@ -302,8 +302,8 @@ class _PairSums:
     def _quantities(self, combination: Ints) -> Floats:
         sides = self._combinations.sides(combination)
         parts = [quantities(*sides) for quantities in self._requests.quantities]
-        found: Floats = np.concatenate(parts, axis=1) / self._over
-        return found
+        divided: Floats = np.concatenate(parts, axis=1) / self._over
+        return divided
 
     def __call__(self, codes: NDArray[np.integer]) -> _Group:
         pairs = self._pairs

@@ -35,18 +35,18 @@ class LayoutBlock(Block, abstract=True):
         """Request aggregates; return the request, or how they become the columns."""
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
-        found = np.zeros((len(self.columns), context.table.configs), np.float32).T
-        compute_together(context, [(self, 0)], found)
-        return found
+        columns = np.zeros((len(self.columns), context.table.configs), np.float32).T
+        compute_together(context, [(self, 0)], columns)
+        return columns
 
 
 def compute_together(
     context: LayoutContext,
     blocks: Sequence[tuple[LayoutBlock, int]],
-    found: NDArray[np.float32],
+    target: NDArray[np.float32],
     codes: NDArray[np.int32] | None = None,
 ) -> None:
-    """Fill columns of zeros in ``found`` ``(configs, ...)``: those of each block from a given column on.
+    """Fill columns of zeros in ``target`` ``(configs, ...)``: those of each block from a given column on.
 
     ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates, which still are what
     transductive columns look at.
@@ -68,7 +68,7 @@ def compute_together(
     step = min(high, max(low, _CODES // context.configurable_nodes))
     for start in range(0, len(codes), step):
         batch = batch_of(codes[start : start + step])
-        mine = found[start : start + step]
+        mine = target[start : start + step]
         batch.write(direct, mine)
         for finalize, at, block in later:
             values = finalize(batch)

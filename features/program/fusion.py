@@ -43,7 +43,7 @@ def fused_away(facts: ProgramFacts) -> NDArray[np.bool_]:
     )
     large_operands = np.bincount(operand.row[large], minlength=facts.graph.nodes)
     once = ~expensive & (large_operands <= 1)
-    found: NDArray[np.bool_] = (
+    fused: NDArray[np.bool_] = (
         fusible
         & (facts.column("is_root") == 0)
         & (fan_out > 0)
@@ -51,7 +51,7 @@ def fused_away(facts: ProgramFacts) -> NDArray[np.bool_]:
         & ((fan_out == 1) | once)
         & ~(expensive & (consumers @ broadcast.astype(np.float64) > 0))
     )
-    return found
+    return fused
 
 
 def _among(group: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.bool_]:

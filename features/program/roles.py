@@ -78,11 +78,11 @@ def dot_split(facts: ProgramFacts, tensors: Ints) -> tuple[Ints, Ints, Floats]:
     rank = np.where(present, facts.rank[tensors][:, :, None], 0)
     about = np.concatenate([np.where(present, facts.dims[tensors], 0), rank], axis=2).reshape(len(tensors), -1)
     alike = group_codes(about)
-    found = []
+    splits = []
     for dot in about[alike.first].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK + 1).tolist():
         out, left, right = (tuple(sizes[: sizes[-1]]) for sizes in dot)
-        found.append(split_sizes(out, left, right))
-    table = np.array(found, np.float64).reshape(-1, 3)[alike.group]
+        splits.append(split_sizes(out, left, right))
+    table = np.array(splits, np.float64).reshape(-1, 3)[alike.group]
     return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
 
 
@@ -101,7 +101,7 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
     (0, 1, 1024.0)
     """
     spare = len(left) + len(right) - len(out)  # b + 2 c
-    found: list[tuple[bool, bool, bool, int, int, float]] = []
+    splits: list[tuple[bool, bool, bool, int, int, float]] = []
     for batch in range(min(len(out), len(left), len(right)) + 1):
         contracted, odd = divmod(spare - batch, 2)
         rows, columns = len(left) - batch - contracted, len(right) - batch - contracted
@@ -112,9 +112,9 @@ def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]
         yours.subtract(out[:batch] + out[batch + rows :])
         if mine == yours and min(mine.values(), default=0) >= 0:
             leads = batch > 0 and left[0] == right[0] == out[0]
-            found.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(mine.elements()))))
-    if found:
-        return max(found)[3:]
+            splits.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(mine.elements()))))
+    if splits:
+        return max(splits)[3:]
     rows = len(left) - max(spare, 0) // 2
     return 0, min(max(rows, 0), len(out)), sqrt(float(prod(left)) * prod(right) / max(1, prod(out)))
 
@@ -149,8 +149,8 @@ def _find(
     """Give ``role`` to the first (or last) dimension of this size that is still ``free``, in place."""
     fits = (operand == size[:, None]) & (roles == free) & active[:, None] & (operand > 0)
     at = fits.argmax(axis=1) if ahead else MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1)
-    found = np.flatnonzero(fits.any(axis=1))
-    roles[found, at[found]] = role
+    hits = np.flatnonzero(fits.any(axis=1))
+    roles[hits, at[hits]] = role
 
 
 def _reshape(facts: ProgramFacts, tensors: Ints) -> Ints:

@@ -124,11 +124,11 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
 
 def _halves(size: int, fewest: int) -> list[int]:
     """Heights below ``size``, each half of the one before, down to ``fewest``."""
-    found = []
+    heights = []
     while size // 2 >= fewest:
         size //= 2
-        found.append(size)
-    return found
+        heights.append(size)
+    return heights
 
 
 def _rounded(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:

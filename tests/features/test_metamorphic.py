@@ -177,6 +177,16 @@ def test_permuted_and_repeated_configurations_give_permuted_rows(arrays, data):
     assert after.constants == before.constants
 
 
+def test_no_column_knows_the_runtimes():
+    for make in (layout_arrays, tile_arrays):
+        arrays = make()
+        other = {**arrays, "config_runtime": 10**6 * arrays["config_runtime"][::-1]}
+        before, after = (assemble(graph_of(some)) for some in (arrays, other))
+        assert after.matrix().tobytes() == before.matrix().tobytes() and after.cost.tolist() != before.cost.tolist()
+        if before.instances is not None:
+            assert after.instances.value.values.tobytes() == before.instances.value.values.tobytes()
+
+
 def same_slots(one: Arrays, other: Arrays) -> bool:
     """Whether other layouts leave it as it is which operands they are about."""
     first, second = (LayoutContext(layout_of(arrays)).slot_tensor.tolist() for arrays in (one, other))

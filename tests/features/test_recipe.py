@@ -26,12 +26,14 @@ SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in
 ROOT = Path(recipes.__file__).parents[1]
 
 
-def test_the_hash_changes_with_every_setting():
+def test_the_hash_changes_with_every_setting_and_with_the_code(monkeypatch):
     tilings = [Tiling(), Tiling(sublanes=16), Tiling(lanes=256)]
     chosen = [replace(settings, tiling=tiling) for settings in SETTINGS for tiling in tilings]
     hashes = [settings.code_hash(kind) for kind in get_args(Kind) for settings in chosen]
     assert len(set(hashes)) == len(hashes) and {len(text) for text in hashes} == {16}
     assert FeatureSettings().code_hash("tile") == FeatureSettings(Tier.FULL, True, Tiling(8, 128)).code_hash("tile")
+    monkeypatch.setattr(recipes, "source_hash", lambda: "another version")
+    assert FeatureSettings().code_hash("tile") not in hashes
 
 
 def test_a_recipe_leads_back_to_its_settings():
