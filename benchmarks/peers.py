@@ -42,6 +42,7 @@ from xlarank.models.objectives import MAX_GROUP, mean_rank
 from xlarank.models.params import Number, Whole, param
 from xlarank.models.rankers.lambdarank import query_groups
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
+from xlarank.models.rankers.lightgbm_data import RowTargets
 from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import RANKERS, ranker_class
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
@@ -87,8 +88,8 @@ class NaivePooled(LightGBMRanker[NaivePooledParams]):
         # beyond LightGBM's limit on a group its rows are dealt into several, as for the ranker of that name
         deal, sizes = query_groups(data, MAX_GROUP, settings.seed)
         self._train(
-            data, levels, {"objective": "lambdarank"}, settings, columns="all", init_score_weight=0.0,
-            deal=deal, sizes=sizes,
+            data, RowTargets(label=levels, sizes=sizes), {"objective": "lambdarank"}, settings, columns="all",
+            init_score_weight=0.0, deal=deal,
         )  # fmt: skip
 
 

@@ -70,13 +70,6 @@ class RankingData:
         each = orders if orders is not None else [None] * self.groups
         return np.concatenate([part.matrix(order, used) for part, order in zip(self.parts, each, strict=True)])
 
-    def in_order(self, values: NDArray[np.float64], orders: Sequence[NDArray[np.intp]]) -> NDArray[np.float64]:
-        """``(rows,)`` values in the order of `matrix`."""
-        ordered: NDArray[np.float64] = values[
-            np.concatenate([first + order for first, order in zip(self.indptr[:-1], orders, strict=True)])
-        ]
-        return ordered
-
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> RankingData:
         """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""

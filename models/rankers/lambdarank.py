@@ -14,7 +14,7 @@ from xlarank.models.objectives import LABELS, MAX_GROUP, merge_ties, relevance
 from xlarank.models.params import Among, Flag, OneOf, Whole, param
 from xlarank.models.rankers.columns import columns_param, init_score_param, tie_tolerance_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
-from xlarank.models.rankers.lightgbm_data import even_sizes
+from xlarank.models.rankers.lightgbm_data import RowTargets, even_sizes
 from xlarank.models.ranking_data import RankingData
 
 #: Sizes of query groups worth trying; small ones are drawn from a graph of few configurations, too.
@@ -59,9 +59,10 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
             "lambdarank_truncation_level": max(sizes),
             "lambdarank_norm": params.lambdarank_norm,
         }
+        targets = RowTargets(label=labels, weight=data.row_weight, sizes=sizes)
         self._train(
-            data, labels, objective, settings, columns=params.columns, init_score_weight=params.init_score_weight,
-            weight=data.row_weight, deal=deal, sizes=sizes,
+            data, targets, objective, settings, columns=params.columns, init_score_weight=params.init_score_weight,
+            deal=deal,
         )  # fmt: skip
 
 

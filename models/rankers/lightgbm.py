@@ -163,25 +163,22 @@ class LightGBMRanker(Ranker[T]):
     def _train(
         self,
         data: RankingData,
-        label: NDArray[np.float64],
+        targets: RowTargets,
         objective: dict[str, Any],
         settings: FitSettings,
         *,
         columns: str,
         init_score_weight: float,
-        weight: NDArray[np.float64] | None = None,
         deal: int | None = None,
-        sizes: list[int] | None = None,
     ) -> None:
         """Grow the trees.
 
         Args:
-            label, weight: ``(rows,)`` in the order of ``data``.
-            objective: LightGBM's ``objective`` (a name or an `Objective`) and its own parameters.
+            targets: in the order of ``data``, without a start.
+            objective: LightGBM's ``objective`` (a name or an `Objective`) and its parameters.
             columns: one of `xlarank.models.rankers.columns.CHOICES`.
             init_score_weight: see `InitScore`.
-            deal, sizes: query groups, where the objective has them: the seed that each graph's rows are shuffled by
-                (`dealt_orders`; None: they stay as they are), and the rows of each query group.
+            deal: the seed that each graph's rows are shuffled by (`dealt_orders`); None: they stay as they are.
         """
         own, self._threads, self._growing = self.params, settings.threads, None
         warm_start = self._start
@@ -191,13 +188,14 @@ class LightGBMRanker(Ranker[T]):
         self._init_score = InitScore.find(data.columns, init_score_weight, data.target)
         orders = dealt_orders(data, deal)
         if orders is not None:
-            label = data.in_order(label, orders)
-            weight = None if weight is None else data.in_order(weight, orders)
+            index = np.concatenate([first + order for first, order in zip(data.indptr[:-1], orders, strict=True)])
+            weight = None if targets.weight is None else targets.weight[index]
+            targets = replace(targets, label=targets.label[index], weight=weight)
         start = self._init_score.of(data, orders) if self._init_score else None
         if warm_start:
             earlier = warm_start.centred_relevance(data, self._used, orders, settings.threads)
             start = earlier if start is None else start + earlier
-        targets = RowTargets(label=label, weight=weight, start=start, sizes=sizes)
+        targets = replace(targets, start=start)
         rate = own.learning_rate * (warm_start.rate if warm_start else 1.0)
         params = {**objective, **tree_settings(own, settings), "learning_rate": rate}
         if settings.cluster is not None:

@@ -20,6 +20,7 @@ from xlarank.models.rankers.columns import (
     tie_tolerance_param,
 )
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
+from xlarank.models.rankers.lightgbm_data import RowTargets
 from xlarank.models.ranking_data import RankingData
 
 
@@ -58,6 +59,6 @@ class RankNet(LightGBMRanker[RankNetParams]):
             return loss.gradients(relevance, rng)
 
         self._train(
-            data, np.zeros(len(data.cost)), {"objective": objective}, settings, columns=params.columns,
-            init_score_weight=params.init_score_weight,
+            data, RowTargets(label=np.zeros(len(data.cost))), {"objective": objective}, settings,
+            columns=params.columns, init_score_weight=params.init_score_weight,
         )  # fmt: skip

@@ -12,6 +12,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.columns import columns_param
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
+from xlarank.models.rankers.lightgbm_data import RowTargets
 from xlarank.models.ranking_data import RankingData
 
 #: Logarithms (base 2) beyond which trees have lost their way; keeps times finite.
@@ -47,8 +48,8 @@ class TileCost(LightGBMRanker[TileCostParams]):
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
         self._train(
-            data, label, {"objective": "regression"}, settings,
-            columns=self.params.columns, init_score_weight=0.0, weight=weight,
+            data, RowTargets(label=label, weight=weight), {"objective": "regression"}, settings,
+            columns=self.params.columns, init_score_weight=0.0,
         )  # fmt: skip
         self._init_score = start
 
