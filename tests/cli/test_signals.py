@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -116,63 +117,31 @@ def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path, command: C
     assert re.search(rf"{TILE}\s*│\s*\d+\s*│\s*0\s*│", again.out), "nothing left to do"
 
 
-#: A command whose work is replaced by a function that says when it has begun.
-_STAND_IN = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.SIG_DFL)
-sys.path.insert(0, sys.argv.pop(1))
-import xlarank.pipelines.info, xlarank.cli.app
-
-def loses_it(*rest, **named):  # as a destructor or a library's bare except does
-    print("begun", flush=True)
-    while True:
-        try:
-            time.sleep(0.05)
-        except BaseException:
-            pass
-
-xlarank.pipelines.info.info = loses_it
-xlarank.cli.app.main()
-"""
-
-
 @posix_only
-def test_ctrl_c_ends_the_program_whatever_a_library_makes_of_it(tmp_path: Path) -> None:
-    """The exception that Ctrl-C raises may turn up in the middle of any library; a second press is final."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", _STAND_IN, str(ROOT), "info"],
-        cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert process.stdout is not None
-        while "begun" not in (line := process.stdout.readline()):
-            assert line, "it ended before it began"
-        for _ in range(2):
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.3)
-        _, err = process.communicate(timeout=5)
-    finally:
-        process.kill()
-        process.communicate()
-    assert process.returncode == 130
-    assert "Traceback" not in err and "error: interrupted" in err
-
-
 def test_an_interruption_that_a_library_hides_is_still_one(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: Callable[..., Outcome]
 ) -> None:
+    """The exception that Ctrl-C raises may turn up in the middle of any library; a second press is final."""
+
     def hides_it(*_: object, **named: object) -> None:  # as a finally block with an error of its own does
         try:
-            interruption._interrupt(signal.SIGINT, None)
+            signal.raise_signal(signal.SIGINT)
         finally:
             raise UnboundLocalError("made up")
 
-    monkeypatch.setattr("xlarank.pipelines.info.info", hides_it)
-    monkeypatch.setattr(interruption, "_heard", [])
+    def loses_it(*_: object, **named: object) -> None:  # as a destructor or a library's bare except does
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("a second press ends the program")
+
     monkeypatch.setattr(interruption, "_GRACE", 1000.0)
     monkeypatch.setattr(os, "_exit", sys.exit)
-    assert command("info", "--collection", TILE).code == 130
-    assert "error: interrupted" in capfd.readouterr().err
+    for library in (hides_it, loses_it):
+        monkeypatch.setattr("xlarank.pipelines.info.info", library)
+        monkeypatch.setattr(interruption, "_heard", [])
+        assert command("info", "--collection", TILE).code == 130
+        assert "error: interrupted" in capfd.readouterr().err
 
 
 def test_an_interrupted_advise_does_not_say_that_it_kept_anything(
