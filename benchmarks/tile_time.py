@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 
 
 #: A hundredth of these is nothing, in the order of `Costs`.
-_SCALES = (100, 10, 1, 10, 1, 1, 1e-3, 1, 0.1, 1, 1, 1, 1)
+_SCALES = (100, 10, 10, 1, 10, 1, 1, 1e-3, 1, 0.1, 1, 1, 1, 1)
 
 
 def read(roots: list[Path], split: str, megahertz: float) -> list[tuple[WindowLoop, Floats]]:

@@ -23,6 +23,7 @@ class Costs:
     Attributes:
         fixed: of the kernel.
         step: of each step of the loop.
+        fused: of each step for each further product.
         array: of each array in each step.
         tile: of each output tile.
         run, kernel_run: of each stretch of memory.
@@ -35,6 +36,7 @@ class Costs:
 
     fixed: float
     step: float
+    fused: float
     array: float
     tile: float
     run: float
@@ -60,71 +62,77 @@ class Costs:
         """``(configs,)`` the longer of moving and computing, a step's part of the other, and what is fixed."""
         moving, computing = self.moving(loop), self.computing(loop)
         overlapped = np.maximum(moving, computing) + np.minimum(moving, computing) / loop.steps
-        steps = loop.steps * (self.step + self.array * loop.arrays) + loop.tiles * self.tile
+        steps = (
+            loop.steps * (self.step + self.array * loop.arrays) + loop.fused * self.fused + loop.tiles * self.tile
+        )
         alone = (loop.tile * self.drain + loop.packed * self.packed) / _REGISTER
         return self.fixed + steps + overlapped + alone
 
 
 COSTS: Final = {
     "product": Costs(
-        fixed=835.0,
-        step=471.0,
-        array=7.04,
-        tile=52.4,
-        run=5.08,
-        kernel_run=5.04,
-        byte=0.00225,
-        computed=0.259,
-        row=0.329,
-        summed=1.53,
+        fixed=789.0,
+        step=499.0,
+        fused=361.0,
+        array=0.0,
+        tile=32.8,
+        run=5.66,
+        kernel_run=5.29,
+        byte=0.00229,
+        computed=0.0759,
+        row=0.351,
+        summed=1.19,
         copied=0.0,
-        packed=5.91,
-        drain=2.91,
+        packed=5.88,
+        drain=2.35,
     ),
     "reduction": Costs(
         fixed=0.0,
         step=179.0,
+        fused=0.0,
         array=0.0,
-        tile=49.6,
-        run=13.9,
+        tile=49.5,
+        run=14.1,
         kernel_run=0.0,
-        byte=0.00425,
-        computed=0.357,
+        byte=0.00428,
+        computed=0.306,
         row=0.0,
         summed=0.0,
         copied=0.0,
-        packed=4.63,
-        drain=2.71,
+        packed=4.43,
+        drain=2.87,
     ),
     "move": Costs(
-        fixed=106.0,
-        step=223.0,
+        fixed=111.0,
+        step=225.0,
+        fused=0.0,
         array=0.0,
-        tile=54.3,
-        run=12.6,
+        tile=54.8,
+        run=12.3,
         kernel_run=0.0,
-        byte=5.35e-05,
-        computed=15.5,
+        byte=0.000144,
+        computed=14.8,
         row=0.0,
         summed=0.0,
-        copied=1.96,
-        packed=2.07,
-        drain=3.31,
+        copied=2.56,
+        packed=1.85,
+        drain=2.61,
     ),
     "elementwise": Costs(
-        fixed=109.0,
+        fixed=118.0,
         step=184.0,
+        fused=0.0,
         array=0.0,
-        tile=47.7,
-        run=5.6,
+        tile=47.6,
+        run=5.82,
         kernel_run=0.0,
-        byte=0.00228,
-        computed=0.441,
+        byte=0.00227,
+        computed=0.438,
         row=0.0,
         summed=0.0,
         copied=0.0,
-        packed=9.35,
-        drain=1.13,
+        packed=9.37,
+        drain=1.15,
     ),
 }
 

@@ -46,6 +46,7 @@ class WindowLoop:
     Attributes:
         kind: "product", "reduction", "move" (nothing is computed) or "elementwise".
         steps: iterations of the loop.
+        fused: steps of further products that are fused into the kernel.
         tiles: of the output.
         arrays: read or written in each step.
         moved: bytes between memory and vector memory, padded to hardware tiles.
@@ -62,6 +63,7 @@ class WindowLoop:
 
     kind: str
     steps: Floats
+    fused: Floats
     tiles: Floats
     arrays: Floats
     moved: Floats
@@ -162,6 +164,7 @@ def window_loop(facts: TileFacts) -> WindowLoop:
     packed = whole * any(facts.element_bytes[one] < facts.tiling.word_bytes for one in alike)
     return WindowLoop(
         kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
+        fused=steps * max(0, int((graph.opcode == OPCODE["convolution"]).sum()) - 1),
         arrays=np.full(configs, float(len(parameters) + len(results))),
         moved=moved + around, runs=output.runs * tiles * len(alike), kernel_runs=kernel_runs,
         passes=passes, rows=rows, summed=summed, computed=none + computed,
@@ -230,14 +233,15 @@ def _product(facts: TileFacts) -> _Product | None:
         return None
     found = []
     for node in convolutions:
-        kernel = int(facts.slots_of(node)[2])
-        operands = [kernel, *(one for one in _operands(facts, node) if one != kernel)]
+        named = dict.fromkeys((int(facts.slots_of(node)[2]), *_operands(facts, node)))
+        operands = [one for one in named if one >= 0]
+        if not operands:
+            continue
         fits = [_fit(facts, one, most) for one in operands]
         at = int(np.argmax(fits))
         other = operands[1 - at] if len(operands) == 2 else operands[at]
         found.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
-    _, node, input_, kernel = max(found)
-    return _multiplied(facts, node, input_, kernel)
+    return _multiplied(facts, *max(found)[1:]) if found else None
 
 
 def _fit(facts: TileFacts, node: int, most: Floats) -> float:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.models.rows import easy_graph
+from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import read_graph
 from xlarank.data.root import SAMPLE
@@ -15,6 +16,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.pretrained import COLLECTION, FOLDER, columns_by_name, pretrained_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.rank import rank
+from xlarank.pipelines.ranking.model_choice import model_for_collection
 
 ESTIMATED = SAMPLE / "npz" / "layout" / "tpu-estimate"
 #: Family -> tau that it must keep: a third of a family's graphs may move, but not from good to bad. These families
@@ -51,6 +53,13 @@ def test_it_still_ranks_what_it_never_saw(tmp_path: Path) -> None:
 def test_it_does_not_rank_tiles_of_a_cpu(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"there is no trained tile model.* is for TPUs"):
         rank(Workspace(tmp_path), read_graph(SAMPLE / "npz" / "tile" / "cpu" / "valid" / "bmm_tb__a.npz"))
+
+
+def test_a_submission_of_tiles_of_a_tpu_has_a_model(tmp_path: Path) -> None:
+    found = model_for_collection(Workspace(tmp_path), Collection.parse("tile:xla"))
+    assert found.shipped and found.card.collection == "tile:tpu-estimate"
+    with pytest.raises(ModelError, match="is for TPUs"):
+        model_for_collection(Workspace(tmp_path), Collection.parse("tile:cpu"))
 
 
 def test_tiles_that_it_never_saw_are_ranked_with_times(tmp_path: Path) -> None:
