@@ -32,7 +32,8 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import load_split
 from xlarank.models.trained import CARD, load_model
-from xlarank.pipelines.build_features import build_features
+from xlarank.pipelines.build_features import BuildRequest, build_features
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 COLLECTION = Collection.parse("tile:cpu")
@@ -44,13 +45,8 @@ NUMBERS = ("-1", "0", "1", "-2", "2147483647", "-2147483648", "99999999999", "1e
 
 def prepared(workspace: Workspace) -> None:
     """Rows of one collection of the sample."""
-    build_features(
-        find_data_root(SAMPLE),
-        workspace,
-        collections=[str(COLLECTION)],
-        settings=FeatureSettings(Tier.FAST),
-        jobs=1,
-    )
+    request = BuildRequest(collections=[str(COLLECTION)], settings=FeatureSettings(Tier.FAST), jobs=1)
+    build_features(find_data_root(SAMPLE), workspace, request)
 
 
 def mutated(text: str, rng: random.Random) -> str:
@@ -147,7 +143,7 @@ def fuzz(place: Path, mutations: int, seed: int = 0) -> dict[str, Counter[str]]:
     prepared(workspace)
     for model, booster in MODELS.items():
         shutil.rmtree(workspace.model(COLLECTION), ignore_errors=True)
-        train(workspace, model=model, seeds=1, rounds=8, threads=1)
+        train(workspace, TrainRequest(model=model, seeds=1, rounds=8, threads=1))
         folder = workspace.model(COLLECTION)
         (path,) = folder.rglob(booster)
         text, counts, child = path.read_text(encoding="utf-8"), Counter[str](), Child(workspace)

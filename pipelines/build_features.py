@@ -62,62 +62,73 @@ class BuildReport:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class BuildRequest:
+    """Settings of `build_features`.
+
+    Attributes:
+        collections, splits: names or patterns; empty for all.
+        settings: of the features.
+        max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0 keeps all.
+            Validation and test graphs are always whole: every configuration must be ranked.
+        jobs: processes; 0 chooses by the size of the files.
+        timeout: seconds after which no further graph is begun. The others are not in the manifest: later commands
+            work without them, and a second call continues.
+        replace: remove rows, studies and models of another data root.
+        scheduler: the address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs``
+            workers (0: one per core). Workers read the data root under the same path and send the rows here; the
+            files are the same.
+    """
+
+    collections: Sequence[str] = ()
+    splits: Sequence[str] = ()
+    settings: FeatureSettings = field(default_factory=FeatureSettings)
+    max_configs: int = 0
+    jobs: int = 0
+    seed: int = 0
+    timeout: float | None = None
+    replace: bool = False
+    scheduler: str | None = None
+
+
 def build_features(
     data_root: DataRoot,
     workspace: Workspace,
+    request: BuildRequest | None = None,
     *,
-    collections: Sequence[str] = (),
-    splits: Sequence[str] = (),
-    settings: FeatureSettings | None = None,
-    max_configs: int = 0,
-    jobs: int = 0,
-    seed: int = 0,
-    timeout: float | None = None,
-    replace: bool = False,
-    scheduler: str | None = None,
     progress: Progress | None = None,
 ) -> BuildReport:
     """Compute and store the rows of every graph of the chosen collections and splits.
 
-    What is already stored, whole and current is kept, so an interrupted build goes on where it was. A broken
-    file is recorded and does not stop the others.
+    Whole and current rows are kept, so an interrupted build continues. A broken file is recorded and does not stop
+    the others.
 
-    Args:
-        max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0 keeps all.
-            Validation and test graphs are always whole: every configuration must be ranked.
-        jobs: processes; 0 chooses by the size of the files.
-        timeout: seconds after which no further graph is begun. Those that are left are not in the manifest:
-            what follows works with the others, and a second call goes on.
-        replace: whether rows of another data root make way, with the studies and models of their collections.
-        scheduler: a Dask cluster that builds instead of processes of this machine: the address of its scheduler, or
-            "local" for one that is started here, of ``jobs`` workers (0: a worker for each core). Its workers read
-            the data root under the same path and send the rows here; what is stored is the same.
-
-    Raises `DataRootError` and `CollectionError` for input that is not there, `WorkspaceError`, also where the
-    workspace holds rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
+    Raises `DataRootError` and `CollectionError` for missing input, `WorkspaceError`, also where the workspace holds
+    rows of another data root, and `ClusterError` for a cluster that cannot be used or is lost.
     """
-    settings, progress = settings or FeatureSettings(), progress or Silent()
-    require_ranges(max_configs=max_configs, jobs=jobs, seed=seed)
-    require_seconds("timeout", timeout)
+    request, progress = request or BuildRequest(), progress or Silent()
+    require_ranges(max_configs=request.max_configs, jobs=request.jobs, seed=request.seed)
+    require_seconds("timeout", request.timeout)
     workspace.require_writable()
     sweep_partial(workspace.root)
-    files = graph_files(data_root.npz, collections, where=str(data_root.path))
+    files = graph_files(data_root.npz, request.collections, where=str(data_root.path))
     discovered = discover(data_root.npz)
     with workspace_lock(workspace, progress):
-        require_one_root(data_root, workspace, discovered, replace=replace)
-    chosen_splits = choose_splits(splits)
+        require_one_root(data_root, workspace, discovered, replace=request.replace)
+    chosen_splits = choose_splits(request.splits)
     started = time.monotonic()
     chosen = [file for file in files if file.split in chosen_splits]
-    work = [GraphJob(file, workspace, _recipe(file, settings, max_configs, seed), settings) for file in chosen]
-    end = None if timeout is None else started + timeout
-    if scheduler is None:
-        found = _run(work, local_outcomes(work, _processes(jobs, chosen), end), progress)
+    settings = request.settings
+    work = [GraphJob(file, workspace, _recipe(file, request), settings) for file in chosen]
+    end = None if request.timeout is None else started + request.timeout
+    if request.scheduler is None:
+        outcomes = _run(work, local_outcomes(work, _processes(request.jobs, chosen), end), progress)
     else:
-        with connected(scheduler, jobs) as client:
-            found = _run(work, cluster_outcomes(client, data_root.npz.absolute(), work, end), progress)
+        with connected(request.scheduler, request.jobs) as client:
+            outcomes = _run(work, cluster_outcomes(client, data_root.npz.absolute(), work, end), progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
-        reports = _write_manifests(data_root, workspace, work, found)
+        reports = _write_manifests(data_root, workspace, work, outcomes)
     widths = {
         kind: (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
         for kind in sorted({file.collection.kind for file in chosen})
@@ -125,9 +136,9 @@ def build_features(
     return BuildReport(reports, {str(kind): width for kind, width in widths.items()}, time.monotonic() - started)
 
 
-def _recipe(file: GraphFile, settings: FeatureSettings, max_configs: int, seed: int) -> Recipe:
-    most = max_configs if file.split == "train" else 0
-    return Recipe.of(settings, file.collection.kind, max_configs=most, seed=seed)
+def _recipe(file: GraphFile, request: BuildRequest) -> Recipe:
+    most = request.max_configs if file.split == "train" else 0
+    return Recipe.of(request.settings, file.collection.kind, max_configs=most, seed=request.seed)
 
 
 def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
@@ -142,15 +153,15 @@ def _run(
 ) -> dict[GraphFile, Outcome]:
     """Outcome of each file that was begun in time."""
     progress.begin("building features", len(work))
-    found: dict[GraphFile, Outcome] = {}
+    done: dict[GraphFile, Outcome] = {}
     try:
         with closing(outcomes) as each:
             for job, outcome in each:
-                found[job.file] = outcome
+                done[job.file] = outcome
                 progress.step(job.place)
     finally:
         progress.end()
-    return found
+    return done
 
 
 def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:

@@ -48,21 +48,21 @@ def calibrate(
     for name in collections:
         if name not in {str(c) for c in trained}:
             raise CollectionError(f"{name} has no trained model", do="run train first")
-    found: dict[str, Calibration] = {}
+    calibrations: dict[str, Calibration] = {}
     left_out: dict[str, str] = {}
     progress.begin("calibrating", sum(_seeds(workspace, collection) for collection in chosen))
     for collection in chosen:
         try:
-            found[str(collection)] = _calibrate_one(workspace, collection, threads, progress)
+            calibrations[str(collection)] = _calibrate_one(workspace, collection, threads, progress)
         except (CollectionError, ModelError) as error:
             if collections:
                 progress.end()
                 raise
             left_out[str(collection)] = str(error)
     progress.end()
-    if not found:
+    if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
-    return found, left_out
+    return calibrations, left_out
 
 
 def _seeds(workspace: Workspace, collection: Collection) -> int:
@@ -93,9 +93,9 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
         of = " or ".join(data.data.parts[graph].kinds) if plan.by == KIND else data.data.families[graph]
         judged.append(Judged(of, scores[:, part], data.data.cost[part]))
     calibration = replace(Calibration.of(judged), by=plan.by)
-    own = fingerprint(model.card)
+    card = fingerprint(model.card)
     with workspace_lock(workspace, progress):
-        if fingerprint(read_card(workspace.model(collection))) != own:
+        if fingerprint(read_card(workspace.model(collection))) != card:
             raise ModelError(f"the model of {collection} was replaced meanwhile", do="run the same command again")
-        calibration.save(workspace.model(collection), own)
+        calibration.save(workspace.model(collection), card)
     return calibration

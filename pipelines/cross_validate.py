@@ -1,4 +1,4 @@
-"""Out-of-fold scores: every graph is judged by a ranker that learned without it and without what is like it."""
+"""Out-of-fold scores: every graph is scored by a ranker that was fitted without it and its relatives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
-from xlarank.data.ranges import require_ranges, thread_count
 from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
@@ -29,12 +28,14 @@ from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
-#: What is held out together with the graph that is judged, and in words what the scores are then of.
+#: Values of ``by``, what is held out together with a graph -> description of the scores.
 HELD_OUT: Final = {
     "family": "out of fold, families never seen",
     "graph": "out of fold, families seen (same-family)",
     "kind": "out of fold, kinds of kernels never seen",
 }
+#: The most rounds where nothing else is asked for.
+ROUNDS: Final = 300
 
 Scores = dict[str, dict[str, float]]
 
@@ -46,47 +47,43 @@ def cross_validate(
     collections: Sequence[str] = (),
     model: str | None = None,
     with_valid: bool = False,
-    rounds: int = 300,
-    seed: int = 0,
-    threads: int = 0,
+    fit: FitSettings | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
-    """Scores of the graphs that models learn from, each by a ranker that never saw it; nothing is written.
+    """Score training graphs out of fold; nothing is written.
 
-    ``by`` says what else that ranker never saw. "family": its program family, as for a program that resembles
-    nothing learned from. "graph": nothing else, as for another variant of a known program; graphs that are alone in
-    their family are left out. "kind": every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`),
+    ``by`` says what is held out with a graph. "family": its program family, as for a new program. "graph": nothing
+    else, as for another variant of a known program; graphs that are alone in their family are left out. "kind":
+    every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`),
     for tiles; layouts have no kinds, so it is their family. By kind the fallback counts, too
     (`xlarank.models.fallback`).
 
-    Without ``model`` each collection's trained model is judged, with its parameters and rounds: by family
+    Without ``model`` each collection's trained model is scored, with its parameters and rounds: by family
     the scores that `train` kept, otherwise rankers are fitted anew. With the name of a ranker that one is fitted,
     with tuned parameters where there are some, on the train split (``with_valid``: and on valid), at the number of
-    rounds (at most ``rounds``) that these very folds find best; no trained model is needed.
+    rounds (at most those of ``fit``) that is best on these folds; no trained model is needed.
 
-    Raises `CollectionError` when nothing could be judged, or for a collection asked for by name; `ModelError` for
+    Raises `CollectionError` when nothing could be scored, or for a collection asked for by name; `ModelError` for
     an unknown ranker and where a model is missing; `XlarankError` for another ``by``.
     """
     if by not in HELD_OUT:
         raise XlarankError(f"--by is {by!r}", expected=" or ".join(HELD_OUT))
     if model is not None:
         ranker_class(model)
-    require_ranges(rounds=rounds, seed=seed)
-    settings = FitSettings(rounds, seed, thread_count(threads))
-    progress = progress or Silent()
-    found = Evaluation(HELD_OUT[by])
+    settings, progress = fit or FitSettings(ROUNDS), progress or Silent()
+    evaluation = Evaluation(HELD_OUT[by])
     for collection in chosen_collections(workspace, collections):
         try:
-            job = _Job(workspace, collection, by, with_valid, settings, progress, found)
+            job = _Job(workspace, collection, by, with_valid, settings, progress, evaluation)
             scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
-            found.report[str(collection)] = summarise(scores)
+            evaluation.report[str(collection)] = summarise(scores)
         except (CollectionError, ModelError) as error:
             if collections:
                 raise
-            found.left_out[str(collection)] = str(error)
-    if not found.report:
-        raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(found.left_out)))
-    return found
+            evaluation.left_out[str(collection)] = str(error)
+    if not evaluation.report:
+        raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
+    return evaluation
 
 
 def cross_validate_rankers(
@@ -96,9 +93,7 @@ def cross_validate_rankers(
     by: str = "family",
     collections: Sequence[str] = (),
     with_valid: bool = False,
-    rounds: int = 300,
-    seed: int = 0,
-    threads: int = 0,
+    fit: FitSettings | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """`cross_validate` for each ranker by name, on the same folds; differences are those to the first.
@@ -113,20 +108,20 @@ def cross_validate_rankers(
         )
     for name in names:
         ranker_class(name)
-    found = Evaluation(HELD_OUT.get(by, by))
+    evaluation = Evaluation(HELD_OUT.get(by, by))
     scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
     for name in names:
         one = cross_validate(
-            workspace, by=by, collections=collections, model=name, with_valid=with_valid, rounds=rounds, seed=seed,
-            threads=threads, progress=progress,
+            workspace, by=by, collections=collections, model=name, with_valid=with_valid, fit=fit,
+            progress=progress,
         )  # fmt: skip
-        found.left_out |= one.left_out
-        found.notes += [note for note in one.notes if note not in found.notes]
+        evaluation.left_out |= one.left_out
+        evaluation.notes += [note for note in one.notes if note not in evaluation.notes]
         for collection, report in one.report.items():
             scores.setdefault(collection, {})[name] = graph_scores(report)
     for collection, of in scores.items():
-        found.report[collection] = compare_rankers(of)
-    return found
+        evaluation.report[collection] = compare_rankers(of)
+    return evaluation
 
 
 @dataclass(frozen=True)
@@ -139,7 +134,7 @@ class _Job:
     with_valid: bool
     settings: FitSettings
     progress: Progress
-    found: Evaluation
+    evaluation: Evaluation
 
     def of_model(self, model: TrainedModel) -> Scores:
         """At the parameters and rounds of a trained model, on the graphs that it learned from."""
@@ -186,7 +181,7 @@ class _Job:
             self.progress.end()
         for name in names:
             if name not in curves.metrics:
-                self.found.left_out[f"{self.collection} {name}"] = (
+                self.evaluation.left_out[f"{self.collection} {name}"] = (
                     "no other graph is of its family" if self.by == "graph" else "all graphs may be of its kind"
                 )
         return curves
@@ -212,7 +207,7 @@ class _Job:
                     expected="a graph to hold out whose family stays",
                     do="pass another --by",
                 )
-            self._note("other graphs of each one's family were learned from, so this is no score for new programs")
+            self._note("other graphs of the same families were trained on, so this is no score for new programs")
             return FoldPlan("graph", [Fold(fold, fold) for fold in held])
         held = family_folds(data.families, MOST_FOLDS)
         if not held:
@@ -224,4 +219,4 @@ class _Job:
         return FoldPlan.of_families(held)
 
     def _note(self, text: str) -> None:
-        self.found.notes.append(f"{self.collection}: {text}")
+        self.evaluation.notes.append(f"{self.collection}: {text}")

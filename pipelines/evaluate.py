@@ -1,4 +1,4 @@
-"""Judge trained models on a labelled split."""
+"""Score trained models on a labelled split."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def evaluate(
     """Score the models of the chosen collections on a split, every configuration of every graph.
 
     ``official_indices`` is a folder of ``<source>_<search>.json`` files, ``{graph: [configuration]}``: layout
-    graphs are judged on those configurations alone.
-    ``model_from`` names the collection whose model scores all that are chosen, in place of their own.
+    graphs are scored on those configurations only.
+    ``model_from`` names the collection whose model scores all chosen ones instead of their own.
 
-    Raises `CollectionError` when nothing could be judged; `ModelError` where ``model_from`` has no model, and for
+    Raises `CollectionError` when nothing could be scored; `ModelError` where ``model_from`` has no model, and for
     a collection asked for by name that the model cannot score (another kind, other columns); `XlarankError` for
     an unknown split.
     """
@@ -50,28 +50,28 @@ def evaluate(
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
     borrowed = None if model_from is None else model_of(workspace, trained_collection(workspace, model_from))
     progress = progress or Silent()
-    found = Evaluation(split)
+    evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if official_indices is not None:
         _require_official(official_indices, chosen)
     progress.begin(f"evaluating on {split}", len(chosen))
     for collection in chosen:
         try:
-            scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, found)
-            found.report[str(collection)] = _summary(scores)
-            faster = {name: judged.speedups for name, judged in scores.items() if judged.speedups}
+            scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, evaluation)
+            evaluation.report[str(collection)] = _summary(scores)
+            faster = {name: one.speedups for name, one in scores.items() if one.speedups}
             if faster:
-                found.speedups[str(collection)] = summarise_speedups(faster)
+                evaluation.speedups[str(collection)] = summarise_speedups(faster)
         except (CollectionError, ModelError) as error:
             if collections:
                 progress.end()
                 raise
-            found.left_out[str(collection)] = str(error)
+            evaluation.left_out[str(collection)] = str(error)
         progress.step(str(collection))
     progress.end()
-    if not found.report:
-        raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(found.left_out)))
-    return found
+    if not evaluation.report:
+        raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
+    return evaluation
 
 
 def _require_fit(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
@@ -98,7 +98,7 @@ def _evaluate_one(
     split: str,
     indices: Path | None,
     borrowed: TrainedModel | None,
-    found: Evaluation,
+    evaluation: Evaluation,
 ) -> dict[str, JudgedGraph]:
     model = borrowed or model_of(workspace, collection)
     manifest = read_manifest(workspace, collection, split)
@@ -109,31 +109,31 @@ def _evaluate_one(
         _require_fit(model, collection, manifest)
     else:
         model.require_rows_of(manifest)
-    learned = {name for names in model.card.trained_on.values() for name in names}
+    trained_on = {name for names in model.card.trained_on.values() for name in names}
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
     scores: dict[str, JudgedGraph] = {}
     for graph in each_graph(workspace, collection, split, manifest):
         where = f"{collection} {graph.name}"
         if not graph.labelled:
-            found.left_out[where] = "its labels are withheld"
+            evaluation.left_out[where] = "its labels are withheld"
         elif not graph.rankable:
-            found.left_out[where] = "all its configurations cost the same"
+            evaluation.left_out[where] = "all its configurations cost the same"
         elif official is not None and graph.name not in official:
-            found.left_out[where] = "it has no official indices"
+            evaluation.left_out[where] = "it has no official indices"
         else:
             picked = _picked(graph, official[graph.name]) if official else None
             scored = model.score(graph)
             scores[graph.name] = judge_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
-    seen = sorted(learned & set(scores))
+    seen = sorted(trained_on & set(scores))
     if foreign:
-        families = {program_family(name) for name in learned}
+        families = {program_family(name) for name in trained_on}
         related = sum(program_family(name) in families for name in scores)
-        found.notes.append(
+        evaluation.notes.append(
             f"{collection}: scored by the model of {model.card.collection}, which learned from {len(seen)} of "
             f"these {len(scores)} programs (by name) and from the families of {related}"
         )
     elif seen and split != "train":
-        found.notes.append(
+        evaluation.notes.append(
             f"{collection}: the model was trained on {len(seen)} of the {len(scores)} graphs scored here"
         )
     if not scores:
@@ -162,15 +162,15 @@ def _summary(scores: dict[str, JudgedGraph]) -> dict[str, dict[str, Any]]:
 
     ``seeds_std`` is the standard deviation over seeds of the mean over graphs; None for one seed.
     """
-    report: dict[str, dict[str, Any]] = summarise({name: judged.metrics for name, judged in scores.items()})
+    report: dict[str, dict[str, Any]] = summarise({name: one.metrics for name, one in scores.items()})
     names = next(iter(scores.values())).baselines
     for metric, about in report.items():
         about["baselines"] = {
-            name: float(np.mean([judged.baselines[name][metric] for judged in scores.values()])) for name in names
+            name: float(np.mean([one.baselines[name][metric] for one in scores.values()])) for name in names
         }
-        seeds = np.array([[seed[metric] for seed in judged.seeds] for judged in scores.values()])
+        seeds = np.array([[seed[metric] for seed in one.seeds] for one in scores.values()])
         about["seeds_std"] = float(seeds.mean(axis=0).std(ddof=1)) if seeds.shape[1] > 1 else None
-        about["repeats_once"] = float(np.mean([judged.once[metric] for judged in scores.values()]))
+        about["repeats_once"] = float(np.mean([one.once[metric] for one in scores.values()]))
     return report
 
 
@@ -180,7 +180,7 @@ def _require_official(folder: Path, chosen: Sequence[Collection]) -> None:
     wanted = [_official_file(folder, collection) for collection in layouts]
     if not any(path.is_file() for path in wanted):
         raise CollectionError(
-            f"the official indices folder {folder} has no file of any layout collection that is judged",
+            f"the official indices folder {folder} has no file of any chosen layout collection",
             expected=", ".join(path.name for path in wanted) or "a layout collection",
             do="check --official-indices, or leave it out",
         )

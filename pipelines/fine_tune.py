@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +11,8 @@ import numpy as np
 
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.family import program_family
-from xlarank.data.ranges import require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.pretrained import columns_by_name, pretrained_model
 from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT
@@ -22,8 +20,7 @@ from xlarank.models.trained import CARD, Continued, TrainedModel, fingerprint, l
 from xlarank.models.validation.fold_plan import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import judge
-from xlarank.models.validation.paired import objective_value, paired_difference, require_selection
-from xlarank.pipelines.support.engines import require_engine, tree_cluster
+from xlarank.models.validation.paired import objective_value, paired_difference
 from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_each
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
@@ -54,7 +51,7 @@ class FineTuning:
 
     @classmethod
     def find(cls, asked: str, workspace: Workspace) -> FineTuning:
-        """By `SHIPPED`, the name of a collection with a model in the workspace, or the folder of a model.
+        """Load `SHIPPED`, the model of a collection in the workspace, or that of a folder.
 
         Raises `ModelError` where there is none.
         """
@@ -72,7 +69,7 @@ class FineTuning:
         )
 
     def require_fit(self, training: StoredTrainingSet) -> None:
-        """Raise `CollectionError` or `ModelError` unless the model can go on with these graphs."""
+        """Raise `CollectionError` or `ModelError` unless the model can be continued on these graphs."""
         card, manifest = self.model.card, training.manifest
         if card.kind != training.kind:
             raise CollectionError(
@@ -88,11 +85,11 @@ class FineTuning:
             )
 
     def rankers(self, rate: float) -> list[Ranker[Any]]:
-        """Unfitted rankers that go on, one of each seed of the model."""
+        """Return unfitted, warm-started rankers, one of each seed of the model."""
         return [ranker.continuing(rate) for ranker in self.model.rankers]
 
     def folds(self, families: Sequence[str]) -> list[list[int]]:
-        """Folds of the graphs whose families the model has not learned from: only those tell how good it is."""
+        """Folds of the graphs whose families are new to the model: scores of others say nothing."""
         known = {program_family(name) for name in self.known_graphs()}
         new = [family for family in families if family not in known]
         if len(set(new)) < 2:
@@ -101,22 +98,22 @@ class FineTuning:
         return [[place[number] for number in held] for held in family_folds(new, MOST_FOLDS)]
 
     def known_graphs(self) -> set[str]:
-        """Names of all graphs that the model, and any that it continues itself, learned from."""
+        """Names of the training graphs of the model and of any that it continues itself."""
         card = self.model.card
         of = [*card.trained_on.values(), *card.also_from.values()]
         return {name for names in of for name in names} | set(card.continues.graphs if card.continues else ())
 
     def scores(self, data: RankingData, groups: Sequence[int]) -> dict[str, float]:
         """Scores of some graphs by the model as it is, by name."""
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for number in groups:
             rows = columns_by_name(data.parts[number], self.model.card.columns)
             score = self.model.score(rows).mean[rows.group]
-            found[rows.name] = judge(self.model.card.kind, score, rows.cost, rows.group)["score"]
-        return found
+            scores[rows.name] = judge(self.model.card.kind, score, rows.cost, rows.group)["score"]
+        return scores
 
     def continued(self, rate: float) -> Continued:
-        """What the card of the new model says of this one."""
+        """The description of this model for the card of the new one."""
         card = self.model.card
         return Continued(self.where, card.collection, fingerprint(card), rate, sorted(self.known_graphs()))
 
@@ -126,67 +123,39 @@ class FineTuning:
 
 
 def fine_tune(
-    workspace: Workspace,
-    start: str,
-    *,
-    collections: Sequence[str] = (),
-    also_from: Sequence[str] = (),
-    model: str = DEFAULT,
-    seeds: int = 3,
-    with_valid: bool = False,
-    rounds: int = 300,
-    select: str = "mean",
-    seed: int = 0,
-    threads: int = 0,
-    engine: str = "local",
-    scheduler: str | None = None,
-    progress: Progress | None = None,
+    workspace: Workspace, start: str, request: TrainRequest | None = None, *, progress: Progress | None = None
 ) -> list[TrainResult]:
-    """Continue a model on each collection, in place of learning from nothing.
+    """Continue a model on each collection instead of training from scratch.
 
     ``start`` is "shipped" for the ranker that comes with xlarank, a collection with a model in the workspace, or
     the folder of a model. Its rankers get more trees, at most ``rounds``, on the columns they use. Folds choose
-    the number and how fast the new trees learn; only families that the model did not know are validated on, and
-    with fewer than `FEWEST_FAMILIES` of them both are defaults. The other arguments are those of `train`.
+    their number and learning rate; only families that are new to the model are validated on, and with fewer than
+    `FEWEST_FAMILIES` of them both are defaults.
 
     Raises `ModelError` where the model is missing or cannot be continued, and as
     `xlarank.pipelines.support.fitting.fit_each`.
     """
-    require_ranges(seeds=seeds, rounds=rounds, seed=seed)
-    threads = thread_count(threads)
-    require_selection(select)
-    tuning = FineTuning.find(start, workspace)
-    if model not in (DEFAULT, tuning.model.card.model):
+    request, tuning = request or TrainRequest(), FineTuning.find(start, workspace)
+    model = tuning.model.card.model
+    if request.model not in (DEFAULT, model):
         raise ModelError(
-            f"--model {model} beside a model to continue, which is of {tuning.model.card.model}",
-            do="leave one of them out",
+            f"--model {request.model} beside a model to continue, which is of {model}", do="leave one of them out"
         )
-    require_engine(engine, scheduler, tuning.model.card.model)
-    workspace.require_writable()
 
     def plan_of(training: StoredTrainingSet) -> FoldPlan:
         tuning.require_fit(training)
         return FoldPlan.of_families(tuning.folds(training.data.families))
 
-    with tree_cluster(scheduler, threads) as cluster:
-        request = TrainRequest(
-            collections=collections,
-            also_from=also_from,
-            splits=("train", "valid") if with_valid else ("train",),
-            seeds=seeds,
-            select=select,
-            settings=FitSettings(rounds, seed, threads if cluster is None else 1, cluster=cluster),
-            allow_constant=True,
-        )
-        return fit_each(workspace, request, plan_of, lambda job: choose_rate(job, tuning), progress or Silent())
+    request = replace(request, model=model, allow_constant=True)
+    return fit_each(workspace, request, plan_of, lambda job: choose_rate(job, tuning), progress or Silent())
 
 
 def choose_rate(job: Job, tuning: FineTuning) -> Choice:
-    """The rankers to continue at the best rate and number of rounds; both are defaults for few new families."""
+    """Choose the learning rate and number of rounds; both are defaults for few new families."""
     new = {job.training.data.families[group] for held in job.plan.held for group in held}
     rates = RATES if len(new) >= FEWEST_FAMILIES else (DEFAULT_RATE,)
     job.begin(len(rates))
-    card, most = tuning.model.card, job.request.settings.rounds
+    card, most = tuning.model.card, job.settings.rounds
     rounds = most if len(rates) > 1 else min(DEFAULT_ROUNDS, most)
     if not job.plan.folds:
         why = "default (fewer than two families that the model did not know)"
@@ -194,8 +163,8 @@ def choose_rate(job: Job, tuning: FineTuning) -> Choice:
             tuning.rankers(DEFAULT_RATE), card.tuned, rounds, why, {}, str(tuning),
             tuning.continued(DEFAULT_RATE), card.kinds,
         )  # fmt: skip
-    found = {rate: job.candidate(tuning.rankers(rate)[0], card.tuned, rounds=rounds) for rate in rates}
-    rate, best = max(found.items(), key=lambda one: one[1].value)  # of equals the first
+    candidates = {rate: job.candidate(tuning.rankers(rate)[0], card.tuned, rounds=rounds) for rate in rates}
+    rate, best = max(candidates.items(), key=lambda one: one[1].value)  # of equals the first
     assert best.curves is not None
     stage, chosen_by = best.stage, job.plan.chosen_by
     if len(rates) == 1:

@@ -32,9 +32,10 @@ from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.budgeting.isolated import isolated
 from xlarank.pipelines.budgeting.plan import CollectionPlan, RunSettings, plan_collections
 from xlarank.pipelines.budgeting.reports import first_scores, read_first_scores
-from xlarank.pipelines.build_features import build_features
+from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import trained_collections
@@ -214,10 +215,11 @@ class _Job:
 
     def build(self, part: CollectionPlan, *splits: str, end: float, share: float, **named: Any) -> None:
         """Store rows; after a ``share`` of the time no further graph is begun."""
-        report = self.run(
-            build_features, self.data_root, self.workspace, collections=[str(part.collection)], splits=splits,
-            jobs=part.jobs, timeout=max(1.0, share * (end - time.monotonic())), end=end, **named,
+        request = BuildRequest(
+            collections=[str(part.collection)], splits=splits, jobs=part.jobs,
+            timeout=max(1.0, share * (end - time.monotonic())), **named,
         )  # fmt: skip
+        report = self.run(build_features, self.data_root, self.workspace, request, end=end)
         notes = self.outcomes[part.collection].notes
         for split in report.splits:
             if split.left:
@@ -323,7 +325,9 @@ def first_model(
 ) -> None:
     """Train on the train split and write its scores on valid, as `read_first_scores` returns them."""
     name = str(collection)
-    (result,) = train(workspace, collections=[name], seeds=1, seed=seed, threads=threads, progress=progress)
+    (result,) = train(
+        workspace, TrainRequest(collections=[name], seeds=1, seed=seed, threads=threads), progress=progress
+    )
     found: dict[str, Any] = {"seconds": result.seconds}
     with suppress(XlarankError):  # a valid split that cannot be scored
         report = evaluate(workspace, collections=[name], progress=progress).report[name]

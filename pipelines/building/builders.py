@@ -77,7 +77,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _start_worker() -> None:
-    """Leave interruptions to the parent, and go with it: a killed parent cannot tell its workers to stop."""
+    """Ignore interrupts, which the parent handles, and end with the parent, also where it is killed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
 

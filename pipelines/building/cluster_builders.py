@@ -93,14 +93,13 @@ def _require_prepared(client: Client, npz: Path, work: Sequence[GraphJob]) -> No
     wanted = [job.recipe.code_hash for job in jobs]
     same = "install the same xlarank on all machines"
     try:
-        found = client.run(_prepared, jobs, npz)
+        prepared = client.run(_prepared, jobs, npz)
     except ImportError as error:
         raise ClusterError(f"a worker cannot import what it needs ({error})", do=same) from error
-    for worker, (hashes, sees) in found.items():
+    for worker, (hashes, sees) in prepared.items():
         if hashes != wanted:
-            own = ", ".join(hashes)
             raise ClusterError(
-                f"the worker {worker} has the feature code {own}", expected=", ".join(wanted), do=same
+                f"the worker {worker} has the feature code {', '.join(hashes)}", expected=", ".join(wanted), do=same
             )
         if not sees:
             raise ClusterError(

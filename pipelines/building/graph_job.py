@@ -115,9 +115,12 @@ def build_remotely(job: GraphJob, source: Source) -> Outcome:
     def make() -> Outcome:
         _require_same(job, source)
         with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
-            own = Workspace(Path(folder))
-            outcome = job.write(job.rows(), source, own)
-            return {**outcome, _FILES: [path.read_bytes() if path.exists() else None for path in job.targets(own)]}
+            scratch = Workspace(Path(folder))
+            outcome = job.write(job.rows(), source, scratch)
+            return {
+                **outcome,
+                _FILES: [path.read_bytes() if path.exists() else None for path in job.targets(scratch)],
+            }
 
     return with_errors(job, make)
 
@@ -131,10 +134,10 @@ def _require_same(job: GraphJob, source: Source) -> None:
             expected=f"{source.size:,}, as where build-features was called",
             do="give all machines the same data root",
         )
-    own = job.settings.code_hash(job.file.collection.kind)
-    if own != job.recipe.code_hash:
+    code_hash = job.settings.code_hash(job.file.collection.kind)
+    if code_hash != job.recipe.code_hash:
         raise XlarankError(
-            f"a worker has the feature code {own}",
+            f"a worker has the feature code {code_hash}",
             expected=f"{job.recipe.code_hash}, that of the command",
             do="install the same xlarank on all machines",
         )

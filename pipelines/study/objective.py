@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Trials that are over and count.
 FINISHED: Final = (TrialState.COMPLETE, TrialState.PRUNED)
-#: The attributes of a trial that name its process and hold what it found.
+#: The attributes of a trial that hold its process and its result.
 _PROCESS, RESULT = "process", "result"
 
 
@@ -80,14 +80,14 @@ class Objective:
                 raise optuna.TrialPruned
         stage = curves.best_stage(self.select)
         scores = curves.column("score")[:, stage]
-        found = {
+        result = {
             "rounds": curves.rounds[stage],
             "mean": float(scores.mean()),
             "std": float(scores.std()),
             "params": params,
             "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
         }
-        trial.set_user_attr(RESULT, found)
+        trial.set_user_attr(RESULT, result)
         return float(curves.smooth_score(self.select)[stage])
 
     def identity(self) -> dict[str, str]:
@@ -120,8 +120,8 @@ class NumberedTPESampler(TPESampler):
         self._start(0)
 
     def _start(self, number: int) -> None:
-        own = zlib.crc32(f"{self._study_seed}/{number}".encode())
-        super().__init__(seed=own, multivariate=True, n_startup_trials=20)
+        numbered = zlib.crc32(f"{self._study_seed}/{number}".encode())
+        super().__init__(seed=numbered, multivariate=True, n_startup_trials=20)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         trials = study.get_trials(deepcopy=False)
@@ -142,8 +142,8 @@ def open_study(objective: Objective, options: StudyOptions, storage: BaseStorage
     if options.worker:
         names = [study for study in optuna.get_all_study_names(storage) if study.startswith(family)]
         if names and name not in names:
-            theirs = names[-1].removeprefix(family).split("/")
-            differ = [what for (what, own), their in zip(identity.items(), theirs, strict=False) if own != their]
+            others = names[-1].removeprefix(family).split("/")
+            differ = [what for (what, here), there in zip(identity.items(), others, strict=False) if here != there]
             raise XlarankError(
                 f"this worker cannot join the study {names[-1]} at {options.shown}: other {' and '.join(differ)}",
                 expected="the same rows and settings in all workers of a study",

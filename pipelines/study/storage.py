@@ -52,7 +52,7 @@ class StudyOptions:
     @property
     def shown(self) -> str:
         """The storage without its password."""
-        return "the workspace's own studies" if self.storage is None else without_password(self.storage)
+        return "the studies of the workspace" if self.storage is None else without_password(self.storage)
 
     def require_valid(self) -> None:
         """Raise `XlarankError` for a storage that cannot be used."""
@@ -75,7 +75,7 @@ class StudyOptions:
 def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
     """The storage, created where it is missing; what it raises becomes one `XlarankError` without a password.
 
-    ``folder`` holds the workspace's own journal.
+    ``folder`` holds the journal of the workspace.
     """
     from optuna.exceptions import ExperimentalWarning, OptunaError
     from sqlalchemy.exc import SQLAlchemyError

@@ -1,4 +1,4 @@
-"""A Dask cluster, found or started."""
+"""Connection to a Dask cluster."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
 LOCAL: Final = "local"
 #: Seconds for the scheduler to answer, and for the first worker to report to it.
 _PATIENCE: Final = 20
-#: What Dask says of every lost worker in lines of its own; what matters is raised.
+#: Loggers that report every lost worker; what matters is raised.
 _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
 
@@ -93,7 +93,7 @@ def local_cluster(workers: int) -> Iterator[LocalCluster]:
 
 
 def _silence_output() -> None:
-    """LightGBM tells the standard output of every port that it tries; ours is for results."""
+    """LightGBM prints every port that it tries to standard output, which is for results."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)

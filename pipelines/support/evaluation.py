@@ -11,7 +11,7 @@ class Evaluation:
     """Scores by collection.
 
     Attributes:
-        judged: the graphs that are scored, in words: a split, or what was held out.
+        judged: description of the scored graphs: a split, or what was held out.
         report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
             `xlarank.models.validation.metrics.summarise`; with a level of rankers above the metrics where several
             are compared (`xlarank.models.validation.paired.compare_rankers`).

@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, Final
 
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError
-from xlarank.data.ranges import MAX_SEED
+from xlarank.data.errors import ClusterError, CollectionError, ModelError
+from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback, learned_kinds
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.ranking_data import RankingData
+from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import Continued, ModelCard, save_model
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
-from xlarank.models.validation.paired import objective_value
+from xlarank.models.validation.paired import objective_value, require_selection
+from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
+
+#: Values of ``engine``.
+ENGINES: Final = ("local", "dask")
 
 
 @dataclass
@@ -36,10 +45,10 @@ class TrainResult:
     """One trained collection, or why it was left out.
 
     Attributes:
-        graphs, rows, families: learned from.
-        why: how the ranker was chosen, or what it goes on from.
+        graphs, rows, families: numbers of what was trained on.
+        why: how the ranker was chosen, or which model is continued.
         note: what to know of the training.
-        rounds: trees per seed; ``chosen_by`` says how the number was found.
+        rounds: trees per seed; ``chosen_by`` says how the number was chosen.
         fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
         folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
     """
@@ -68,25 +77,65 @@ class ConstantModelError(ModelError):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainRequest:
-    """What was asked for, whatever the ranker.
+    """Settings of `train` and `fine_tune`.
 
     Attributes:
         collections: names or patterns; empty for all.
-        also_from: other collections that are learned from, too.
-        splits: learned from.
+        also_from: other collections of the same kind to learn from but not to score, each ``NAME`` or
+            ``NAME=WEIGHT``: what one of its graphs counts beside one of the collection itself. A fold holds out a
+            family in all of them.
+        model: a ranker's name; for `train` also "auto".
         seeds: boosters of each collection.
-        select: what rounds and rankers are best by.
-        settings: of the folds; its rounds are the most.
+        with_valid: also learn from the valid split, before a submission; scores on valid mean nothing afterwards.
+        rounds: the most boosting rounds; folds choose the number.
+        select: the criterion of the best number, one of `xlarank.models.validation.paired.SELECTIONS`.
+        seed: of the first booster.
+        threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
+        engine: "local", or "dask" to grow trees, those of the folds too, on the workers of a cluster. One worker
+            makes the trees that this process would; several make others, and as many always the same.
+        scheduler: address of the cluster, or "local" for one that is started here.
         allow_constant: save models that learned nothing.
     """
 
-    collections: Sequence[str]
-    also_from: Sequence[str]
-    splits: Sequence[str]
-    seeds: int
-    select: str
-    settings: FitSettings
-    allow_constant: bool
+    collections: Sequence[str] = ()
+    also_from: Sequence[str] = ()
+    model: str = DEFAULT
+    seeds: int = 3
+    with_valid: bool = False
+    rounds: int = 300
+    select: str = "mean"
+    seed: int = 0
+    threads: int = 0
+    engine: str = "local"
+    scheduler: str | None = None
+    allow_constant: bool = False
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return ("train", "valid") if self.with_valid else ("train",)
+
+    def require_valid(self) -> None:
+        """Raise `ModelError` for an unknown engine or what it cannot do, `ClusterError` for a missing scheduler,
+        `XlarankError` for other values."""
+        require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
+        require_selection(self.select)
+        if self.engine not in ENGINES:
+            raise ModelError(f"--engine is {self.engine!r}", expected=" or ".join(ENGINES))
+        if self.engine == "local":
+            if self.scheduler is not None:
+                raise ClusterError("--scheduler is named for --engine local", do="pass --engine dask, too")
+            return
+        if self.scheduler is None:
+            raise ClusterError(
+                "--engine dask has no cluster",
+                expected="--scheduler host:port, or --scheduler local for one on this machine",
+            )
+        if self.model != LambdaRank.name:
+            raise ModelError(
+                f"--engine dask with --model {self.model}",
+                expected=f"{LambdaRank.name}: LightGBM distributes its own losses, not those of other rankers",
+                do="leave out --engine, or --model",
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +180,7 @@ class Choice:
         rounds, chosen_by: trees of each, and in words why so many.
         scores: out-of-fold metrics of each graph; empty without folds.
         why: in words, how the ranker was chosen.
-        continues: the model that they go on from, and ``kinds`` of kernels that it learned.
+        continues: the model that they continue, and ``kinds`` of kernels that it was trained on.
     """
 
     rankers: Sequence[Ranker[Any]]
@@ -152,6 +201,7 @@ class Job:
     training: StoredTrainingSet
     plan: FoldPlan
     request: TrainRequest
+    settings: FitSettings
     progress: Progress
 
     def begin(self, candidates: int) -> None:
@@ -163,7 +213,7 @@ class Job:
         self, ranker: Ranker[Any], tuned: bool, *, rounds: int | None = None, name: str = ""
     ) -> Candidate:
         """Validate a ranker out of fold, with at most ``rounds``; steps of the progress begin with ``name``."""
-        settings = self.request.settings if rounds is None else replace(self.request.settings, rounds=rounds)
+        settings = self.settings if rounds is None else replace(self.settings, rounds=rounds)
 
         def step(fold: Fold) -> None:
             families = sorted({self.training.data.families[group] for group in fold.held})
@@ -186,35 +236,57 @@ def fit_each(
     by name or when nothing at all could be trained, and `ConstantModelError` after all others where nothing was
     learned.
     """
+    request.require_valid()
+    threads = thread_count(request.threads)
+    workspace.require_writable()
     weights = weighted_collections(request.also_from)
     others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
     results: list[TrainResult] = []
     constant: list[ConstantModelError] = []
-    for collection in chosen_collections(workspace, request.collections):
-        try:
-            training = _read(workspace, collection, others, request)
-            plan = plan_of(training)
-        except CollectionError as error:
-            if request.collections:
-                raise
-            results.append(TrainResult(str(collection), skipped=str(error)))
-            continue
-        job = Job(workspace, training, plan, request, progress)
-        started = time.monotonic()
-        try:
-            result = fit_and_save(job, choose(job))
-        except ConstantModelError as error:
-            constant.append(error)
-            continue
-        finally:
-            progress.end()
-        result.seconds = time.monotonic() - started
-        results.append(result)
+    with _tree_cluster(request.scheduler, threads) as cluster:
+        # On a cluster each booster takes all workers, so folds wait for each other.
+        settings = FitSettings(request.rounds, request.seed, 1 if cluster else threads, cluster=cluster)
+        for collection in chosen_collections(workspace, request.collections):
+            try:
+                training = _read(workspace, collection, others, request)
+                plan = plan_of(training)
+            except CollectionError as error:
+                if request.collections:
+                    raise
+                results.append(TrainResult(str(collection), skipped=str(error)))
+                continue
+            job = Job(workspace, training, plan, request, settings, progress)
+            started = time.monotonic()
+            try:
+                result = fit_and_save(job, choose(job))
+            except ConstantModelError as error:
+                constant.append(error)
+                continue
+            finally:
+                progress.end()
+            result.seconds = time.monotonic() - started
+            results.append(result)
     if constant:
         raise constant[0] if len(constant) == 1 else ConstantModelError("; ".join(map(str, constant)))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
     return results
+
+
+@contextmanager
+def _tree_cluster(scheduler: str | None, workers: int) -> Iterator[TreeCluster | None]:
+    """The cluster at ``scheduler``, None without one; raises `ClusterError` as `connected` does."""
+    if scheduler is None:
+        yield None
+        return
+    if find_spec("sklearn") is None:
+        raise ClusterError(
+            "LightGBM needs scikit-learn to train on a cluster, and it is not installed",
+            expected="the extra dask",
+            do="pip install 'xlarank[dask]'",
+        )
+    with connected(scheduler, workers) as client:
+        yield TreeCluster(client.scheduler.address)
 
 
 def _read(
@@ -231,17 +303,17 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
     Raises `ConstantModelError`, before anything is replaced, where nothing was learned.
     """
     request, training = job.request, job.training
-    settings, learned = request.settings, training.whole()
+    settings, data = job.settings, training.whole()
     rankers: list[Ranker[Any]] = []
     for number in range(request.seeds):
         each = replace(settings, rounds=choice.rounds, seed=(settings.seed + number) % (MAX_SEED + 1))
-        rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(learned, each).finish())
+        rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, each).finish())
         job.progress.step(f"seed {each.seed}, {each.rounds} rounds")
     first = rankers[0]
     notes: list[str] = []
     if not any(ranker.importance() for ranker in rankers):
-        notes.append(f"no tree has a split: {len(learned.cost)} rows are too few for {first.name} to learn from")
-        if not request.allow_constant and _constant(first, learned):
+        notes.append(f"no tree has a split: {len(data.cost)} rows are too few for {first.name} to learn from")
+        if not request.allow_constant and _constant(first, data):
             raise ConstantModelError(
                 f"{training.collection}: {notes[-1]}, and all scores are equal, so the model is not saved",
                 do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
@@ -262,7 +334,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         folds=choice.scores,
         folds_by=job.plan.by,
         target=target_of(training.collection).name,
-        kinds=sorted({*learned_kinds(learned.parts), *choice.kinds}),
+        kinds=sorted({*learned_kinds(data.parts), *choice.kinds}),
         fallback=Fallback() if job.plan.by == KIND else None,
         select=request.select,
     )
@@ -275,9 +347,9 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         tuned=card.tuned,
         why=choice.why,
         note=f"{training.collection}: {'; '.join(notes)}" if notes else "",
-        graphs=learned.groups,
-        rows=len(learned.cost),
-        families=len(set(learned.families)),
+        graphs=data.groups,
+        rows=len(data.cost),
+        families=len(set(data.families)),
         rounds=choice.rounds,
         chosen_by=choice.chosen_by,
         fallback=str(card.fallback) if card.fallback else "",

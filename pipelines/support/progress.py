@@ -1,4 +1,4 @@
-"""How long work tells where it is, without knowing who listens."""
+"""Interface of progress bars."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Tells nobody."""
+    """Ignores everything."""
 
     def begin(self, what: str, total: int) -> None:
         pass

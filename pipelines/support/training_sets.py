@@ -34,7 +34,7 @@ class StoredTrainingSet(TrainingSet):
         manifest: of the first split.
         manifests: of all splits that were read, those of other collections too.
         also_from: other collections that are learned from -> names of their graphs.
-        also_weights: what each of them counts beside the own collection's 1.
+        also_weights: their weights; the collection itself has 1.
     """
 
     collection: Collection
@@ -60,9 +60,9 @@ def also_learn_from(
     workspace: Workspace,
     others: Mapping[Collection, float],
 ) -> StoredTrainingSet:
-    """A training set with the same splits of other collections of its kind beside it; itself is no other.
+    """Add the same splits of other collections of its kind to a training set; the collection itself is skipped.
 
-    ``others`` -> what each of its graphs counts beside one of the own collection.
+    ``others`` -> weight of each of its graphs, where those of the collection itself have 1.
 
     Raises `CollectionError` for a collection of the other kind, one that nothing can be learned from, and one that
     was built by other feature code.
@@ -78,16 +78,16 @@ def also_learn_from(
                 expected=f"a {training.kind} collection",
                 do="choose the collections to train with --collection",
             )
-        found = read_training_set(workspace, other, [*training.splits])
-        if found.manifest.recipe.code_hash != training.manifest.recipe.code_hash:
+        extra = read_training_set(workspace, other, [*training.splits])
+        if extra.manifest.recipe.code_hash != training.manifest.recipe.code_hash:
             raise CollectionError(
                 f"{other} and {training.collection} were built by different feature code or settings",
                 do="run build-features again for both",
             )
-        data = found.data if weight == 1 else found.data.weighted(weight)
+        data = extra.data if weight == 1 else extra.data.weighted(weight)
         also = data if also is None else also.join(data)
-        names[str(other)] = found.data.names
-        manifests |= found.manifests
+        names[str(other)] = extra.data.names
+        manifests |= extra.manifests
     return replace(
         training,
         also=also,
@@ -125,12 +125,12 @@ def read_training_set(
                 do="run build-features again for all splits",
             )
     _require_memory(collection, manifest.recipe, [one for one in manifests if one is not None])
-    found, names = 0, {split: list[str]() for split in splits}
+    graphs, names = 0, {split: list[str]() for split in splits}
     usable: list[GraphRows] = []
     read = {split: one for split, one in zip(splits, manifests, strict=True) if one is not None}
     for split, of_split in read.items():
         for graph in each_graph(workspace, collection, split, of_split):
-            found += 1
+            graphs += 1
             if graph.labelled and graph.rankable:
                 if usable and graph.columns == usable[0].columns:  # one list of names, of a hundred bytes each
                     graph = replace(graph, columns=usable[0].columns)
@@ -138,7 +138,7 @@ def read_training_set(
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(
-            f"{collection} has {counted(found, 'graph')} in {' and '.join(splits)}, none of which can be learned "
+            f"{collection} has {counted(graphs, 'graph')} in {' and '.join(splits)}, none of which can be learned "
             "from",
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
@@ -149,9 +149,9 @@ def read_training_set(
 
 
 def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:
-    """The graphs that a model learned from, those of other collections beside those of its own.
+    """Return the training set of a model, with the graphs of other collections that it was trained on.
 
-    Raises `ModelError` where they were built anew in another way, or are others by now.
+    Raises `ModelError` where they were replaced, or built with other settings.
     """
     card = model.card
     training = read_training_set(workspace, collection, [*card.trained_on])

@@ -12,7 +12,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import stored_collections
 from xlarank.models.trained import CARD
 
-#: Of another collection beside the own one.
+#: The largest weight of another collection.
 MOST_WEIGHT: Final = 1000.0
 
 
@@ -27,7 +27,7 @@ def weighted_collections(asked: Sequence[str]) -> dict[str, float]:
     >>> weighted_collections(["layout:cpu:random", "layout:tpu-estimate:random=0.3"])
     {'layout:cpu:random': 1.0, 'layout:tpu-estimate:random': 0.3}
     """
-    found: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for entry in asked:
         name, given, text = entry.partition("=")
         try:
@@ -40,9 +40,10 @@ def weighted_collections(asked: Sequence[str]) -> dict[str, float]:
                 expected=f"a number above 0, at most {MOST_WEIGHT:g}",
                 do=f"write {name}=0.5, or leave the collection out",
             )
-        if found.setdefault(name, weight) != weight:
-            raise CollectionError(f"{name} is given two weights, {found[name]:g} and {weight:g}", do="name it once")
-    return found
+        if weights.setdefault(name, weight) != weight:
+            both = f"{weights[name]:g} and {weight:g}"
+            raise CollectionError(f"{name} is given two weights, {both}", do="name it once")
+    return weights
 
 
 def trained_collections(workspace: Workspace) -> list[Collection]:

@@ -12,6 +12,7 @@ import pytest
 from tests.pipelines.postgres import PostgresServer, missing, skip_or_fail
 from tests.pipelines.trees import build, write_tree
 from xlarank.data.workspace import Workspace
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 
@@ -36,7 +37,7 @@ def shared_trained(shared_built: Path, tmp_path_factory: pytest.TempPathFactory)
     """Workspace with rows and models of two seeds; not to be written to."""
     workspace = tmp_path_factory.mktemp("trained") / "work"
     shutil.copytree(shared_built, workspace)
-    train(Workspace(workspace), seeds=2, rounds=30, threads=1)
+    train(Workspace(workspace), TrainRequest(seeds=2, rounds=30, threads=1))
     return workspace
 
 

@@ -31,6 +31,7 @@ from xlarank.pipelines.building import cluster_builders
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import cluster as module
 from xlarank.pipelines.support.cluster import connected, local_cluster
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 slow = pytest.mark.slow
@@ -114,8 +115,10 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
     assert np.corrcoef(scores)[0, 1] > 0.98
 
     local = Path(shutil.copytree(built, tmp_path / "local"))
-    (result,) = train(Workspace(built), collections=[LAYOUT], seeds=1, rounds=10, engine="dask", scheduler=address)
-    train(Workspace(local), collections=[LAYOUT], seeds=1, rounds=10, threads=1)
+    (result,) = train(
+        Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, engine="dask", scheduler=address)
+    )
+    train(Workspace(local), TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1))
     assert result.chosen_by == "3 folds by family"
     there, other = (model_of(Workspace(place), Collection.parse(LAYOUT)) for place in (built, local))
     blank = {"seeds": 0, "folds": 0, "rounds": 0}
@@ -235,9 +238,9 @@ def test_engines_that_cannot_be_used(shared_built: Path, monkeypatch: pytest.Mon
         ({"engine": "spark", "scheduler": "local"}, ModelError, "--engine is 'spark'; expected local or dask"),
     ):  # fmt: skip
         with pytest.raises(error, match=message):
-            train(Workspace(shared_built), **options)
+            train(Workspace(shared_built), TrainRequest(**options))
     monkeypatch.setitem(sys.modules, "distributed", None)
     for spec in (None, object()):  # of scikit-learn; Dask is missing in any case
-        monkeypatch.setattr("xlarank.pipelines.support.engines.find_spec", lambda name, spec=spec: spec)
+        monkeypatch.setattr("xlarank.pipelines.support.fitting.find_spec", lambda name, spec=spec: spec)
         with pytest.raises(ClusterError, match=r"not installed; expected the extra dask; pip install 'xlarank"):
-            train(Workspace(shared_built), engine="dask", scheduler="local")
+            train(Workspace(shared_built), TrainRequest(engine="dask", scheduler="local"))

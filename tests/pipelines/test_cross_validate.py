@@ -23,12 +23,14 @@ from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rankers
 from xlarank.pipelines.support.evaluation import Evaluation
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
 
 def run(workspace: Path, **options: Any) -> Evaluation:
-    return cross_validate(Workspace(workspace), **{"threads": 1, **options})
+    fit = FitSettings(options.pop("rounds", 300), threads=1)
+    return cross_validate(Workspace(workspace), fit=fit, **options)
 
 
 def card_of(workspace: Path, collection: str) -> Any:
@@ -99,7 +101,7 @@ def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_fro
 
 def test_the_graphs_are_those_that_the_model_learned_from(tree: Path, built: Path) -> None:
     options = {"seeds": 1, "rounds": 2, "threads": 1, "allow_constant": True}
-    train(Workspace(built), collections=[LAYOUT], with_valid=True, **options)
+    train(Workspace(built), TrainRequest(collections=[LAYOUT], with_valid=True, **options))
     found = run(built, by="graph", collections=[LAYOUT])
     assert list(found.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
     for collection, name in ((LAYOUT, "beta__b"), (TILE, "dot__a"), (TILE, "tanh__a")):
@@ -108,7 +110,7 @@ def test_the_graphs_are_those_that_the_model_learned_from(tree: Path, built: Pat
     with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
         run(built, by="graph", collections=[LAYOUT])
 
-    train(Workspace(built), **options)  # one family of tiles
+    train(Workspace(built), TrainRequest(**options))  # one family of tiles
     with pytest.raises(CollectionError, match=r"the 2 graphs of tile:cpu are of one program family; .*--by graph"):
         run(built, collections=[TILE], model="ranknet")
     found = run(built)
@@ -148,19 +150,21 @@ def test_kinds_of_kernels_are_held_out_together(tmp_path: Path, learned_from: li
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
     built: Path, learned_from: list[list[str]]
 ) -> None:
-    options: dict[str, Any] = {"rounds": 25, "collections": [LAYOUT], "threads": 1}
-    alone = {name: run(built, model=name, **options) for name in ("ranknet", "lambdarank")}
+    alone = {name: run(built, model=name, rounds=25, collections=[LAYOUT]) for name in ("ranknet", "lambdarank")}
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
     folds = family_folds(training.data.families, 10)
     assert len(learned_from) == 2 * len(folds)
-    parts = validate_folds(training, folds, RankNet(kind="layout"), FitSettings(25, threads=1))
+    fit = FitSettings(25, threads=1)
+    parts = validate_folds(training, folds, RankNet(kind="layout"), fit)
     curves = join_curves(list(parts))
     assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
     (note,) = alone["ranknet"].notes
     assert note.startswith(f"{LAYOUT}: ranknet with default parameters, ")
     assert not (built / "models").exists()
 
-    found = cross_validate_rankers(Workspace(built), ["ranknet", "lambdarank", "ranknet"], **options)
+    found = cross_validate_rankers(
+        Workspace(built), ["ranknet", "lambdarank", "ranknet"], fit=fit, collections=[LAYOUT]
+    )
     assert list(found.report[LAYOUT]) == list(alone)
     for name, one in alone.items():
         for metric, about in one.report[LAYOUT].items():
@@ -176,7 +180,7 @@ def test_bad_requests(shared_trained: Path, shared_built: Path) -> None:
     for workspace, options, error, message in (
         (shared_trained, {"by": "program"}, XlarankError, "--by is 'program'; expected family or graph or kind"),
         (shared_trained, {"model": "forest"}, ModelError, "'forest' is not a model"),
-        (shared_trained, {"model": "ranknet", "rounds": 0}, XlarankError, "--rounds is 0"),
+        (shared_trained, {"model": "ranknet", "rounds": 0}, XlarankError, "rounds is 0"),
         (shared_trained, {"by": "kind", "collections": [TILE]}, CollectionError, "4 graphs .* are of one kind: "),
         (shared_built, {"collections": [TILE]}, ModelError, "tile:cpu has no trained model; run train first"),
         (shared_built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),

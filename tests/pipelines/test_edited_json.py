@@ -14,7 +14,7 @@ from tests.pipelines.trees import LAYOUT, data_root
 from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.pipelines.build_features import build_features
+from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
 
@@ -83,4 +83,4 @@ def test_a_file_that_is_something_else(trained: Path, tree: Path) -> None:
                 submit(workspace, trained / "out.csv", collections=[LAYOUT])
         path.write_text(whole)
     manifest.write_text("{")
-    build_features(data_root(tree), workspace, collections=[LAYOUT])  # mends the manifest
+    build_features(data_root(tree), workspace, BuildRequest(collections=[LAYOUT]))  # mends the manifest

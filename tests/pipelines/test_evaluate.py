@@ -32,6 +32,7 @@ from xlarank.features.store import read_manifest
 from xlarank.models.trained import TrainedModel, load_model
 from xlarank.models.validation.metrics import METRICS, judge, kendall_tau, summarise
 from xlarank.pipelines.evaluate import Evaluation, evaluate
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 BESIDE = {"baselines", "repeats_once", "seeds_std"}
@@ -104,7 +105,8 @@ def test_what_stands_beside_a_score(shared_trained: Path) -> None:
 def test_a_note_when_valid_was_learned_from(trained: Path) -> None:
     """Its score means nothing then."""
     train(
-        Workspace(trained), collections=[TILE], with_valid=True, seeds=1, rounds=2, threads=1, allow_constant=True
+        Workspace(trained),
+        TrainRequest(collections=[TILE], with_valid=True, seeds=1, rounds=2, threads=1, allow_constant=True),
     )
     assert run(trained).notes == [f"{TILE}: the model was trained on 1 of the 1 graphs scored here"]
     assert run(trained, collections=[LAYOUT]).notes == []
@@ -198,7 +200,7 @@ def test_indices_that_cannot_be_used_are_named(shared_trained: Path, tmp_path: P
     other = write_indices(tmp_path / "other", {}, name="xla_default.json")
     for place in (other, tmp_path / "absent"):
         with pytest.raises(
-            CollectionError, match=r"has no file of any layout collection .*; expected cpu_random\.json"
+            CollectionError, match=r"has no file of any chosen layout collection .*; expected cpu_random\.json"
         ):
             run(shared_trained, official_indices=place)
 

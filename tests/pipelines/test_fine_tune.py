@@ -20,7 +20,7 @@ from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.fine_tune import DEFAULT_RATE, DEFAULT_ROUNDS, RATES, FineTuning, fine_tune
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.support.fitting import TrainResult
+from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
 
 OTHER = "layout:tpu-estimate:random"
 
@@ -41,7 +41,7 @@ def two(trained: Path) -> Workspace:
 
 def tune(place: Workspace, start: str, **options: Any) -> tuple[TrainResult, TrainedModel]:
     chosen = {"collections": [LAYOUT], "seeds": 1, "rounds": 30, "threads": 1, **options}
-    (result,) = fine_tune(place, start, **chosen)
+    (result,) = fine_tune(place, start, TrainRequest(**chosen))
     return result, load_model(place.model(Collection.parse(LAYOUT)))
 
 

@@ -20,6 +20,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 
@@ -34,7 +35,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def trained(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     work = tmp_path_factory.mktemp("work")
     build(tree, work)
-    train(Workspace(work), model="sum-pooled", seeds=2, rounds=30, threads=1)
+    train(Workspace(work), TrainRequest(model="sum-pooled", seeds=2, rounds=30, threads=1))
     return work
 
 
@@ -79,7 +80,7 @@ def test_nobody_reads_instances_who_needs_none(tree: Path, tmp_path: Path) -> No
     assert graph.instances is not None and graph.instances.value.configs == len(graph) == 20
     for path in tmp_path.rglob("*.instances.npz"):
         path.write_bytes(b"nothing")
-    train(Workspace(tmp_path), seeds=1, rounds=3, threads=1)
+    train(Workspace(tmp_path), TrainRequest(seeds=1, rounds=3, threads=1))
     evaluate(Workspace(tmp_path))
     submit(Workspace(tmp_path), tmp_path / "submission.csv")
 

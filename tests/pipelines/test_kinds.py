@@ -26,7 +26,7 @@ from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.reporting.gather import MODEL, gather
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support.fitting import TrainResult
+from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 from xlarank.pipelines.tune import tune
@@ -46,7 +46,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, TrainR
             path.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(graph_path(SAMPLE, TILE, split, name), path)
     build(root, workspace.root)
-    (result,) = train(workspace, seeds=1, rounds=5, threads=1)
+    (result,) = train(workspace, TrainRequest(seeds=1, rounds=5, threads=1))
     return workspace, result
 
 
@@ -101,10 +101,10 @@ def test_submissions_scores_and_reports_agree(trained: tuple[Workspace, TrainRes
 def test_cross_validation_by_kind_gives_the_scores_of_training(trained: tuple[Workspace, TrainResult]) -> None:
     workspace, result = trained
     for model in (None, "lambdarank"):
-        found = cross_validate(workspace, by="kind", model=model, rounds=5, threads=1)
+        found = cross_validate(workspace, by="kind", model=model, fit=FitSettings(5, threads=1))
         assert found.report[TILE] == result.folds
         assert f"{TILE}: kinds never seen fall back, {Fallback()}" in found.notes
-    again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, rounds=3, threads=1)
+    again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, fit=FitSettings(3))
     assert set(again.report[TILE]["score"]["graphs"]) == {*LEARNED, "expsum__b"}
 
 
@@ -112,7 +112,7 @@ def test_calibration_goes_by_kind(
     trained: tuple[Workspace, TrainResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Workspace(shutil.copytree(trained[0].root, tmp_path / "work"))
-    train(place, seeds=2, rounds=3, threads=1)
+    train(place, TrainRequest(seeds=2, rounds=3, threads=1))
     kinds = [graph.kinds for graph in read_training_set(place, COLLECTION).data.parts]
     folds = kind_folds(kinds, 10)
     seen = []

@@ -15,6 +15,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.info import info
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
@@ -43,7 +44,7 @@ def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path
     assert np.isfinite(data.data.cost).all()
     (graph,) = (graph for graph in data.data.parts if graph.name == "alpha__a")
     assert not set(FAILED) & set(graph.ids.tolist())
-    train(work, seeds=1, rounds=10, threads=1)
+    train(work, TrainRequest(seeds=1, rounds=10, threads=1))
     report = evaluate(work).report
     assert {name: len(metrics["tau"]["graphs"]) for name, metrics in report.items()} == {LAYOUT: 2, TILE: 1}
     assert all(np.isfinite(metric["mean"]) for metrics in report.values() for metric in metrics.values())

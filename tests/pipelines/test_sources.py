@@ -22,6 +22,7 @@ from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.workspace_collections import weighted_collections
 from xlarank.pipelines.train import train
 
@@ -50,7 +51,10 @@ def two(built: Path) -> Workspace:
 
 
 def learn(place: Workspace, also: str, **options: Any) -> TrainedModel:
-    train(place, collections=[LAYOUT], also_from=[also], threads=1, **{"seeds": 1, "rounds": 10, **options})
+    train(
+        place,
+        TrainRequest(collections=[LAYOUT], also_from=[also], threads=1, **{"seeds": 1, "rounds": 10, **options}),
+    )
     return load_model(place.model(Collection.parse(LAYOUT)))
 
 
@@ -82,7 +86,7 @@ def test_such_a_model_is_used_like_any_other(two: Workspace, shared_tree: Path) 
     found = explain(two, path, collection=LAYOUT, config=3, against=9)
     assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
     assert evaluate(two, collections=[LAYOUT]).report[LAYOUT]["tau"]["graphs"].keys() == {"delta__a", "delta__b"}
-    assert cross_validate(two, collections=[LAYOUT], by="graph", threads=1).report[LAYOUT]
+    assert cross_validate(two, collections=[LAYOUT], by="graph").report[LAYOUT]
 
 
 def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(

@@ -16,6 +16,7 @@ from xlarank.features.instances.store import read_instances
 from xlarank.features.recipe import Source
 from xlarank.features.seal import require_seal, seal, sealable
 from xlarank.features.store import read_manifest, read_rows
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 FLIPS = 120
@@ -48,7 +49,7 @@ def test_flipped_bits_are_seen_and_mended_by_building(tree: Path, built: Path, o
             read()
     if of is rows_of:
         with pytest.raises(FeatureStoreError, match="run build-features again"):
-            train(Workspace(built), collections=[LAYOUT], seeds=1, rounds=5, threads=1)
+            train(Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
     (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
     assert (report.built, report.kept) == (1, len(stored(built)) - 1)
     assert path.read_bytes() == whole

@@ -23,6 +23,7 @@ from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.trained import CARD, load_model
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import Submission, submit
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 OLD = "what was there before\n"
@@ -215,7 +216,7 @@ def test_collections_without_a_model_or_test_graphs(trained: Path, tmp_path: Pat
 def test_what_was_not_built_or_ranked_now(tree: Path, tmp_path: Path) -> None:
     work, out = tmp_path / "work", tmp_path / "out.csv"
     build(tree, work, collections=[TILE])
-    train(Workspace(work), seeds=1, rounds=5, threads=1)
+    train(Workspace(work), TrainRequest(seeds=1, rounds=5, threads=1))
     report = run(work, out)
     assert report.left_out == {LAYOUT: "its features were not built"}
     assert report.unranked() == {"default": 2} and len(rows_of(out)) == 4

@@ -38,15 +38,16 @@ from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.metrics import METRICS, kendall_tau, summarise
 from xlarank.pipelines.support import machine
-from xlarank.pipelines.support.fitting import TrainResult
+from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.train import train
 
 
-def run(workspace: Path, **options: Any) -> list[TrainResult]:
+def run(workspace: Path, *, progress: Progress | None = None, **options: Any) -> list[TrainResult]:
     """One seed, few rounds, one thread; the tile collection alone by default, whose few rows may be too few."""
     chosen = {"collections": [TILE], "seeds": 1, "rounds": 10, "threads": 1, "allow_constant": True, **options}
-    return train(Workspace(workspace), **chosen)
+    return train(Workspace(workspace), TrainRequest(**chosen), progress=progress)
 
 
 def model_of(workspace: Path, collection: str = TILE) -> TrainedModel:
@@ -120,7 +121,7 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built: Path, fits: l
 @pytest.mark.parametrize("model", sorted(RANKERS))
 def test_every_ranker_ranks_families_it_never_saw(built: Path, model: str) -> None:
     """The made-up runtimes are easy: what is learned on alpha, beta and gamma holds for delta."""
-    for result in train(Workspace(built), model=model, seeds=1, rounds=30, threads=1):
+    for result in train(Workspace(built), TrainRequest(model=model, seeds=1, rounds=30, threads=1)):
         assert (result.model, result.skipped) == (model, "")
     for graph in stored(built, LAYOUT, "valid").values():
         scores = model_of(built, LAYOUT).score(graph).mean
@@ -227,7 +228,7 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
         " out of fold; pair-vote leads by 0.100 ± 0.000, less that of ranknet: "
         f"slowdown@1 {apart} and slowdown@5 {apart}"
     ) in tile.why
-    assert "xgb-pairwise is passed over: it needs xgboost; ensemble is passed over" in tile.why
+    assert "xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
     assert listener.jobs[1] == (f"training {TILE}", 3 * len(RANKERS) + 1)
     assert any(note.startswith("lambdarank, held out ") for note in listener.notes)
     with pytest.raises(ModelError, match="it needs xgboost"):

@@ -25,6 +25,7 @@ from xlarank.pipelines.budgeting.plan import RunSettings
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
 from xlarank.pipelines.train import train
 
@@ -33,7 +34,7 @@ OTHER = "layout:cpu:default"
 
 
 def fit(workspace: Path) -> None:
-    train(Workspace(workspace), collections=[TILE], seeds=1, rounds=5, threads=1)
+    train(Workspace(workspace), TrainRequest(collections=[TILE], seeds=1, rounds=5, threads=1))
 
 
 @pytest.fixture

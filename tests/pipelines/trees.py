@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import load_split
-from xlarank.pipelines.build_features import BuildReport, build_features
+from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
+from xlarank.pipelines.support.progress import Progress
 
 LAYOUT, TILE = "layout:cpu:random", "tile:cpu"
 #: Few columns: most of the time of these tests is spent on columns.
@@ -113,9 +115,10 @@ def data_root(root: Path) -> DataRoot:
     return DataRoot(root, root / "npz", "made by a test")
 
 
-def build(root: Path, workspace: Path, **options: object) -> BuildReport:
-    """Fast columns in one process, unless told otherwise."""
-    return build_features(data_root(root), Workspace(workspace), **{"settings": FAST, "jobs": 1, **options})  # type: ignore[arg-type]
+def build(root: Path, workspace: Path, *, progress: Progress | None = None, **chosen: Any) -> BuildReport:
+    """Fast columns in one process, by default."""
+    request = BuildRequest(**{"settings": FAST, "jobs": 1, **chosen})
+    return build_features(data_root(root), Workspace(workspace), request, progress=progress)
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:

@@ -82,14 +82,15 @@ def build_features(
     from xlarank.data.errors import XlarankError
     from xlarank.features.block import Tier
     from xlarank.features.recipe import FeatureSettings
+    from xlarank.pipelines.build_features import BuildRequest
 
     if tier not in (known := [member.value for member in Tier]):
         raise XlarankError(f"--tier is {tier!r}", expected=" or ".join(known))
-    build(
-        data_root_of(data_root), workspace_at(workspace), json_file=json_file, collections=collection or (),
-        splits=split or (), settings=FeatureSettings(Tier(tier), candidates), max_configs=max_configs, jobs=jobs,
-        seed=seed, replace=replace, scheduler=scheduler,
+    request = BuildRequest(
+        collections=collection or (), splits=split or (), settings=FeatureSettings(Tier(tier), candidates),
+        max_configs=max_configs, jobs=jobs, seed=seed, replace=replace, scheduler=scheduler,
     )  # fmt: skip
+    build(data_root_of(data_root), workspace_at(workspace), request, json_file)
 
 
 @app.command()

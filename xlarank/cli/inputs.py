@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from xlarank.cli import record
 from xlarank.cli.console import (
@@ -20,6 +20,7 @@ from xlarank.cli.console import (
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.data.root import DataRoot
     from xlarank.data.workspace import Workspace
+    from xlarank.pipelines.build_features import BuildRequest
 
 
 def data_root_of(named: Path | None) -> DataRoot:
@@ -84,12 +85,14 @@ def built_workspace(data_root: Path | None, workspace: Path) -> Workspace:
     return place
 
 
-def build(root: DataRoot, workspace: Workspace, *, json_file: Path | None = None, **settings: Any) -> None:
-    """Build features with settings of `xlarank.pipelines.build_features.build_features`, and print the result."""
+def build(
+    root: DataRoot, workspace: Workspace, request: BuildRequest | None = None, json_file: Path | None = None
+) -> None:
+    """Build features and print the result."""
     from xlarank.pipelines.build_features import build_features as run
 
     with progress_bars() as progress:
-        report = run(root, workspace, progress=progress, **settings)
+        report = run(root, workspace, request, progress=progress)
     table = new_table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
     for part in report.splits:
         table.add_row(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -146,19 +146,20 @@ def train(
 ) -> None:
     """Train the final models, with tuned parameters where a study has some."""
     from xlarank.pipelines.fine_tune import fine_tune as continue_model
+    from xlarank.pipelines.support.fitting import TrainRequest
     from xlarank.pipelines.train import train as fit_anew
 
     place = built_workspace(data_root, workspace)
+    request = TrainRequest(
+        collections=collection or (), also_from=also_from or (), model=model, seeds=seeds, with_valid=with_valid,
+        rounds=rounds, select=select, seed=seed, threads=threads, engine=engine, scheduler=scheduler,
+        allow_constant=allow_constant,
+    )  # fmt: skip
     with progress_bars() as progress:
-        settings: dict[str, Any] = {
-            "collections": collection or (), "also_from": also_from or (), "model": model, "seeds": seeds,
-            "with_valid": with_valid, "rounds": rounds, "select": select, "seed": seed, "threads": threads,
-            "engine": engine, "scheduler": scheduler, "progress": progress,
-        }  # fmt: skip
         if fine_tune is not None:
-            results = continue_model(place, fine_tune, **settings)
+            results = continue_model(place, fine_tune, request, progress=progress)
         else:
-            results = fit_anew(place, allow_constant=allow_constant, **settings)
+            results = fit_anew(place, request, progress=progress)
     table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
                    ">out-of-fold score", ">seeds", ">s")  # fmt: skip
     for result in results:

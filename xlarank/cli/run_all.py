@@ -112,11 +112,12 @@ def demo(
 ) -> None:
     """Run all steps on two collections of the embedded sample: build, tune, train, evaluate, submit, rank."""
     from xlarank.data.root import SAMPLE, find_data_root
+    from xlarank.pipelines.build_features import BuildRequest
 
     root, place = find_data_root(SAMPLE), workspace_at(workspace)
     headline("1. info and build-features")
     say("TpuGraphs format; layouts and tiles estimated by the TPU compiler (data/sample/README.md)")
-    build(root, place, collections=DEMO)
+    build(root, place, BuildRequest(collections=DEMO))
     headline("2. tune")
     tune(trials=trials, workspace=workspace)
     headline("3. train")

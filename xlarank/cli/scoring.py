@@ -75,14 +75,15 @@ def cross_validate(
     graphs: Listed = True,
 ) -> None:
     """Cross-validate: score each graph by a ranker fitted without it. Nothing is stored."""
+    from xlarank.models.fit_settings import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import cross_validate_rankers
 
     place = built_workspace(data_root, workspace)
     models = list(dict.fromkeys(model or ()))
     settings: dict[str, Any] = {
-        "by": by, "collections": collection or (), "with_valid": with_valid, "rounds": rounds, "seed": seed,
-        "threads": threads,
+        "by": by, "collections": collection or (), "with_valid": with_valid,
+        "fit": FitSettings(rounds, seed, threads),
     }  # fmt: skip
     if len(models) < 2:
         with progress_bars() as progress:
