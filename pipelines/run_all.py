@@ -289,16 +289,10 @@ class _Job:
             outcome.notes.append("there was no time left for a final model")
             return
         end = min(self.last, max(end, time.monotonic() + 2 * _FINAL * seconds))
-        self.run(
-            train,
-            self.workspace,
-            collections=own,
-            seeds=settings.seeds,
-            with_valid=True,
-            seed=settings.seed,
-            threads=settings.cores,
-            end=end,
+        request = TrainRequest(
+            collections=own, seeds=settings.seeds, with_valid=True, seed=settings.seed, threads=settings.cores
         )
+        self.run(train, self.workspace, request, end=end)
         self.rank(part, FINAL)
 
     def rank_attached(self, part: CollectionPlan, end: float) -> None:
