@@ -116,8 +116,8 @@ def _expected_least(ascending: Floats, k: int) -> float:
 
     The i-th smallest of n is the minimum with probability C(n - i, k - 1) / C(n, k).
 
-    >>> _expected_least(np.array([1.0, 2.0, 4.0]), 1), _expected_least(np.array([1.0, 2.0, 4.0]), 2)
-    (2.3333333333333335, 1.3333333333333333)
+    >>> [round(_expected_least(np.array([1.0, 2.0, 4.0]), k), 6) for k in (1, 2)]
+    [2.333333, 1.333333]
     """
     n = len(ascending)
     if k >= n:
