@@ -1,12 +1,12 @@
-"""Bring programs in: HLO files, or TpuGraphs' protobufs, as graph files of a data root."""
+"""Convert HLO files or TpuGraphs protobufs to graph files of a data root."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, HloError, XlarankError
@@ -19,7 +19,7 @@ from xlarank.data.hlo.tuning import Tuned, kernel_name, layout_arrays, tile_arra
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import Progress, Silent
 
-#: Where graphs go that nobody named a collection for.
+#: Default collections.
 OWN: Final[dict[Kind, Collection]] = {
     "layout": Collection.parse("layout:own:default"),
     "tile": Collection.parse("tile:own"),
@@ -59,13 +59,6 @@ class ImportReport:
     graphs: list[Imported] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "graphs": [asdict(graph) for graph in self.graphs],
-            "left_out": self.left_out,
-            "broken": self.broken,
-        }
 
 
 def import_hlo(
@@ -128,19 +121,11 @@ def import_hlo(
 def _imported(
     file: Path, graph: Graph, collection: Collection, path: Path, tuned: Tuned, seconds: float
 ) -> Imported:
+    configurable = len(tuned.arrays.get("node_config_ids", ()))
     return Imported(
-        source=str(file),
-        graph=graph.name,
-        collection=str(collection),
-        path=str(path),
-        nodes=graph.nodes,
-        edges=len(graph.edges),
-        configurable=len(tuned.arrays.get("node_config_ids", ())),
-        configs=graph.configs,
-        labelled=graph.labelled,
-        seconds=seconds,
-        notes=tuned.notes,
-    )
+        str(file), graph.name, str(collection), str(path), graph.nodes, len(graph.edges), configurable,
+        graph.configs, graph.labelled, seconds, tuned.notes,
+    )  # fmt: skip
 
 
 def _graphs(file: Path, name: str | None, report: ImportReport) -> Iterator[tuple[str, Kind, Tuned]]:

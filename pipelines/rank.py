@@ -59,12 +59,12 @@ def rank_folder(
 
 
 def _graph_files(folder: Path) -> list[Path]:
-    found = []
+    paths = []
     for place, folders, files in os.walk(folder):
         folders[:] = [
             name
             for name in folders
             if not name.startswith(".") and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
         ]
-        found += [Path(place, name) for name in files if name.endswith(".npz") and not name.startswith(".")]
-    return sorted(found)
+        paths += [Path(place, name) for name in files if name.endswith(".npz") and not name.startswith(".")]
+    return sorted(paths)

@@ -1,4 +1,4 @@
-"""One page that says how good the rankings of a workspace are, what they rest on, and why."""
+"""Write the report of a workspace: one HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a report tells of one collection, computed from the workspace."""
+"""Compute the scores, importance and explanation of one collection for the report."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from xlarank.pipelines.ranking.explanation import Explanation, explain_graph, se
 
 Floats = NDArray[np.float64]
 
-#: The split that reports judge: labelled, and not learned from.
+#: The split that reports score: labelled, and not trained on.
 SPLIT: Final = "valid"
 MODEL: Final = "model"
 
 
 @dataclass(frozen=True, eq=False)
 class GraphScores:
-    """One graph judged.
+    """Scores of one graph.
 
     Attributes:
         distinct: number of distinct configurations.
@@ -65,13 +65,13 @@ class Explained:
 
 @dataclass
 class CollectionFacts:
-    """All that a report tells of a collection.
+    """Results of a collection.
 
     Attributes:
         manifests: of the splits that were built.
         model: None where there is none, or none that can be used; ``why_not`` says why.
-        graphs: judged, in the order of the split.
-        left_out: graph -> why it was not judged.
+        graphs: scored, in the order of the split.
+        left_out: graph -> why it was not scored.
         importance: column -> share of the gain, the mean over seeds, largest first.
         explained: the graph of the median score.
         studies: SVG of the studies, as `tune` left them.
@@ -125,7 +125,7 @@ def _summed(group: Mapping[str, str], values: Mapping[str, float]) -> dict[str, 
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
-    """Judge the model of a collection on the valid split, and collect what else is known; nothing is written."""
+    """Score the model of a collection on the valid split and compute its results; nothing is written."""
     manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
     facts = CollectionFacts(collection, {split: m for split, m in manifests.items() if m is not None})
     facts.studies = study_pictures(workspace, collection)
@@ -189,7 +189,7 @@ def _judged(facts: CollectionFacts, rows: GraphRows) -> GraphScores:
 
 
 def _explained(manifest: Manifest, facts: CollectionFacts) -> Explained | None:
-    """The best configuration of the graph of the median score, where its file is still there."""
+    """Explain the best configuration of the graph of the median score, if its file still exists."""
     assert facts.model is not None
     graph = facts.sorted_by_score()[len(facts.graphs) // 2]
     path = _file_of(Path(manifest.data_root), facts.collection, graph.name)
@@ -213,7 +213,7 @@ def _file_of(root: Path, collection: Collection, name: str) -> Path | None:
 
 
 def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
-    """Pictures of the collection's studies, as `tune` left them."""
+    """Return the plots of the collection's studies that `tune` wrote."""
     stem = f"tune-{'-'.join(collection.parts)}-"
     found = []
     for path in sorted(workspace.reports().glob(f"{stem}*.svg")):
@@ -225,7 +225,7 @@ def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
 
 
 def read_runs(workspace: Workspace) -> list[dict[str, Any]]:
-    """The commands that worked in the workspace, oldest first; lines that cannot be read are passed over."""
+    """The commands that worked in the workspace, oldest first; lines that cannot be read are skipped."""
     try:
         lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
     except (OSError, ValueError):

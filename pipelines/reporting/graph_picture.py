@@ -17,7 +17,7 @@ from xlarank.features.layout.context import LayoutContext
 from xlarank.features.program.descriptions import default_layout_text, describe_node
 from xlarank.pipelines.reporting.segments import program_graph
 
-#: Readable in a light and in a dark page, and told apart by the colour-blind.
+#: Readable in a light and in a dark page, distinguishable by the colour-blind.
 FASTER, SLOWER, CLASH = "#2f6db5", "#d9822b", "#c23b3b"
 _MOST_NODES: Final = 18
 #: Nodes side by side; more, unless they are the focus itself, are not drawn.

@@ -1,7 +1,6 @@
-"""The report's pictures of what the whole job leaves behind, for notebooks.
+"""Charts of a finished run-all for notebooks.
 
-A final model learned from all graphs, so it cannot be judged on them: these show its folds, and the first model on
-valid.
+A final model is trained on all labelled graphs, so these show its out-of-fold scores and the first model on valid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the report's template shows: facts as tables, sentences and charts."""
+"""Tables, sentences and charts of the report's template."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def import_hlo(
     list_lines("left out", report.left_out)
     if report.graphs:
         say(f"wrote {counted(len(report.graphs), 'graph')} below {out}")
-    write_json(json_file, report.as_json())
+    write_json(json_file, plain_values(report))
     finish(report.broken)
 
 
