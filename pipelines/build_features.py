@@ -21,8 +21,8 @@ from xlarank.pipelines.building.builders import local_outcomes
 from xlarank.pipelines.building.cluster_builders import cluster_outcomes
 from xlarank.pipelines.building.graph_job import GraphJob, Outcome
 from xlarank.pipelines.support.cluster import connected
-from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.workspace_collections import require_one_root
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 #: Below this many bytes of npz, starting worker processes costs more than it saves.

@@ -36,9 +36,8 @@ from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.fitting import TrainRequest
-from xlarank.pipelines.support.one_root import require_one_root
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import trained_collections
+from xlarank.pipelines.support.workspace_collections import require_one_root, trained_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 from xlarank.pipelines.train import train
 from xlarank.pipelines.tune import ROUNDS, tune

@@ -1,15 +1,19 @@
-"""Which collections the workspace holds rows or models of."""
+"""Collections with rows or models in a workspace, all of one data root."""
 
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
-from xlarank.data.collection import Collection, choose
-from xlarank.data.errors import CollectionError
+from xlarank.data.collection import SPLITS, Collection, GraphFile, choose
+from xlarank.data.errors import CollectionError, FeatureStoreError, WorkspaceError
+from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
-from xlarank.features.store import stored_collections
+from xlarank.features.store import read_manifest, stored_collections
 from xlarank.models.trained import CARD
 
 #: The largest weight of another collection.
@@ -50,3 +54,54 @@ def trained_collections(workspace: Workspace) -> list[Collection]:
     """Collections that have a model in the workspace, sorted."""
     root = workspace.root / "models"
     return sorted(Collection(path.relative_to(root).parts[:-1]) for path in root.glob(f"*/**/{CARD}"))
+
+
+def require_one_root(
+    data_root: DataRoot, workspace: Workspace, files: Sequence[GraphFile], *, replace: bool = False
+) -> None:
+    """Raise `WorkspaceError` where the workspace holds rows of another data root.
+
+    Rows of two roots would end in one submission. A root that was moved or mended counts as the same: most graphs
+    of each collection have the stored names and sizes. With ``replace`` rows, studies and models of the other
+    root's collections are removed instead.
+    """
+    sizes = {(file.collection, file.split, file.name): file.path for file in files}
+    for collection in stored_collections(workspace):
+        other = _other_root(data_root, workspace, collection, sizes)
+        if other is None:
+            continue
+        if not replace:
+            raise WorkspaceError(
+                f"the workspace {workspace.root} holds {collection} of {other}, not of {data_root.path}",
+                expected="one data root a workspace",
+                do="pass another --workspace; or build-features --replace, which drops what is there of it",
+            )
+        # the manifests last: where this is interrupted, they still name the other root
+        shutil.rmtree(workspace.model(collection), ignore_errors=True)
+        shutil.rmtree(workspace.study(collection), ignore_errors=True)
+        for split in SPLITS:
+            shutil.rmtree(workspace.features(collection, split), ignore_errors=True)
+
+
+def _other_root(
+    data_root: DataRoot,
+    workspace: Workspace,
+    collection: Collection,
+    files: dict[tuple[Collection, str, str], Path],
+) -> str | None:
+    """Return the root of a collection's rows, None where it is this one."""
+    other, known, stored = None, 0, 0
+    for split in SPLITS:
+        try:
+            manifest = read_manifest(workspace, collection, split)
+        except FeatureStoreError:  # building makes it anew
+            continue
+        if manifest is None or manifest.data_root == str(data_root.path.resolve()):
+            continue
+        other = manifest.data_root
+        for name, about in manifest.graphs.items():
+            stored += 1
+            path = files.get((collection, split, name))
+            with suppress(OSError, KeyError, TypeError):
+                known += path is not None and path.stat().st_size == about["source"]["size"]
+    return other if 2 * known < stored else None
