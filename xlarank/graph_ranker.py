@@ -59,7 +59,7 @@ class GraphRanker:
     >>> kernels = sorted((SAMPLE / "npz" / "tile" / "cpu" / "train").glob("bmm*.npz"))
     >>> ranker = xlarank.GraphRanker("ranknet", n_estimators=20, n_jobs=1, target="cpu").fit(kernels[:3])
     >>> ranker.graphs_, ranker.n_features_in_
-    (['bmm__a', 'bmm__b', 'bmm__c'], 596)
+    (['bmm__a', 'bmm__b', 'bmm__c'], 611)
     >>> scores = ranker.predict(kernels[3])  # lower is faster
     >>> scores.shape, ranker.score(kernels[3:]) > 0.9  # 1 - slowdown of the best of five
     ((64,), True)

@@ -58,7 +58,7 @@ def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="the notebook draws with matplotlib")
     tree = {
         LAYOUT: {"test": ["omega__a"]},
-        TILE: {"train": ["conv__a", "dot__a"], "valid": ["pool__a"], "test": ["sort__a"]},
+        TILE: {"train": ["conv__a", "conv__b", "dot__a", "dot__b"], "valid": ["pool__a"], "test": ["sort__a"]},
     }
     write_tree(tmp_path / "input" / "predict-ai-model-runtime" / "npz_all", tree)
     package_kaggle(tmp_path / "input" / "xlarank")
