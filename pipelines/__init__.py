@@ -1,4 +1,4 @@
-"""One verb per file: plain functions with typed arguments that a notebook can call.
+"""One command per file: plain functions with typed arguments that a notebook can call.
 
 Nothing here parses arguments or prints; long work reports to a `Progress`.
 """

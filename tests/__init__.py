@@ -1,1 +1,1 @@
-"""Tests, in folders that mirror the rooms; `tests.graphs` builds the graphs they share."""
+"""Tests, in folders that mirror the packages; `tests.graphs` builds the graphs they share."""

@@ -23,12 +23,12 @@ from benchmarks.programs import (
 )
 from benchmarks.programs.parts import Program
 
-_ROOMS = (attention, numerical, recommenders, sequences, convolutional, volumes, dense_prediction)
+_MODULES = (attention, numerical, recommenders, sequences, convolutional, volumes, dense_prediction)
 
 
 def _in_turn() -> dict[str, Callable[[], Program]]:
     families: dict[str, list[tuple[str, Callable[[], Program]]]] = {}
-    for one in itertools.zip_longest(*(room.PROGRAMS.items() for room in _ROOMS)):
+    for one in itertools.zip_longest(*(module.PROGRAMS.items() for module in _MODULES)):
         for item in filter(None, one):
             families.setdefault(item[0].split("__")[0].removesuffix("_train"), []).append(item)
     order = itertools.zip_longest(*families.values())
