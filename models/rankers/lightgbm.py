@@ -19,7 +19,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns, leaves_param
 from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
-from xlarank.models.rankers.lightgbm_data import RowTargets, binned, dealt_orders, silence_lightgbm
+from xlarank.models.rankers.lightgbm_data import RowTargets, binned, dealt_orders, silence_lightgbm, train_booster
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.ranking_data import RankingData
 
@@ -215,7 +215,7 @@ class LightGBMRanker(Ranker[T]):
             if not any(train.feature_num_bin(i) for i in range(train.num_feature())):
                 params |= {"objective": "regression", "boost_from_average": False}
                 gradients = None
-        grown = lgb.train(params, train, settings.rounds, keep_training_booster=settings.grows)
+        grown = train_booster(params, train, settings.rounds, keep_training_booster=settings.grows)
         if settings.grows:
             self._growing = _Growing(grown, gradients, settings.rounds)
         self._booster = warm_start.extended(grown) if warm_start else grown

@@ -7,9 +7,12 @@ drawn here, and all rows are then binned piece by piece.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Any, Final
 
 import lightgbm as lgb
@@ -121,6 +124,26 @@ def binned(
 
 def _read(part: GraphRows, order: NDArray[np.intp], used: NDArray[np.intp], which: slice) -> NDArray[np.float32]:
     return part.matrix(order[which], used)
+
+
+#: LightGBM 4.7 keeps the label gains of lambdarank once for the whole process and replaces them whenever a booster
+#: is constructed. Two threads at it, with groups of different sizes, ended the process or mixed up the labels.
+_CONSTRUCTION: Final = Lock()
+os.register_at_fork(
+    before=_CONSTRUCTION.acquire, after_in_parent=_CONSTRUCTION.release, after_in_child=_CONSTRUCTION.release
+)
+
+
+def train_booster(params: dict[str, Any], train: lgb.Dataset, rounds: int, **settings: Any) -> lgb.Booster:
+    """Call `lightgbm.train`; only one thread of the process constructs a booster at a time, all may grow theirs."""
+    with ExitStack() as construction:
+        construction.enter_context(_CONSTRUCTION)
+
+        def constructed(_: Any) -> None:
+            construction.close()
+
+        vars(constructed)["before_iteration"] = True
+        return lgb.train(params, train, rounds, callbacks=[constructed], **settings)
 
 
 def silence_lightgbm() -> None:

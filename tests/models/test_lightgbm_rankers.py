@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,25 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     monkeypatch.setattr(lgb, "Dataset", look)
     monkeypatch.setattr(lgb, "train", spy)
     return calls
+
+
+def test_one_thread_at_a_time_constructs_a_booster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LightGBM replaces the label gains of the whole process then: folds of other sizes ended it now and then."""
+    construct, running, most = lgb.Booster.__init__, [0], [0]
+
+    def counted(self: lgb.Booster, *args: Any, **more: Any) -> None:
+        inside = "train_set" in more
+        running[0] += inside
+        most[0] = max(most[0], running[0])
+        time.sleep(0.02 * inside)
+        construct(self, *args, **more)
+        running[0] -= inside
+
+    monkeypatch.setattr(lgb.Booster, "__init__", counted)
+    data = [RankingData.from_graphs([easy_graph(f"g{n}", 20 + n, n)]) for n in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda one: fitted("lambdarank", one, rounds=4), data))
+    assert most == [1]
 
 
 def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[str, Any]]) -> None:
