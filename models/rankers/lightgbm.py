@@ -226,7 +226,7 @@ class LightGBMRanker(Ranker[T]):
             self._fit(data, settings)
             return
         grown = growing.booster
-        silence_lightgbm()
+        silence_lightgbm(settings.threads)
         for _ in range(settings.rounds - growing.rounds):
             grown.update(fobj=growing.gradients)
         if settings.grows:

@@ -110,7 +110,7 @@ def binned(
     sample = bin_sample(data, used)
     drawn = None if sample is None else iter(sample)
     if drawn is not None:
-        silence_lightgbm()
+        silence_lightgbm(threads)
     if in_batches(len(data.cost), len(used)):
         each = orders if orders is not None else [np.arange(len(part)) for part in data.parts]
         read = [partial(_read, part, order, used) for part, order in zip(data.parts, each, strict=True)]
@@ -146,9 +146,14 @@ def train_booster(params: dict[str, Any], train: lgb.Dataset, rounds: int, **set
         return lgb.train(params, train, rounds, callbacks=[constructed], **settings)
 
 
-def silence_lightgbm() -> None:
-    """Silence LightGBM in this thread: its level is set where parameters are read, too late for some messages."""
-    lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params={"verbose": -1}).construct()
+def silence_lightgbm(threads: int) -> None:
+    """Silence LightGBM in this thread: its level is set where parameters are read, too late for some messages.
+
+    Parameters without a number of threads would set that of the whole process, and predictions that run in other
+    threads would write beyond the buffers that they made for fewer.
+    """
+    params = {"verbose": -1, "num_threads": threads}
+    lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 
 
 def bin_sample(data: RankingData, used: NDArray[np.intp]) -> NDArray[np.float32] | None:

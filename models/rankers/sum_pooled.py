@@ -167,7 +167,9 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         self, groups: list[_Group], values: NDArray[np.float32], settings: FitSettings, rng: np.random.Generator
     ) -> lgb.Booster:
         own = self.params
-        binning = {"max_bin": 63, "min_data_in_leaf": own.min_data_in_leaf, "verbose": -1}
+        binning = {
+            "max_bin": 63, "min_data_in_leaf": own.min_data_in_leaf, "num_threads": settings.threads, "verbose": -1,
+        }  # fmt: skip
         train = lgb.Dataset(values, np.zeros(len(values)), params=binning).construct()
         params = {
             "objective": "none",

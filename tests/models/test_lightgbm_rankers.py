@@ -21,6 +21,7 @@ from xlarank.features.block import Scope
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
+from xlarank.models.rankers import lightgbm_data
 from xlarank.models.rankers.lambdarank import LambdaRank, query_groups
 from xlarank.models.rankers.lightgbm_data import Batches, RowTargets, binned, dealt_orders, even_sizes
 from xlarank.models.ranking_data import RankingData
@@ -64,6 +65,17 @@ def test_one_thread_at_a_time_constructs_a_booster(monkeypatch: pytest.MonkeyPat
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda one: fitted("lambdarank", one, rounds=4), data))
     assert most == [1]
+
+
+def test_every_data_set_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not sets LightGBM's number for the process; predictions of other threads then ended it."""
+    params, data_set = [], lgb.Dataset
+    monkeypatch.setattr(
+        lgb, "Dataset", lambda *args, **more: params.append(more["params"]) or data_set(*args, **more)
+    )
+    fitted("lambdarank", easy_data(), rounds=4)
+    lightgbm_data.silence_lightgbm(1)
+    assert [one["num_threads"] for one in params] == [1, 1]
 
 
 def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[str, Any]]) -> None:
