@@ -20,7 +20,7 @@ from scipy.optimize import least_squares
 from scipy.stats import kendalltau
 
 from xlarank.data.graph import TileGraph, read_graph
-from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import COSTS, Costs
 from xlarank.features.tile.window_loop import WindowLoop, window_loop
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.assemble import with_columns
-from xlarank.features.layout.block import LayoutBlock, compute_together
-from xlarank.features.layout.candidates import placed_columns
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.aggregation import LayoutBlock, compute_together
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.placing import placed_columns
 from xlarank.features.program.tensors import Floats, Ints
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows

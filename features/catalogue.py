@@ -7,40 +7,11 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.instances.nodes import (
-    InstanceAgreement,
-    InstanceNode,
-    InstanceOperands,
-    InstanceOutput,
-    InstanceRow,
-    InstanceSurroundings,
-)
-from xlarank.features.instances.pairs import InstanceGraph, InstancePair, InstanceRarity
-from xlarank.features.layout.candidates import CandidateRanks, CandidateScores, Frequency
-from xlarank.features.layout.change import ChangeByClass, InnerChange, NodeChange, SlotChange
-from xlarank.features.layout.copies import Disagreement, DisagreementByClass, SiblingDisagreement
-from xlarank.features.layout.dimension_roles import (
-    ConvolutionRoles,
-    DotRoles,
-    MinorSizes,
-    ReshapeRoles,
-    SecondConvolutionRoles,
-    SecondDotRoles,
-    SecondReshapeRoles,
-    TypeHistogram,
-)
-from xlarank.features.layout.neighbourhood import Boundary, ChangedSurroundings, ConfigurableNodes
-from xlarank.features.layout.outputs import Outputs
-from xlarank.features.layout.padding import PackedPadding, PackedPaddingByClass, Padding, PaddingByClass, Violation
-from xlarank.features.layout.propagation import Propagation
-from xlarank.features.program.composition import ElementTypes, OpcodeBytes, OpcodeCounts, OpcodeHistogram
-from xlarank.features.program.size import BytesByClass, Computations, Degrees, GraphSize, Work
-from xlarank.features.tile.bounds import Bounds, TileCounts, TileShape
-from xlarank.features.tile.candidates import TileCandidateRanks, TileCandidateScores
-from xlarank.features.tile.inner import TileEstimate, TileInner
-from xlarank.features.tile.kernel import Kernel
-from xlarank.features.tile.tpu_time import TpuTime
-from xlarank.features.tile.traffic import Traffic
+from xlarank.features.instances import node_blocks, pair_blocks
+from xlarank.features.layout import change, copies, dimension_roles, frequency, neighbourhood, outputs, padding
+from xlarank.features.placing import CandidateRanks, CandidateScores, TileCandidateRanks, TileCandidateScores
+from xlarank.features.program import composition
+from xlarank.features.tile import bounds, inner_loop, kernel, tpu_time, traffic
 
 
 def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -58,71 +29,30 @@ def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 BLOCKS: Final = checked(
     (
-        Degrees(),
-        OpcodeHistogram(),
-        OpcodeCounts(),
-        OpcodeBytes(),
-        GraphSize(),
-        BytesByClass(),
-        ElementTypes(),
-        Work(),
-        Computations(),
-        Frequency(),
-        CandidateRanks(),
-        CandidateScores(),
-        SlotChange(),
-        NodeChange(),
-        ChangeByClass(),
-        InnerChange(),
-        Disagreement(),
-        SiblingDisagreement(),
-        DisagreementByClass(),
-        ConfigurableNodes(),
-        ChangedSurroundings(),
-        Boundary(),
-        Padding(),
-        PaddingByClass(),
-        PackedPadding(),
-        PackedPaddingByClass(),
-        Outputs(),
-        Propagation(),
-        ConvolutionRoles(),
-        SecondConvolutionRoles(),
-        DotRoles(),
-        SecondDotRoles(),
-        ReshapeRoles(),
-        SecondReshapeRoles(),
-        TypeHistogram(),
-        MinorSizes(),
-        Violation(),
-        Bounds(),
-        TileCounts(),
-        TileShape(),
-        TileCandidateRanks(),
-        TileCandidateScores(),
-        TileInner(),
-        TileEstimate(),
-        Kernel(),
-        Traffic(),
-        TpuTime(),
+        composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeCounts(), composition.OpcodeBytes(),
+        composition.GraphSize(), composition.BytesByClass(), composition.ElementTypes(), composition.Work(),
+        composition.Computations(),
+        frequency.Frequency(), CandidateRanks(), CandidateScores(),
+        change.SlotChange(), change.NodeChange(), change.ChangeByClass(), change.InnerChange(),
+        copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
+        neighbourhood.ConfigurableNodes(), neighbourhood.ChangedSurroundings(), neighbourhood.Boundary(),
+        padding.Padding(), padding.PaddingByClass(), padding.PackedPadding(), padding.PackedPaddingByClass(),
+        outputs.Outputs(), copies.Propagation(),
+        dimension_roles.ConvolutionRoles(), dimension_roles.SecondConvolutionRoles(), dimension_roles.DotRoles(),
+        dimension_roles.SecondDotRoles(), dimension_roles.ReshapeRoles(), dimension_roles.SecondReshapeRoles(),
+        dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(), padding.Violation(),
+        bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidateRanks(), TileCandidateScores(),
+        inner_loop.TileInner(), inner_loop.TileEstimate(), kernel.Kernel(), traffic.Traffic(), tpu_time.TpuTime(),
     )
-)
-
-
+)  # fmt: skip
 #: Columns of instances, of layout graphs alone.
 INSTANCE_BLOCKS: Final = checked(
     (
-        InstanceGraph(),
-        InstanceNode(),
-        InstanceRow(),
-        InstanceOperands(),
-        InstanceAgreement(),
-        InstanceSurroundings(),
-        InstanceOutput(),
-        InstancePair(),
-        InstanceRarity(),
+        pair_blocks.InstanceGraph(), node_blocks.InstanceNode(), node_blocks.InstanceRow(),
+        node_blocks.InstanceOperands(), node_blocks.InstanceAgreement(), node_blocks.InstanceSurroundings(),
+        node_blocks.InstanceOutput(), pair_blocks.InstancePair(), pair_blocks.InstanceRarity(),
     )
-)
+)  # fmt: skip
 
 
 def instance_blocks(*, candidates: bool = True) -> list[Block]:

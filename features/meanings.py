@@ -7,7 +7,7 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
-from xlarank.features.layout.candidates import placed_columns
+from xlarank.features.placing import placed_columns
 
 COPIES: Final = "copies between unlike layouts"
 PADDING: Final = "padding to hardware tiles"
@@ -25,59 +25,30 @@ ESTIMATE: Final = "estimated time"
 SIBLINGS: Final = "what was measured of the program at another size"
 SOURCE: Final = "where the labels come from"
 
-#: First part of a column's name -> cause, where the rest does not decide.
-_BY_BLOCK: Final[dict[str, str]] = {
-    "change": CHANGE,
-    "disagreement": COPIES,
-    "siblings": COPIES,
-    "propagation": COPIES,
-    "neighbourhood": SURROUNDINGS,
-    "padding": PADDING,
-    "packed": PADDING,
-    "outputs": PADDING,
-    "violation": VIOLATION,
-    "roles": MINOR,
-    "types": MINOR,
-    "candidates": CANDIDATES,
-    "bounds": TILES,
-    "tiles": TILES,
-    "shape": TILES,
-    "inner": INNER,
-    "estimate": ESTIMATE,
-    "tpu": ESTIMATE,
-    "traffic": TRAFFIC,
-    # of instances
-    "graph": PROGRAM,
-    "node": PROGRAM,
-    "near": SURROUNDINGS,
-    "pair": COPIES,
-    "known": SIBLINGS,
-    "source": SOURCE,
-    "row": CHANGE,
-    "output": CHANGE,
-    "region": MINOR,
-    "input": CHANGE,
-    "kernel": CHANGE,
+#: Cause -> the first parts of columns' names that it stands behind, where the rest does not decide.
+_BLOCKS: Final = {
+    CHANGE: "change row output input kernel",
+    COPIES: "disagreement siblings propagation pair",
+    SURROUNDINGS: "neighbourhood near",
+    PADDING: "padding packed outputs",
+    VIOLATION: "violation",
+    MINOR: "roles types region",
+    CANDIDATES: "candidates",
+    TILES: "bounds tiles shape",
+    INNER: "inner",
+    ESTIMATE: "estimate tpu",
+    TRAFFIC: "traffic",
+    SIBLINGS: "known",
+    SOURCE: "source",
 }
-#: Second part of a name -> cause, whatever the block: a set layout keeps its tensor from being fused away.
-_BY_WHAT: Final[dict[str, str]] = {
-    "kept": FUSION,
-    "fused": FUSION,
-    "given": FUSION,
-    "nodes_set": FUSION,
-    "output_set": FUSION,
-    "input_set": FUSION,
-    "kernel_set": FUSION,
-    "minor": MINOR,
-    "minor_place": MINOR,
-    "minor_role": MINOR,
-    "default_minor": MINOR,
-    "second": MINOR,
-    "padded": PADDING,
-    "excess": PADDING,
-    "default_excess": PADDING,
-    "minor_changed": MINOR,
+#: The same of second parts, whatever the block: a set layout keeps its tensor from being fused away.
+_WHAT: Final = {
+    FUSION: "kept fused given nodes_set output_set input_set kernel_set",
+    MINOR: "minor minor_place minor_role default_minor second minor_changed",
+    PADDING: "padded excess default_excess",
 }
+_BY_BLOCK: Final = {word: cause for cause, words in _BLOCKS.items() for word in words.split()}
+_BY_WHAT: Final = {word: cause for cause, words in _WHAT.items() for word in words.split()}
 
 
 def cause_of(column: str) -> str:
@@ -89,9 +60,6 @@ def cause_of(column: str) -> str:
     block, what, how = placed_columns().get(column, column).split("__")
     if block == "kernel" and how not in ("row", "node"):  # of a tile's kernel, not of a node's kernel slot
         return PROGRAM
-    if block in ("rank", "zscore"):  # tiles: the placed column's own block is the first word of the second part
-        first, _, rest = what.partition("_")
-        block, what = (first, rest) if first in _BY_BLOCK else (block, what)
     if block in ("neighbourhood", "disagreement", "pair", "padding", "packed", "siblings"):
         return COPIES if block == "neighbourhood" and what.startswith("mismatch") else _BY_BLOCK[block]
     if block == "change" and "unlike" in what:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from xlarank.data.collection import Collection
-from xlarank.features.tile.inner import TileEstimate, TileInner
+from xlarank.features.tile.inner_loop import TileEstimate, TileInner
 from xlarank.features.tile.tpu_time import TpuTime
 
 

@@ -9,9 +9,8 @@ from scipy import sparse
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.layout.aggregation import Aggregation, Batch, Request
-from xlarank.features.layout.block import Finalize, LayoutBlock
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
 

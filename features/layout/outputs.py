@@ -11,9 +11,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.layout.aggregation import Aggregation, Batch
-from xlarank.features.layout.block import Finalize, LayoutBlock
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.regions import CLASS_ROLES, ROLE_NAMES
 from xlarank.features.program.tensors import Floats
 

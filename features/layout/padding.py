@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Tier
-from xlarank.features.layout.aggregation import Aggregation, Batch, Request
-from xlarank.features.layout.block import Finalize, LayoutBlock
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
 

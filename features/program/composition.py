@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
+from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import ELEMENT_BYTES, OPCODES, RETIRED_OPCODES
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.program.context import ProgramContext
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.tensors import Floats
 
 _COUNTED = [number for number in range(len(OPCODES)) if number not in RETIRED_OPCODES]
 
 
-def _columns(how: str, meaning: str) -> dict[str, str]:
+def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
     names = {number: OPCODES[number] for number in _COUNTED}
     return {f"opcodes__{name.replace('-', '_')}{how}": meaning.format(name) for name in names.values()}
 
@@ -22,7 +26,7 @@ class OpcodeHistogram(Block):
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
-    columns = _columns("__share", "share of nodes that are {}")
+    columns = _opcode_columns("__share", "share of nodes that are {}")
 
     def compute(self, context: ProgramContext) -> Floats:
         counts = np.bincount(context.graph.opcode, minlength=len(OPCODES))[_COUNTED]
@@ -35,7 +39,7 @@ class OpcodeCounts(Block):
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
     tier = Tier.FULL
-    columns = _columns("__log", "number of {} nodes, log2(1 + x)")
+    columns = _opcode_columns("__log", "number of {} nodes, log2(1 + x)")
 
     def compute(self, context: ProgramContext) -> Floats:
         counts = np.bincount(context.graph.opcode, minlength=len(OPCODES))[_COUNTED]
@@ -49,7 +53,7 @@ class OpcodeBytes(Block):
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
     tier = Tier.FULL
-    columns = _columns("_bytes__share", "share of the bytes written by {} nodes")
+    columns = _opcode_columns("_bytes__share", "share of the bytes written by {} nodes")
 
     def compute(self, context: ProgramContext) -> Floats:
         written = np.bincount(context.graph.opcode, context.bytes, minlength=len(OPCODES))[_COUNTED]
@@ -70,3 +74,144 @@ class ElementTypes(Block):
         nodes = np.bincount(context.element_type, minlength=len(ELEMENT_BYTES))
         written = np.bincount(context.element_type, context.bytes, minlength=len(ELEMENT_BYTES))
         return np.concatenate([nodes / context.graph.nodes, written / max(context.bytes.sum(), 1.0)])
+
+
+class GraphSize(Block):
+    """Size and depth of the graph; logarithms are log2(1 + x)."""
+
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
+    columns = {
+        "size__nodes__log": "number of nodes",
+        "size__edges__log": "number of edges",
+        "size__depth__log": "edges on the longest path",
+        "size__depth__ratio": "edges on the longest path over nodes",
+        "size__width__max": "most nodes on one level over nodes",
+        "size__roots__share": "share of nodes that are the root of a computation",
+        "size__bytes__log": "bytes of all outputs",
+        "size__bytes__max": "bytes of the largest output over bytes of all",
+        "size__rank__mean": "mean rank of the outputs",
+        "size__narrow__share": "share of the bytes in elements of at most two bytes",
+    }
+
+    def compute(self, context: ProgramContext) -> Floats:
+        nodes = context.graph.nodes
+        depth = int(context.level.max())
+        total = context.bytes.sum()
+        return np.array(
+            [
+                np.log2(1 + nodes),
+                np.log2(1 + len(context.graph.edges)),
+                np.log2(1 + depth),
+                depth / nodes,
+                np.bincount(context.level).max() / nodes,
+                (context.column("is_root") > 0).mean(),
+                np.log2(1 + total),
+                context.bytes.max() / max(total, 1.0),
+                context.rank.mean(),
+                context.bytes[context.element_bytes <= 2].sum() / max(total, 1.0),
+            ]
+        )
+
+
+class BytesByClass(Block):
+    """Share of all output bytes that each opcode class writes; no unit, sums to 1."""
+
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
+    columns = {
+        f"size__{name}_bytes__share": f"share of the bytes written by {name} nodes" for name in OPCODE_CLASSES
+    }
+
+    def compute(self, context: ProgramContext) -> Floats:
+        by_class = np.bincount(context.opcode_class, context.bytes, minlength=len(OPCODE_CLASSES))
+        return np.divide(by_class, max(context.bytes.sum(), 1.0))
+
+
+_QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
+_DIRECTIONS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
+
+
+def _degree_columns() -> dict[str, str]:
+    columns = {}
+    for direction, what in _DIRECTIONS.items():
+        for how in ("mean", "std", "max"):
+            columns[f"degrees__{direction}__{how}"] = f"{how} over nodes of the number of {what}"
+        for q in _QUANTILES:
+            columns[f"degrees__{direction}__q{100 * q:g}"] = f"{100 * q:g} % quantile of the number of {what}"
+    return columns
+
+
+class Degrees(Block):
+    """Degree statistics over nodes: in (operands), out (consumers) and their sum; edges.
+
+    Quantiles are interpolated linearly (numpy's default); std divides by the number of nodes.
+    """
+
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
+    columns = _degree_columns()
+
+    def compute(self, context: ProgramContext) -> Floats:
+        nodes, edges = context.graph.nodes, context.graph.edges
+        operands = np.bincount(edges[:, 0], minlength=nodes)
+        consumers = np.bincount(edges[:, 1], minlength=nodes)
+        values: list[float] = []
+        for degree in (operands, consumers, operands + consumers):
+            values += [degree.mean(), degree.std(), degree.max(), *np.quantile(degree, _QUANTILES)]
+        return np.array(values)
+
+
+_PARTS: Final = ("convolution", "dot", "reduce")
+
+
+class Work(Block):
+    """Floating-point operations by what does them, and per byte; logarithms are log2(1 + x).
+
+    See `xlarank.features.program.program_context.ProgramContext.flops` for the estimate. Bytes: of all outputs.
+    """
+
+    kinds = ("layout", "tile")
+    scope = Scope.GRAPH
+    columns = {
+        "work__flops__log": "operations of all nodes",
+        **{f"work__{part}_flops__log": f"operations of {part} nodes" for part in (*_PARTS, "other")},
+        **{f"work__{part}_flops__share": f"operations of {part} nodes over all" for part in (*_PARTS, "other")},
+        "work__largest_flops__share": "operations of the most expensive node over all",
+        "work__intensity__log": "operations over bytes",
+    }
+
+    def compute(self, context: ProgramContext) -> Floats:
+        flops, total = context.flops, max(1.0, context.flops.sum())
+        mine = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _PARTS]
+        parts = [flops[chosen].sum() for chosen in (*mine, ~np.any(mine, axis=0))]
+        intensity = flops.sum() / max(1.0, context.bytes.sum())
+        logs = np.log2(1 + np.array([flops.sum(), *parts]))
+        return np.array([*logs, *(part / total for part in parts), flops.max() / total, np.log2(1 + intensity)])
+
+
+class Computations(Block):
+    """Sizes of the computations (a while body, a reducer, ...) that `node_splits` divides a program into."""
+
+    kinds = ("layout",)
+    scope = Scope.GRAPH
+    columns = {
+        "computations__all__log": "number of computations, log2(1 + x)",
+        "computations__largest__share": "nodes of the largest computation over all nodes",
+        "computations__size__log": "mean number of nodes of a computation, log2(1 + x)",
+        "computations__size__std": "standard deviation of the sizes over all nodes",
+    }
+
+    def compute(self, context: ProgramContext) -> Floats:
+        graph = context.graph
+        assert isinstance(graph, LayoutGraph)
+        ends = np.unique(np.concatenate([[0], graph.splits, [graph.nodes]]))  # with or without the outer ends
+        sizes = np.diff(ends)
+        return np.array(
+            [
+                np.log2(1 + len(sizes)),
+                sizes.max() / graph.nodes,
+                np.log2(1 + sizes.mean()),
+                sizes.std() / graph.nodes,
+            ]
+        )

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.duplicates import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
-from xlarank.features.program.facts import ProgramFacts
+from xlarank.features.program.node_facts import ProgramFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.schema import MAX_RANK, OPCODE
-from xlarank.features.program.facts import ProgramFacts
+from xlarank.features.program.node_facts import ProgramFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Ints
 

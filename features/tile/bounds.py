@@ -9,7 +9,7 @@ import numpy as np
 from xlarank.data.schema import MAX_RANK, TILE_SLOTS
 from xlarank.features.block import Block
 from xlarank.features.program.tensors import Floats, log2p
-from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tile_context import TileContext
 
 
 class Bounds(Block):

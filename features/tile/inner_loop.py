@@ -1,4 +1,7 @@
-"""The innermost loop of a vector tile on a CPU core with AVX2."""
+"""What a CPU core does with a vector tile, and an estimate of a kernel's time from that.
+
+Only for files that give a vector tile (input bounds); where none is given, as in TPU files, every column is 0.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,17 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.block import Block
 from xlarank.features.program.tensors import Floats
-from xlarank.features.tile.facts import TileFacts
+from xlarank.features.tile.tile_context import TileContext
 
 # A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD and VIA CPUs*).
 #: Bytes of a vector register, and how many there are.
 _REGISTER: Final = 32
 _REGISTERS: Final = 16
 #: Cycles until a multiply-add's result can be used; multiply-adds and loads begun in a cycle.
-LATENCY: Final = 4.0
-ISSUED: Final = 2.0
+_LATENCY: Final = 4.0
+_ISSUED: Final = 2.0
 #: Cycles to put a register aside and fetch it back.
 _SPILL: Final = 1.5
 #: Bytes of a cache line; sets and ways of the first and the second cache.
@@ -74,35 +77,30 @@ class InnerLoop:
         """
         step = np.maximum.reduce(
             [
-                self.registers / ISSUED,
-                LATENCY * self.registers / self.chains,
-                self.loads / ISSUED,
+                self.registers / _ISSUED,
+                _LATENCY * self.registers / self.chains,
+                self.loads / _ISSUED,
                 self.lines * self.line_cycles,
             ]
         )
         cycles = (step + _SPILL * self.spilled) * self.lanes / self.elements
-        return np.where(self.divides > 0, cycles, LATENCY * self.lanes)
+        return np.where(self.divides > 0, cycles, _LATENCY * self.lanes)
 
 
-def inner_loop(facts: TileFacts) -> InnerLoop:
+def inner_loop(facts: TileContext) -> InnerLoop:
     """The innermost loop that the vector tile stands for."""
-    rank = max(1, int((facts.extents["output"] > 0).sum()))
+    rank = max(1, facts.output_rank)
     output = facts.tiles["output"]
     vector = np.minimum(facts.tiles["input"], output)
     size = float(max(1.0, facts.element_bytes[facts.walked]))
     lanes = max(1.0, _REGISTER / size)
     n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
     row = np.ceil(n / lanes)
-    of_main = OPCODE_CLASSES[facts.opcode_class[facts.main]]
-    contracted = facts.contracted[facts.contracted > 0]
-    depth = float(np.prod(contracted)) if len(contracted) else 1.0
+    convolution, depth = facts.main_class == "convolution", facts.depth or 1.0
     window = facts.column("window_size_0", 6)[facts.main]
-    shared = of_main == "dot" or (of_main == "convolution" and depth > np.prod(window[window > 0]))
-    step = facts.tiles["kernel"].prod(axis=1) if len(contracted) else np.ones(facts.configs)
-    if shared:
-        loads = m + row
-    else:
-        loads = m * row + (row if of_main == "convolution" else 0.0)
+    shared = facts.main_class == "dot" or (convolution and depth > np.prod(window[window > 0]))
+    step = facts.tiles["kernel"].prod(axis=1) if facts.depth else np.ones(facts.configs)
+    loads = m + row if shared else m * row + (row if convolution else 0.0)
     stride = facts.extents["output"][rank - 1] * size / _LINE
     return InnerLoop(
         lanes=lanes,
@@ -129,3 +127,95 @@ def _line_cycles(depth: float, stride: float) -> float:
         if depth <= ways * sets / gcd(sets, apart):
             return cycles
     return _LINE_CYCLES[-1]
+
+
+#: Bytes a cycle for kernels of up to so many bytes in all.
+_BANDWIDTH: Final = ((2.0**20, 32.0), (2.0**24, 12.0), (np.inf, 4.0))
+#: Bytes that could have been read in the time that a new contiguous run takes to begin.
+_RUN_START: Final = 256.0
+
+
+def contiguous_run(context: TileContext) -> Floats:
+    """``(configs,)`` elements of an output tile that lie side by side: the last dimension's, times the one
+    before where the last is whole, and so on."""
+    extents, tile = context.extents["output"], context.tiles["output"]
+    run, going = np.ones(context.configs), np.ones(context.configs, bool)
+    for dimension in reversed(range(context.output_rank)):
+        run = np.where(going, run * tile[:, dimension], run)
+        going &= tile[:, dimension] >= extents[dimension]
+    return run
+
+
+def _odd_part(bound: Floats) -> Floats:
+    whole = np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
+    return whole / (whole & -whole)
+
+
+class TileInner(Block):
+    """The innermost loop of a vector tile on a CPU core with AVX2; 0 where no vector tile is given.
+
+    Quantities and their sources: `InnerLoop`. Elements are those of the vector tile.
+    """
+
+    kinds = ("tile",)
+    columns = {
+        "inner__divides__flag": "1 where the vector tile divides the output tile in every dimension",
+        "inner__lanes__share": "share of the registers' lanes that one row of the vector tile fills",
+        "inner__odd__log": "largest odd factor of the vector tile's last dimension, log2",
+        "inner__chains__log": "8 over the multiply-adds that do not wait for each other, at least 1, log2",
+        "inner__loads__log": "registers loaded for one step of the reduction over elements, log2",
+        "inner__lines__log": "cache lines that one row touches over the elements that use them, log2",
+        "inner__spill__log": "registers needed beyond the 16 there are, log2(1 + x)",
+        "inner__cycles__log": "cycles for 32 bytes of multiply-adds, estimated, log2",
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        if not context.vectorised:
+            return np.zeros((context.configs, len(self.columns)))
+        loop = inner_loop(context)
+        users = loop.elements if loop.line_cycles else loop.n
+        return np.stack(
+            [
+                loop.divides,
+                loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes)),
+                np.log2(_odd_part(loop.n)),
+                np.log2(np.maximum(1.0, _LATENCY * _ISSUED / loop.chains)),
+                np.log2(loop.loads / loop.elements),
+                np.log2(loop.lines / users),
+                np.log2(1.0 + loop.spilled),
+                np.log2(loop.cycles),
+            ],
+            axis=1,
+        )
+
+
+class TileEstimate(Block):
+    """An estimate of the kernel's time in cycles per output element; 0 where no vector tile is given.
+
+    Computing takes `InnerLoop.cycles` for each register of multiply-adds. Memory takes the bytes of the main node
+    and its operands over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB, more), and each
+    contiguous run of the output tile begins with the time of another 256 bytes. The longer of the two is the
+    roofline (Williams et al. 2009, *Roofline: An Insightful Visual Performance Model*); the sum overlaps nothing.
+    """
+
+    kinds = ("tile",)
+    columns = {
+        "estimate__run__log": "elements of the output tile that lie side by side, log2",
+        "estimate__memory__log": "cycles to move an output element's share of the bytes, log2",
+        "estimate__longer__log": "the longer of computing and moving an output element, cycles, log2",
+        "estimate__sum__log": "computing and moving an output element one after the other, cycles, log2",
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        if not context.vectorised:
+            return np.zeros((context.configs, len(self.columns)))
+        loop, run, main = inner_loop(context), contiguous_run(context), context.main
+        size = float(max(1.0, context.element_bytes[context.walked]))
+        moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
+        bandwidth = next(speed for most, speed in _BANDWIDTH if moved < most)
+        memory = moved / max(1.0, float(context.volume[main])) / bandwidth * (1 + _RUN_START / (run * size))
+        computing = loop.cycles / loop.lanes * loop.depth
+        # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms finite
+        times = np.stack([memory, np.maximum(computing, memory), computing + memory], axis=1)
+        logs: Floats = np.log2(np.column_stack([run, np.maximum(times, 1e-6)]))
+        return logs

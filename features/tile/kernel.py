@@ -8,7 +8,7 @@ from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.block import Block, Scope
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, log2p
-from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tile_context import TileContext
 
 
 class Kernel(Block):

@@ -16,7 +16,7 @@ from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.roles import DOT_ROLES, slot_roles
 from xlarank.features.program.slots import slot_tensors
-from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tile_context import TileContext
 
 #: Classes whose opcodes make loops of different shape; in the others any member stands for all.
 _BY_OPCODE: Final = ("reduce", "transpose", "reshape", "slice")

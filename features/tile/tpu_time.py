@@ -9,7 +9,7 @@ import numpy as np
 
 from xlarank.features.block import Block
 from xlarank.features.program.tensors import Floats, log2p
-from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.window_loop import WindowLoop, window_loop
 
 #: Elements of a vector register.

@@ -8,7 +8,7 @@ import numpy as np
 
 from xlarank.features.block import Block
 from xlarank.features.program.tensors import Floats, log2p
-from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tile_context import TileContext
 
 #: On-chip vector memory of one TPU core, bytes.
 VMEM_BYTES: Final = 16 * 2**20

@@ -2,7 +2,7 @@
 
 A kernel walks over its output in tiles; a product (a convolution, or a dot written as one) walks over the tiles of
 its kernel tensor for each of them. In every step the next windows are copied from memory while the last ones are
-computed on. Bounds count hardware tiles in physical order (`xlarank.features.tile.facts`).
+computed on. Bounds count hardware tiles in physical order (`xlarank.features.tile.tile_context`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
-from xlarank.features.tile.facts import TileFacts
+from xlarank.features.tile.tile_context import TileContext
 
 _CONVOLUTION: Final = "convolution_dim_numbers"
 #: What computes nothing on the vector unit.
@@ -135,7 +135,7 @@ class _Product:
     rows: Floats
 
 
-def window_loop(facts: TileFacts) -> WindowLoop:
+def window_loop(facts: TileContext) -> WindowLoop:
     """The loop of every configuration."""
     graph, configs = facts.graph, facts.configs
     product = _product(facts)
@@ -172,7 +172,7 @@ def window_loop(facts: TileFacts) -> WindowLoop:
     )  # fmt: skip
 
 
-def padded_bytes(facts: TileFacts, node: int) -> float:
+def padded_bytes(facts: TileContext, node: int) -> float:
     """Bytes of an output in whole hardware tiles."""
     rank = int(facts.rank[node])
     if rank == 0:
@@ -182,7 +182,7 @@ def padded_bytes(facts: TileFacts, node: int) -> float:
     return float(tiles * facts.tiling.lanes * (facts.tiling.sublanes if rank > 1 else 1) * size)
 
 
-def _entry(facts: TileFacts) -> tuple[list[int], list[int]]:
+def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
     """What the kernel reads and writes: operands and parts of the last node, which stands for the whole."""
     root = facts.graph.nodes - 1
     operands = _operands(facts, root)
@@ -195,20 +195,20 @@ def _entry(facts: TileFacts) -> tuple[list[int], list[int]]:
     return read or operands, [one for one in parts if facts.rank[one] > 0] or [body]
 
 
-def _operands(facts: TileFacts, node: int) -> list[int]:
+def _operands(facts: TileContext, node: int) -> list[int]:
     edges = facts.graph.edges
     found: list[int] = edges[edges[:, 0] == node, 1].tolist()
     return found
 
 
-def _kind(facts: TileFacts) -> str:
+def _kind(facts: TileContext) -> str:
     opcodes = facts.graph.opcode
     if np.isin(opcodes, _REDUCTIONS).any():
         return "reduction"
     return "move" if np.isin(opcodes, [*_FREE, *_MOVES]).all() else "elementwise"
 
 
-def _cut(facts: TileFacts, node: int, slot: str) -> _Cut:
+def _cut(facts: TileContext, node: int, slot: str) -> _Cut:
     rank = max(1, int(facts.rank[node]))
     extents = np.maximum(facts.physical_extents(node)[:rank], 1.0)
     bounds = facts.bounds[slot][:, :rank]
@@ -222,7 +222,7 @@ def _cut(facts: TileFacts, node: int, slot: str) -> _Cut:
     return _Cut(node, logical, extents, unit, tile, np.ceil(extents / tile))
 
 
-def _product(facts: TileFacts) -> _Product | None:
+def _product(facts: TileContext) -> _Product | None:
     """The convolution that the bounds cut; None for kernels that multiply no matrices.
 
     A fusion may hold several: the one is taken whose output and operand the bounds fit, and reach, best.
@@ -244,13 +244,13 @@ def _product(facts: TileFacts) -> _Product | None:
     return _multiplied(facts, *max(found)[1:]) if found else None
 
 
-def _fit(facts: TileFacts, node: int, most: Floats) -> float:
+def _fit(facts: TileContext, node: int, most: Floats) -> float:
     """Dimensions of a tensor that its largest bounds reach, 10 more where none is beyond; -5 where one is."""
     extents = facts.physical_extents(node)
     return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
 
 
-def _multiplied(facts: TileFacts, node: int, input_: int, kernel: int) -> _Product:
+def _multiplied(facts: TileContext, node: int, input_: int, kernel: int) -> _Product:
     """Roles of the dimensions of a convolution's output and kernel tensor, and what follows for each step."""
     out, weights = _cut(facts, node, "output"), _cut(facts, kernel, "kernel")
     of_output, of_kernel = (
@@ -303,7 +303,7 @@ class _Spatial:
             that the compiler wrote as a convolution.
     """
 
-    def __init__(self, facts: TileFacts, node: int, input_: int) -> None:
+    def __init__(self, facts: TileContext, node: int, input_: int) -> None:
         named = {
             int(facts.column(f"{_CONVOLUTION}_{name}")[node]) for name in ("output_batch_dim", "output_feature_dim")
         }

@@ -15,7 +15,7 @@ from scipy.special import expit
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
-from xlarank.features.instances.pairs import InstanceGraph, InstanceRarity
+from xlarank.features.instances.pair_blocks import InstanceGraph, InstanceRarity
 from xlarank.features.sampling import even_ranks
 from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows

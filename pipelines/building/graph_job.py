@@ -15,11 +15,10 @@ from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
-from xlarank.features.instances.store import instances_current, write_instances
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
-from xlarank.features.store import current_summary, write_rows
+from xlarank.features.store import current_summary, instances_current, write_instances, write_rows
 
 #: What became of one file: counts, the source and whether the rows were ``kept``; or ``{"broken": why}``.
 Outcome = dict[str, Any]

@@ -1,6 +1,6 @@
 """The innermost loop of a tile and the estimate of its time the slow way: one configuration at a time.
 
-Written from the docstrings of `xlarank.features.tile.inner`.
+Written from the docstrings of `xlarank.features.tile.inner_loop`.
 """
 
 from __future__ import annotations

@@ -15,10 +15,8 @@ from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.layout import aggregation
-from xlarank.features.layout import block as layout_block
-from xlarank.features.layout.aggregation import Aggregation
-from xlarank.features.layout.block import LayoutBlock
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.aggregation import Aggregation, LayoutBlock
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.recipe import FeatureSettings
 
 SEEDS = range(200, 212)
@@ -101,10 +99,10 @@ def whole() -> list[tuple[LayoutGraph, np.ndarray]]:
 
 
 def test_batches_and_ways_to_add_up_do_not_show(whole, monkeypatch):
-    one = {(layout_block, "_CODES"): 1, (layout_block, "_CONFIGS"): (1, 1)}
+    one = {(aggregation, "_CODES"): 1, (aggregation, "_CONFIGS"): (1, 1)}
     for settings in (
         {**one, (aggregation, "_COMBINATIONS"): 0},  # of the pairs taken only
-        {(layout_block, "_CODES"): 20, (layout_block, "_CONFIGS"): (2, 3)},
+        {(aggregation, "_CODES"): 20, (aggregation, "_CONFIGS"): (2, 3)},
         {(aggregation, "_SPARSE_NS"): 0.0},
         {(aggregation, "_SPARSE_NS"): 1e9},
     ):
@@ -116,7 +114,7 @@ def test_batches_and_ways_to_add_up_do_not_show(whole, monkeypatch):
 
 
 def test_batches_are_as_large_as_they_are_said_to_be(monkeypatch):
-    monkeypatch.setattr(layout_block, "_CONFIGS", (2, 4))
+    monkeypatch.setattr(aggregation, "_CONFIGS", (2, 4))
     context, seen = LayoutContext(layout_of(layout_arrays())), []  # 5 distinct configurations of 2 nodes
     plan = Aggregation.plan
 
@@ -126,7 +124,7 @@ def test_batches_are_as_large_as_they_are_said_to_be(monkeypatch):
 
     monkeypatch.setattr(Aggregation, "plan", noted)
     for codes in (12, 2):
-        monkeypatch.setattr(layout_block, "_CODES", codes)
+        monkeypatch.setattr(aggregation, "_CODES", codes)
         BLOCKS[0].compute(context)
     assert seen == [4, 1, 2, 2, 1]
 

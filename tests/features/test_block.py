@@ -23,7 +23,7 @@ from xlarank.features import catalogue
 from xlarank.features.assemble import assemble
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.catalogue import blocks_of
-from xlarank.features.layout.block import LayoutBlock
+from xlarank.features.layout.aggregation import LayoutBlock
 from xlarank.features.recipe import FeatureSettings
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -176,7 +176,7 @@ def test_settings_choose_columns_that_do_not_depend_on_each_other(kind):
 def test_the_order_is_the_same_in_every_process():
     """A notebook that imports one block first must build rows that stored models take."""
     code = (
-        "import xlarank.features.layout.padding, xlarank.features.tile.traffic, xlarank.features.program.size\n"
+        "import xlarank.features.layout.padding, xlarank.features.tile.traffic, xlarank.features.placing\n"
         "import json\nfrom xlarank.features.recipe import FeatureSettings\n"
         "print(json.dumps([FeatureSettings().columns(kind) for kind in ('layout', 'tile')]))"
     )

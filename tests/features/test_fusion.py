@@ -9,8 +9,8 @@ from tests.features.oracle_program import CLASS_OF, CLASSES, Program, fused_away
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, Node, tile_row
 from xlarank.data.schema import OPCODE, OPCODES
-from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
+from xlarank.features.program.program_context import ProgramContext
 
 ROOT = {"is_root": 1.0}
 

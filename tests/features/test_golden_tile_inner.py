@@ -26,8 +26,8 @@ from tests.features.helpers import tile_file, tile_of, wrong_columns
 from tests.features.test_golden_tile import COPY, COPY_CONFIGS, MATMUL, MATMUL_CONFIGS
 from tests.graphs import Node, tile_row
 from xlarank.features.assemble import assemble
-from xlarank.features.tile.context import TileContext
 from xlarank.features.tile.inner_loop import inner_loop
+from xlarank.features.tile.tile_context import TileContext
 
 CYCLES = (0.6, 6169.5 * 8 / 24576, 12.5 * 8 / 128, 4.0)
 #: 64 multiply-adds an output element, 8 of them in the cycles above.

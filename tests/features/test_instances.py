@@ -17,11 +17,11 @@ from tests.features.oracle_program import fused_away
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_row
 from xlarank.data.schema import OPCODE
+from xlarank.features.assemble import instance_table
 from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
-from xlarank.features.instances.pairs import InstanceRarity
-from xlarank.features.instances.table import instance_table
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.instances.pair_blocks import InstanceRarity
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
 
 COLUMNS = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}

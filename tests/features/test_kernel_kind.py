@@ -8,8 +8,8 @@ import pytest
 
 from xlarank.data.graph import TileGraph, read_graph
 from xlarank.data.root import SAMPLE
-from xlarank.features.tile.context import TileContext
 from xlarank.features.tile.kernel_kind import kernel_kinds
+from xlarank.features.tile.tile_context import TileContext
 
 TILES = SAMPLE / "npz" / "tile" / "cpu"
 #: What each family of the sample was written as; those whose sizes leave more open are below.

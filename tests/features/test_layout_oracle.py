@@ -16,7 +16,7 @@ from tests.features.oracle_layout import LayoutOracle
 from tests.features.programs import fitting_graph
 from tests.graphs import Arrays, layout_arrays, layout_graphs
 from xlarank.features.assemble import assemble
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows
 
 EXHAUSTIVE = pytest.mark.exhaustive

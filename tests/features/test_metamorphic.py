@@ -42,7 +42,7 @@ from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE, read_graph
 from xlarank.data.schema import NODE_COLUMNS, OPCODE
 from xlarank.features.assemble import assemble
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 

@@ -9,9 +9,8 @@ import pytest
 
 from tests.features.helpers import layout_file, layout_of, wrong_columns
 from tests.graphs import Node, layout_row
-from xlarank.features.assemble import assemble
-from xlarank.features.instances.table import instance_table
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.assemble import assemble, instance_table
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.regions import ROLE_NAMES
 
 #: A product of [64,32] and [32,128] in f32, doubled, then added up along its rows. Nothing of it is fused away: the

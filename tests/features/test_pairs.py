@@ -6,8 +6,8 @@ import numpy as np
 
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
-from xlarank.features.layout.context import LayoutContext
-from xlarank.features.layout.pairs import FARTHEST, HOPS, Pairs, connected_pairs, operand_starts, sibling_pairs
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.slot_pairs import FARTHEST, HOPS, Pairs, connected_pairs, operand_starts, sibling_pairs
 
 SLOT = ("output", "input", "kernel")
 SAME = [0, 1, 2, 3, 4, 5]

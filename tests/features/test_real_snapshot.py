@@ -16,7 +16,7 @@ from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays
 from xlarank.data.collection import discover
 from xlarank.features.assemble import assemble
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.layout_context import LayoutContext
 
 #: Configurations that the slow reference works through: layout files, tile files.
 FEW_LAYOUTS, FEW_TILES = 4, 25

@@ -54,7 +54,7 @@ def test_a_recipe_leads_back_to_its_settings():
 def test_only_what_can_change_a_number_changes_the_version(tmp_path):
     files = {
         "features/assemble.py": '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n',
-        "features/tile/facts.py": "#: Not imported by assemble.\nY: int = 2\n",
+        "features/tile/extra.py": "#: Not imported by assemble.\nY: int = 2\n",
         "features/reference.py": "TITLE = 1\n",
         "data/npz.py": "from xlarank.data import schema\ndef read():\n    'A docstring.'\n    return (1,\n 2)\n",
         "data/schema.py": "RANK = 6\n",
@@ -77,7 +77,7 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
     now = version()
     for file, old, new in (
         ("features/assemble.py", "One.", "Two."),
-        ("features/tile/facts.py", "Not", "Never"),
+        ("features/tile/extra.py", "Not", "Never"),
         ("data/npz.py", "A docstring", "Another"),
         ("data/npz.py", "\n 2", "  2"),
         *((file, "1", "2") for file in ("features/reference.py", "data/other.py", "models/base.py")),
@@ -88,7 +88,7 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
     seen = {now}
     for file, old, new in (
         ("features/assemble.py", "1.0", "1"),
-        ("features/tile/facts.py", "2", "3"),
+        ("features/tile/extra.py", "2", "3"),
         ("data/npz.py", "(1", "(2"),
         ("data/schema.py", "6", "7"),
     ):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.features import oracle_roles
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
-from xlarank.features.program.context import ProgramContext
+from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES, dot_split, slot_roles
 from xlarank.features.program.slots import slot_tensors
 

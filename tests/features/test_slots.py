@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.layout.layout_context import LayoutContext
 
 STEM = "convolution_dim_numbers"
 

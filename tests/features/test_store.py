@@ -23,7 +23,6 @@ from xlarank.data.errors import FeatureStoreError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.instances.graph_instances import ARRAYS
-from xlarank.features.instances.store import instances_current, read_instances, write_instances
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
@@ -31,10 +30,13 @@ from xlarank.features.store import (
     MANIFEST,
     Manifest,
     current_summary,
+    instances_current,
     load_split,
+    read_instances,
     read_manifest,
     read_rows,
     stored_collections,
+    write_instances,
     write_manifest,
     write_rows,
 )

@@ -10,7 +10,7 @@ from tests.features.helpers import SAMPLE, kernel_graphs, load, tile_file, tile_
 from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, Node, tile_arrays, tile_graphs, tile_row
 from xlarank.features.assemble import assemble
-from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import TpuTime
 
 FILES = (

@@ -13,7 +13,7 @@ from xlarank.data.hlo.encoding import encode_module
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.hlo.tuning import program_arrays, tile_row
 from xlarank.features.assemble import assemble
-from xlarank.features.tile.context import TileContext
+from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import COSTS
 from xlarank.features.tile.window_loop import window_loop
 

@@ -12,8 +12,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.workspace import Workspace
-from xlarank.features.instances.table import instance_table
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.assemble import instance_table
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.cross_validate import cross_validate

@@ -12,10 +12,9 @@ from tests.pipelines.trees import LAYOUT, build, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError
 from xlarank.data.workspace import Workspace
-from xlarank.features.instances.store import read_instances
 from xlarank.features.recipe import Source
 from xlarank.features.seal import require_seal, seal, sealable
-from xlarank.features.store import read_manifest, read_rows
+from xlarank.features.store import read_instances, read_manifest, read_rows
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 

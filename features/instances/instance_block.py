@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.layout.context import LayoutContext
-from xlarank.features.layout.pairs import Combinations, Pairs
+from xlarank.features.block import Block, Scope
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.slot_pairs import Combinations, Pairs
 from xlarank.features.program.tensors import Ints
 
 #: A graph with more combinations than this in all loses the pairs that have most: memory stays bounded.
@@ -100,3 +103,33 @@ class InstanceContext:
 
     def __len__(self) -> int:
         return len(self.rows) + len(self.taken)
+
+
+#: What a column holds where it does not apply; all others are 0 or more.
+ABSENT: Final = -1.0
+
+
+class InstanceBlock(Block, abstract=True):
+    """Columns of instances: `compute` gives ``(instances, columns)``, in the order of `InstanceContext`."""
+
+    kinds = ("layout",)
+    scope = Scope.INSTANCE
+
+    @abstractmethod
+    def compute(self, context: InstanceContext) -> NDArray[np.floating[Any]]:
+        """``(instances, columns)``."""
+
+
+class NodeBlock(InstanceBlock, abstract=True):
+    """Columns of nodes and the rows they take; `ABSENT` for pairs."""
+
+    @abstractmethod
+    def of_rows(self, context: LayoutContext) -> Mapping[str, NDArray[Any]]:
+        """``(R,)`` each column for every distinct row of the table, by name."""
+
+    def compute(self, context: InstanceContext) -> NDArray[np.float32]:
+        values = self.of_rows(context.layout)
+        columns = np.full((len(context), len(self.columns)), ABSENT, np.float32)
+        for number, name in enumerate(self.columns):
+            columns[: len(context.rows), number] = values[name][context.rows]
+        return columns

@@ -10,9 +10,9 @@ from scipy import sparse
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import MAX_RANK
-from xlarank.features.layout.facts import LayoutFacts
-from xlarank.features.layout.pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
 from xlarank.features.layout.regions import OutputRows, Regions, layout_regions, output_rows
+from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.layout.slot_pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
 from xlarank.features.program.tensors import TPU, Tiling
 
 

@@ -17,8 +17,8 @@ from xlarank.data.config_table import ConfigTable
 from xlarank.data.duplicates import group_codes
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
-from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES, coarse_class
+from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.roles import slot_roles
 from xlarank.features.program.slots import slot_tensors
 from xlarank.features.program.tensors import (

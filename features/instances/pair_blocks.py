@@ -7,10 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.instances.block import ABSENT, InstanceBlock
-from xlarank.features.instances.context import InstanceContext, PairCombinations
-from xlarank.features.layout.context import LayoutContext
-from xlarank.features.layout.pairs import Combinations, PairLayouts
+from xlarank.features.instances.instance_block import ABSENT, InstanceBlock, InstanceContext, PairCombinations
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
 from xlarank.features.program.opcode_classes import opcode_group
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 

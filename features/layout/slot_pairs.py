@@ -16,8 +16,8 @@ import numpy as np
 
 from xlarank.data.duplicates import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODE
-from xlarank.features.layout.facts import LayoutFacts
-from xlarank.features.program.facts import ProgramFacts
+from xlarank.features.layout.row_types import LayoutFacts
+from xlarank.features.program.node_facts import ProgramFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, layout_key
 
@@ -199,7 +199,7 @@ class RequestedLayouts:
     """The distinct layouts that nodes of one signature request of each slot; the slots lie one after the other.
 
     Attributes:
-        signature: ``(configurable nodes,)`` `xlarank.features.layout.facts.LayoutFacts.signature`.
+        signature: ``(configurable nodes,)`` `xlarank.features.layout.row_types.LayoutFacts.signature`.
         signatures: number of different nodes.
         number: ``(3 * T,)`` which of its node's requested layouts a type of row holds.
         count: ``(3 * signatures,)`` how many requested layouts there are.

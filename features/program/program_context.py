@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import OPCODE
-from xlarank.features.program.facts import ProgramFacts
-from xlarank.features.program.fusion import fused_away
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.node_facts import ProgramFacts
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES, OPCODE_GROUPS, opcode_group
 from xlarank.features.program.roles import dot_split
 from xlarank.features.program.slots import slot_tensors
 from xlarank.features.program.tensors import Floats
@@ -57,3 +56,46 @@ class ProgramContext(ProgramFacts):
         if len(dots):
             work[dots] *= 2 * dot_split(self, slot_tensors(self, dots))[2]
         return work
+
+
+_FUSIBLE: Final = (
+    *("reshape", "transpose", "copy", "concatenate", "slice", "gather", "broadcast"),
+    *("transcendental", "divide", "elementwise"),
+)
+#: Not worth computing twice.
+_EXPENSIVE: Final = ("transcendental", "divide")
+#: An operand at least this share of the output is read as often as the output is computed.
+_LARGE_OPERAND: Final = 0.5
+
+
+def fused_away(facts: ProgramFacts) -> NDArray[np.bool_]:
+    """``(nodes,)`` whether a fusing compiler never stores the node's output.
+
+    The operation and all its consumers (at least one) run as loops over elements, and it is no root. With several
+    consumers it is computed once in each, which does not pay for what is expensive or reads more than one large
+    operand; a broadcast would compute an expensive operand many times over.
+    """
+    group = opcode_group(facts.graph.opcode)
+    fusible, expensive = _among(group, _FUSIBLE), _among(group, _EXPENSIVE)
+    broadcast = _among(group, ("broadcast",))
+    consumers = facts.consumers
+    fan_out = np.diff(consumers.indptr)
+    operand = facts.operands.tocoo()
+    large = (facts.volume[operand.col] > 1) & (
+        facts.volume[operand.col] >= _LARGE_OPERAND * facts.volume[operand.row]
+    )
+    large_operands = np.bincount(operand.row[large], minlength=facts.graph.nodes)
+    once = ~expensive & (large_operands <= 1)
+    fused: NDArray[np.bool_] = (
+        fusible
+        & (facts.column("is_root") == 0)
+        & (fan_out > 0)
+        & (consumers @ fusible.astype(np.float64) == fan_out)
+        & ((fan_out == 1) | once)
+        & ~(expensive & (consumers @ broadcast.astype(np.float64) > 0))
+    )
+    return fused
+
+
+def _among(group: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.bool_]:
+    return np.isin(group, [OPCODE_GROUPS.index(name) for name in names])

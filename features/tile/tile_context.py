@@ -1,4 +1,4 @@
-"""What the bounds of a tile graph divide, and in which unit they count.
+"""Shared intermediate results of a tile graph: what its bounds divide, and in which unit they count.
 
 Two conventions are met. Google's TPU files count the physical order (major to minor) of the tensor a
 kernel walks over, its two minor-most dimensions in whole hardware tiles of 8 x 128: `copy` of
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import TileGraph
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_COLUMNS, TILE_SLOTS
-from xlarank.features.program.context import ProgramContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.roles import dot_split
 from xlarank.features.program.slots import slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
@@ -27,12 +27,13 @@ _WORK_ORDER: Final = tuple(
 )
 
 
-class TileFacts(ProgramContext):
-    """What the bounds of one kernel divide; per-configuration results are for the *distinct* configurations.
+class TileContext(ProgramContext):
+    """Everything tile blocks share; per-configuration results are for the *distinct* configurations.
 
     Attributes:
         bounds: slot -> ``(configs, 6)`` bounds as given.
         tiling: the hardware's tile.
+        columns: per-configuration columns already computed by earlier blocks, by name.
     """
 
     graph: TileGraph
@@ -40,6 +41,7 @@ class TileFacts(ProgramContext):
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         self.tiling = tiling
+        self.columns: dict[str, NDArray[np.float32]] = {}
         given = graph.config_feat[graph.duplicates.first].astype(np.float64)
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
         self.bounds: dict[str, Floats] = {slot: given[:, at : at + MAX_RANK] for slot, at in starts.items()}
@@ -66,15 +68,15 @@ class TileFacts(ProgramContext):
         return operands[np.argsort(-self.bytes[operands], kind="stable")]
 
     @cached_property
-    def main_tensors(self) -> Ints:
-        """``(1, 3)`` node ids of the main node's output, input and kernel (`slots.slot_tensors`); -1 for none."""
-        return slot_tensors(self, np.array([self.main]))
+    def main_class(self) -> str:
+        """Opcode class of the main node."""
+        name: str = OPCODE_CLASSES[self.opcode_class[self.main]]
+        return name
 
     @cached_property
     def kernel_tensor(self) -> int:
         """Node id of a convolution's kernel or a dot's right operand; -1 for other kernels."""
-        multiplies = OPCODE_CLASSES[self.opcode_class[self.main]] in ("convolution", "dot")
-        return int(self.main_tensors[0, 2]) if multiplies else -1
+        return int(self.slots_of(self.main)[2]) if self.main_class in ("convolution", "dot") else -1
 
     @cached_property
     def walked(self) -> int:
@@ -112,10 +114,8 @@ class TileFacts(ProgramContext):
 
     def _physical(self, node: Ints) -> Floats:
         """``(nodes, 6)`` extents major to minor, the two minor-most in hardware tiles."""
-        rank = self.rank[node]
-        sizes = np.take_along_axis(self.dims[node], np.maximum(self.default_layout[node], 0), axis=1).astype(
-            np.float64
-        )
+        rank, minor_first = self.rank[node], np.maximum(self.default_layout[node], 0)
+        sizes = np.take_along_axis(self.dims[node], minor_first, axis=1).astype(np.float64)
         sizes[:, 0] = np.ceil(sizes[:, 0] / self.tiling.lanes)
         sizes[:, 1] = np.ceil(sizes[:, 1] / self.tiling.sublanes)
         position = rank[:, None] - 1 - np.arange(MAX_RANK)  # turned round within the rank
@@ -135,8 +135,7 @@ class TileFacts(ProgramContext):
     @cached_property
     def physical(self) -> bool:
         """Whether the output bounds count hardware tiles in physical order."""
-        most = self.bounds["output"].max(axis=0)
-        return bool((most <= self._physical(np.array([self.walked]))[0]).all())
+        return bool((self.bounds["output"].max(axis=0) <= self.physical_extents(self.walked)).all())
 
     @cached_property
     def extents(self) -> dict[str, Floats]:
@@ -144,18 +143,17 @@ class TileFacts(ProgramContext):
 
         The kernel slot divides the kernel tensor on TPU and the contracted dimensions elsewhere.
         """
-        walked = (
-            self._physical(np.array([self.walked]))[0]
-            if self.physical
-            else self.dims[self.walked].astype(np.float64)
-        )
         if self.physical:
-            kernel = (
-                self._physical(np.array([self.kernel_tensor]))[0] if self.kernel_tensor >= 0 else np.zeros(MAX_RANK)
-            )
+            walked, own = self.physical_extents(self.walked), self.kernel_tensor
+            kernel = self.physical_extents(own) if own >= 0 else np.zeros(MAX_RANK)
         else:
-            kernel = self.contracted
+            walked, kernel = self.dims[self.walked].astype(np.float64), self.contracted
         return {"output": walked, "kernel": kernel, "input": walked}
+
+    @cached_property
+    def output_rank(self) -> int:
+        """Dimensions that the output bounds divide."""
+        return int((self.extents["output"] > 0).sum())
 
     @cached_property
     def contracted(self) -> Floats:
@@ -164,20 +162,25 @@ class TileFacts(ProgramContext):
         A dot's is not in the file; it follows from the shapes (`roles.split_sizes`).
         """
         sizes = np.zeros(MAX_RANK)
-        of_main = OPCODE_CLASSES[self.opcode_class[self.main]]
-        if of_main == "convolution" and self.kernel_tensor >= 0:
+        if self.main_class == "convolution" and self.kernel_tensor >= 0:
             features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
             dims = self.dims[self.kernel_tensor]
             inner = [dims[i] for i in range(int(self.rank[self.kernel_tensor])) if i != features]
             sizes[: len(inner)] = inner
-        elif of_main == "dot" and len(self.main_operands) > 0:
-            sizes[0] = dot_split(self, self.main_tensors)[2][0]
+        elif self.main_class == "dot" and len(self.main_operands) > 0:
+            sizes[0] = dot_split(self, self.slots_of(self.main)[None])[2][0]
         elif self.graph.opcode[self.main] == OPCODE["reduce-window"]:
             window = self.column("window_size_0", MAX_RANK)[self.main]
             sizes[: int((window > 1).sum())] = window[window > 1]
-        elif of_main == "reduce" and len(self.main_operands) > 0:
+        elif self.main_class == "reduce" and len(self.main_operands) > 0:
             sizes[0] = self.volume[self.main_operands[0]] / max(1.0, self.volume[self.main])
         return sizes
+
+    @cached_property
+    def depth(self) -> float:
+        """Elements summed over for one output element; 0 where nothing is."""
+        sizes = self.contracted[self.contracted > 0]
+        return float(np.prod(sizes)) if len(sizes) else 0.0
 
     @cached_property
     def reduces_minor(self) -> bool:
@@ -194,18 +197,13 @@ class TileFacts(ProgramContext):
     @cached_property
     def tiles(self) -> dict[str, Floats]:
         """slot -> ``(configs, 6)`` bounds in force: 0 means the whole extent; 1 past the rank."""
-        found = {}
-        for slot, bounds in self.bounds.items():
-            extents = self.extents[slot]
-            whole = np.where(extents > 0, extents, 1.0)
-            found[slot] = np.where(bounds > 0, bounds, whole)
-        return found
+        whole = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
+        return {slot: np.where(bounds > 0, bounds, whole[slot]) for slot, bounds in self.bounds.items()}
 
     @cached_property
     def unit(self) -> Floats:
         """``(6,)`` elements that one unit of the output bounds stands for, by dimension."""
-        unit = np.ones(MAX_RANK)
-        rank = int((self.extents["output"] > 0).sum())
+        unit, rank = np.ones(MAX_RANK), self.output_rank
         if self.physical and rank > 0:
             unit[rank - 1] = self.tiling.lanes
             if rank > 1:
@@ -215,8 +213,7 @@ class TileFacts(ProgramContext):
     @cached_property
     def main_work(self) -> float:
         """Multiply-adds of the main node (one per output element where nothing is contracted)."""
-        inner = self.contracted[self.contracted > 0]
-        return float(self.volume[self.main] * (np.prod(inner) if len(inner) else 1.0))
+        return float(self.volume[self.main] * (self.depth or 1.0))
 
 
 def _last_largest(nodes: NDArray[np.intp], size: Floats) -> int:

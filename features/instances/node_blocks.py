@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.instances.block import ABSENT, NodeBlock
-from xlarank.features.layout.context import LayoutContext
+from xlarank.features.instances.instance_block import ABSENT, NodeBlock
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.regions import ROLE_NAMES
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
 from xlarank.features.program.tensors import Ints, log2p, millionths
@@ -53,7 +53,7 @@ class InstanceNode(NodeBlock):
         "node__fanout__count": "consumers of the output",
         "node__root__flag": "whether it is the program's root",
         "node__fused__flag": "whether a fusing compiler would not store the output "
-        "(xlarank.features.program.fusion)",
+        "(xlarank.features.program.program_context)",
         "node__consumer__opcode": "opcode group of the consumer with the largest output",
         "node__consumer__configurable": "whether that consumer is configurable",
         "node__level__share": "longest path down from the node, of the graph's longest",

@@ -1,0 +1,121 @@
+"""Where a configuration stands among the candidates of its graph (transductive)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.features.block import Block
+from xlarank.features.program.tensors import Floats
+
+_OF_LAYOUTS: Final = (
+    "candidates__log_frequency__mean",
+    "change__nodes_set__share",
+    "change__nodes_changed__share",
+    "change__all_bytes__ratio",
+    "change__output_changed_bytes__share",
+    "disagreement__mismatch_1hop_bytes__share",
+    "disagreement__clash_1hop_bytes__share",
+    "padding__output_waste_bytes__ratio",
+    "padding__input_waste_bytes__ratio",
+    "violation__output_largest_bytes__share",
+)
+_OF_TILES: Final = (
+    "bounds__output_volume__log",
+    "bounds__kernel_volume__log",
+    "bounds__input_volume__log",
+    "tiles__output_all__log",
+    "traffic__working_set__log",
+    "traffic__total__ratio",
+    "traffic__intensity__log",
+    "traffic__inner_step__log",
+)
+
+
+def within_graph_rank(values: NDArray[np.floating]) -> Floats:
+    """Average rank scaled to 0..1; 0.5 for a lone value. Rounded first, so that ties survive arithmetic noise.
+
+    >>> within_graph_rank(np.array([3.0, 1.0, 3.0])).tolist()
+    [0.75, 0.0, 0.75]
+    """
+    if len(values) < 2:
+        return np.full(len(values), 0.5)
+    rounded = np.ascontiguousarray(values, np.float32)
+    order = np.argsort(rounded)
+    ascending = rounded[order]
+    first = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
+    size = np.diff(first, append=len(values))
+    ranks = np.empty(len(values))
+    ranks[order] = np.repeat(first + (size - 1) / 2, size)
+    return ranks / (len(values) - 1)
+
+
+def standard_score(values: NDArray[np.floating]) -> Floats:
+    """(x - mean) / std; 0 where all values are the same up to arithmetic noise.
+
+    >>> standard_score(np.array([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
+    exact = values.astype(np.float64)
+    centred = exact - exact.mean()
+    spread = float(exact.std())
+    if spread <= 1e-6 * float(np.abs(exact).max(initial=0.0)):
+        return np.zeros(len(exact))
+    score: Floats = centred / spread
+    return score
+
+
+def _placed(prefix: str, columns: tuple[str, ...], meaning: str) -> dict[str, str]:
+    """Columns that place other ones: ``rank__size_nodes__log`` for ``size__nodes__log``."""
+    return {f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name}" for name in columns}
+
+
+class _Placed(Block, abstract=True):
+    """One column for each column ``of`` the graph's configurations, all computed by earlier blocks."""
+
+    transductive = True
+    of: ClassVar[tuple[str, ...]]
+    place: ClassVar[staticmethod[[NDArray[np.floating]], Floats]]
+
+    def compute(self, context: Any) -> Floats:
+        return np.stack([self.place(context.columns[name]) for name in self.of], axis=1)
+
+
+class CandidateRanks(_Placed):
+    """Rank of important columns among the distinct candidates of the graph, 0 to 1, ties averaged."""
+
+    kinds = ("layout",)
+    of, place = _OF_LAYOUTS, staticmethod(within_graph_rank)
+    columns = _placed("rank", of, "rank within the graph")
+
+
+class CandidateScores(_Placed):
+    """Important columns as standard scores among the distinct candidates: (x - mean) / standard deviation."""
+
+    kinds = ("layout",)
+    of, place = _OF_LAYOUTS, staticmethod(standard_score)
+    columns = _placed("zscore", of, "standard score within the graph")
+
+
+class TileCandidateRanks(_Placed):
+    """Rank of important columns among the distinct candidates of the kernel, 0 to 1, ties averaged."""
+
+    kinds = ("tile",)
+    of, place = _OF_TILES, staticmethod(within_graph_rank)
+    columns = _placed("rank", of, "rank within the kernel")
+
+
+class TileCandidateScores(_Placed):
+    """Important columns as standard scores among the distinct candidates: (x - mean) / standard deviation."""
+
+    kinds = ("tile",)
+    of, place = _OF_TILES, staticmethod(standard_score)
+    columns = _placed("zscore", of, "standard score within the kernel")
+
+
+def placed_columns() -> dict[str, str]:
+    """Columns of ranks and standard scores -> the column that they place within the graph."""
+    blocks: list[type[_Placed]] = [CandidateRanks, CandidateScores, TileCandidateRanks, TileCandidateScores]
+    return {name: placed for block in blocks for name, placed in zip(block.columns, block.of, strict=True)}
