@@ -7,16 +7,28 @@ npz/tile/<source>/<split>/*.npz               ->  tile:<source>
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.errors import CollectionError, DataRootError
+from xlarank.data.errors import CollectionError, DataRootError, did_you_mean
 from xlarank.data.family import program_family
 from xlarank.data.graph import Kind
 
 SPLITS: Final = ("train", "valid", "test")
+#: Folders from ``layout/`` or ``tile/`` down to the files.
+_LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<split>"}
+#: Deepest level that is searched for skipped files: a tree of links may have no end.
+_DEEPEST: Final = 8
+_ALSO_CALLED: Final = {
+    "validation": "valid",
+    "val": "valid",
+    "dev": "valid",
+    "training": "train",
+    "testing": "test",
+}
 
 
 @dataclass(frozen=True, order=True)
@@ -79,15 +91,12 @@ class GraphFile:
 
 def discover(npz: Path) -> list[GraphFile]:
     """Return all graph files below an ``npz`` folder, in a stable order."""
-    patterns = [("layout", f"layout/*/*/{split}/*.npz", split) for split in SPLITS]
-    patterns += [("tile", f"tile/*/{split}/*.npz", split) for split in SPLITS]
     files = []
-    for kind, pattern, split in patterns:
+    for pattern in ("layout/*/*/*/*.npz", "tile/*/*/*.npz"):
         for path in npz.glob(pattern):
-            if path.name.startswith("."):  # half-written, or litter of a file manager
-                continue
-            middle = path.relative_to(npz).parts[1:-2]
-            files.append(GraphFile(Collection((kind, *middle)), split, path))
+            *parts, split, name = path.relative_to(npz).parts
+            if split in SPLITS and not name.startswith("."):  # half-written, or litter of a file manager
+                files.append(GraphFile(Collection(tuple(parts)), split, path))
     return sorted(files, key=lambda file: (file.collection, SPLITS.index(file.split), file.name))
 
 
@@ -119,8 +128,7 @@ def choose(
         raise CollectionError(f"{where} holds no collections", do="run build-features with a --data-root")
     for name in asked:
         if name not in known:
-            close = difflib.get_close_matches(name, known, n=3, cutoff=0.4)
-            hint = f"did you mean {' or '.join(close)}?" if close else "name one of these"
+            hint = did_you_mean(name, known, cutoff=0.4) or "name one of these"
             raise CollectionError(f"collection {name!r} is not in {where}", expected=", ".join(known), do=hint)
     return [known[name] for name in dict.fromkeys(asked)] if asked else list(known.values())
 
@@ -131,3 +139,60 @@ def choose_splits(asked: Sequence[str]) -> list[str]:
         if name not in SPLITS:
             raise CollectionError(f"{name!r} is not a split", expected=", ".join(SPLITS))
     return [split for split in SPLITS if split in asked] if asked else list(SPLITS)
+
+
+@dataclass(frozen=True)
+class SkippedFile:
+    """A file or folder that is not read; ``unreadable`` where it could not even be listed."""
+
+    path: Path
+    why: str
+    unreadable: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.why}"
+
+
+def skipped_files(npz: Path) -> list[SkippedFile]:
+    """Return what looks like graphs below ``layout/`` and ``tile/`` of an ``npz`` folder and is not read."""
+    return [file for kind in _LEVELS if os.path.isdir(npz / kind) for file in _skipped(npz / kind, npz, kind)]
+
+
+def _skipped(folder: Path, npz: Path, kind: str) -> Iterator[SkippedFile]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        yield SkippedFile(folder, f"cannot be read ({error.strerror or error})", unreadable=True)
+        return
+    visible = [entry for entry in entries if not entry.name.startswith(".")]
+    folders = [entry for entry in visible if _is_dir(entry)]
+    graphs = [e.name for e in visible if e not in folders and e.name.lower().endswith(".npz")]
+    too_deep = len(folder.relative_to(npz / kind).parts) - len(_LEVELS[kind].split("/"))
+    if too_deep or folder.name not in SPLITS:
+        why = f"not looked at: {_why(folder.name, too_deep, kind)}"
+    else:
+        why = "not called .npz in small letters; rename"
+        graphs = [name for name in graphs if not name.endswith(".npz")]
+    if graphs:
+        yield SkippedFile(folder, f"{len(graphs)} file{'s are' if len(graphs) > 1 else ' is'} here {why}")
+    if len(folder.relative_to(npz).parts) < _DEEPEST:
+        for entry in folders:
+            if not entry.name.endswith(".npz"):
+                yield from _skipped(Path(entry.path), npz, kind)
+
+
+def _why(name: str, too_deep: int, kind: str) -> str:
+    if too_deep:
+        few = "too few" if too_deep < 0 else "too many"
+        return f"{few} folders between; expected {kind}/{_LEVELS[kind]}/*.npz"
+    close = difflib.get_close_matches(name.lower(), SPLITS, 1)
+    meant = _ALSO_CALLED.get(name.lower()) or "".join(close)
+    hint = f"; rename the folder to {meant}" if meant else ""
+    return f"{name} is not a split ({', '.join(SPLITS)}){hint}"
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False

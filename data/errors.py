@@ -24,13 +24,15 @@ class XlarankError(Exception):
         return _rebuild, (type(self), self.got, self.expected, self.do)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return a hint that lists similar names; empty if there are none.
+def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
+    """Return a hint that lists up to three similar names; empty if there are none.
+
+    ``cutoff`` is the least similarity by `difflib.get_close_matches`.
 
     >>> did_you_mean("n_estimator", ["ranker", "n_estimators"]), did_you_mean("max_depth", ["max_group"])
     ('did you mean n_estimators?', '')
     """
-    close = difflib.get_close_matches(name, list(known), n=3, cutoff=0.7)
+    close = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}?" if close else ""
 
 

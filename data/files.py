@@ -28,7 +28,7 @@ _KINDS: Final = (
 
 
 def regular_only(path: str, flags: int) -> int:
-    """Opener for `open` that raises `OSError` for what is no regular file; opening a pipe would wait for ever."""
+    """Opener for `open` that raises `OSError` unless the file is a regular one; opening a pipe would block."""
     handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0), 0o666)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
@@ -37,18 +37,18 @@ def regular_only(path: str, flags: int) -> int:
 
 
 def regular_no_link(path: str, flags: int) -> int:
-    """Opener for a file to write to; does not follow symbolic links."""
+    """Opener for `open` that also refuses a symbolic link."""
     return regular_only(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def read_bytes(path: Path) -> bytes:
-    """Content of a regular file; raises `OSError`."""
+    """Return the content of a regular file; raises `OSError`."""
     with open(path, "rb", opener=regular_only) as stream:
         return stream.read()
 
 
 def read_text(path: Path) -> str:
-    """Content of a regular file of UTF-8; raises `OSError` and `UnicodeDecodeError`."""
+    """Return the text of a regular UTF-8 file; raises `OSError` and `UnicodeDecodeError`."""
     with open(path, encoding="utf-8", opener=regular_only) as stream:
         return stream.read()
 
@@ -59,24 +59,27 @@ def output_target(path: Path) -> Path:
     Raises `WorkspaceError` for what must not be replaced by a file (a folder, a device, a pipe, a socket), for a
     file that its mode or the system protects, and for links in a circle.
     """
-    target = Path(os.path.realpath(path))
+    expected = "a file that may be replaced"
     try:
-        there = os.stat(path)
+        mode = os.stat(path).st_mode
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise _unwritable(path, "its links go in a circle", "mend the link or name another file") from error
-        return target  # not there yet, or below an unreadable folder: writing fails then
-    if not stat.S_ISREG(there.st_mode):
-        what = next((name for test, name in _KINDS if test(there.st_mode)), "no file")
-        raise _unwritable(path, f"it is {what}", "name another file (- is standard output for --json)")
-    # root may write to every file, but a file without any write bit was protected by someone
-    if not there.st_mode & 0o222 or not os.access(path, os.W_OK):
-        raise _unwritable(path, "it is read-only", "name another file, or change its mode")
-    return target
+            do = "mend the link or name another file"
+            raise _cannot_write(path, "its links go in a circle", expected, do) from error
+    else:
+        if not stat.S_ISREG(mode):
+            what = next((name for test, name in _KINDS if test(mode)), "no file")
+            do = "name another file (- is standard output for --json)"
+            raise _cannot_write(path, f"it is {what}", expected, do)
+        # root may write to every file, but a file without any write bit was protected by someone
+        if not mode & 0o222 or not os.access(path, os.W_OK):
+            raise _cannot_write(path, "it is read-only", expected, "name another file, or change its mode")
+    return Path(os.path.realpath(path))  # where nothing is there yet, or the folder is unreadable, writing fails
 
 
-def _unwritable(path: Path, why: str, do: str) -> WorkspaceError:
-    return WorkspaceError(f"cannot write {path} ({why})", expected="a file that may be replaced", do=do)
+def _cannot_write(path: Path, why: str | OSError, expected: str, do: str) -> WorkspaceError:
+    why = why.strerror or str(why) if isinstance(why, OSError) else why
+    return WorkspaceError(f"cannot write {path} ({why})", expected=expected, do=do)
 
 
 @contextmanager
@@ -91,11 +94,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
     except OSError as error:
-        raise WorkspaceError(
-            f"cannot write {path} ({error.strerror or error})",
-            expected="a folder that can be written to",
-            do="pass another --workspace (or --out), or change the permissions",
-        ) from error
+        do = "pass another --workspace (or --out), or change the permissions"
+        raise _cannot_write(path, error, "a folder that can be written to", do) from error
     os.close(handle)
     partial = Path(name)
     try:
@@ -106,11 +106,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename is not None and str(error.filename) not in (str(partial), str(target)):
             raise  # another file of the block is at fault, its name says which
-        raise WorkspaceError(
-            f"cannot write {path} ({error.strerror or error})",
-            expected="enough space and a place that can be written to",
-            do="free some space or pass another --workspace (or --out)",
-        ) from error
+        do = "free some space or pass another --workspace (or --out)"
+        raise _cannot_write(path, error, "enough space and a place that can be written to", do) from error
     finally:
         partial.unlink(missing_ok=True)
 

@@ -40,9 +40,11 @@ MAX_ELEMENTS = float(1 << 48)
 MAX_FEATURE = 1e18
 _MEASURED_IN = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
 
-_DIMS = NODE_COLUMN["shape_dimensions_0"]
+_SIZES, _DEFAULT_LAYOUT = (
+    slice(NODE_COLUMN[f"{stem}_0"], NODE_COLUMN[f"{stem}_0"] + MAX_RANK)
+    for stem in ("shape_dimensions", "layout_minor_to_major")
+)
 _CONVOLUTION = [at for name, at in NODE_COLUMN.items() if name.startswith("convolution_dim_numbers")]
-_DEFAULT_LAYOUT = NODE_COLUMN["layout_minor_to_major_0"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,7 +58,7 @@ class Graph:
         edges: ``(edges, 2)`` int64; ``[u, v]`` means that u consumes the output of v.
         runtime: ``(configs,)`` int64 nanoseconds; 0 where a configuration was not measured (it did not compile, or
             labels are withheld).
-        duplicates: which configurations are identical.
+        duplicates: the groups of identical configurations.
     """
 
     name: str
@@ -160,105 +162,94 @@ def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
 
 def _check_headers(archive: NpzReader, kind: Kind) -> None:
     """Check all shapes and types for consistency before any array is decompressed."""
-    _header(archive, "node_feat", (None, len(NODE_COLUMNS)))
-    nodes = archive.header("node_feat").shape[0]
+    nodes, _ = _shape(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
     if nodes == 0:
         raise GraphFileError("the graph has no nodes", expected="at least one")
-    _whole(archive, "node_opcode", (nodes,))
-    _whole(archive, "edge_index", (None, 2))
-    runtime = archive.header("config_runtime")
-    if runtime.dtype.kind not in "iu":
-        raise GraphFileError(f"config_runtime has type {runtime.dtype}", expected="integers", do=_MEASURED_IN)
-    _whole(archive, "config_runtime", (None,))
-    configs = runtime.shape[0]
+    _shape(archive, "node_opcode", (nodes,))
+    edges, _ = _shape(archive, "edge_index", (None, 2))
+    (configs,) = _shape(archive, "config_runtime", (None,), do=_MEASURED_IN)
     if configs == 0:
         raise GraphFileError("the file has no configurations", expected="at least one")
     for what, count, most in (
         ("nodes", nodes, MAX_NODES),
-        ("edges", archive.header("edge_index").shape[0], MAX_EDGES),
+        ("edges", edges, MAX_EDGES),
         ("configurations", configs, MAX_CONFIGS),
     ):
         if count > most:
             raise GraphFileError(f"the file has {count:,} {what}", expected=f"at most {most:,}")
-    if kind == "layout":
-        _whole(archive, "node_config_ids", (None,))
-        ids = archive.header("node_config_ids").shape[0]
-        if ids > nodes:
-            raise GraphFileError(
-                f"node_config_ids names {ids} of {nodes} nodes", expected="every node at most once"
-            )
-        splits = archive.header("node_splits")
-        _whole(archive, "node_splits", splits.shape)
-        if splits.size > MAX_NODES:
-            raise GraphFileError(f"node_splits has {splits.size:,} entries", expected=f"at most {MAX_NODES:,}")
-        _header(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)))
-    else:
-        _header(archive, "config_feat", (configs, len(TILE_COLUMNS)))
-        _whole(archive, "config_runtime_normalizers", (configs,))
+    if kind == "tile":
+        _shape(archive, "config_feat", (configs, len(TILE_COLUMNS)), "fiu")
+        _shape(archive, "config_runtime_normalizers", (configs,))
+        return
+    (ids,) = _shape(archive, "node_config_ids", (None,))
+    if ids > nodes:
+        raise GraphFileError(f"node_config_ids names {ids} of {nodes} nodes", expected="every node at most once")
+    splits = archive.header("node_splits")
+    _shape(archive, "node_splits", splits.shape)
+    if splits.size > MAX_NODES:
+        raise GraphFileError(f"node_splits has {splits.size:,} entries", expected=f"at most {MAX_NODES:,}")
+    _shape(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
+
+
+def _shape(
+    archive: NpzReader, name: str, shape: Sequence[int | None], kinds: str = "iu", do: str = ""
+) -> tuple[int, ...]:
+    """Return the shape in an array's header; refuse another one (None: any extent) or another kind of numbers."""
+    header = archive.header(name)
+    if header.dtype.kind not in kinds:
+        expected = "integers or floats" if "f" in kinds else "integers"
+        raise GraphFileError(f"{name} has type {header.dtype}", expected=expected, do=do)
+    if len(header.shape) != len(shape) or any(
+        want not in (None, have) for want, have in zip(shape, header.shape, strict=True)
+    ):
+        want = ", ".join("any" if extent is None else str(extent) for extent in shape)
+        raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({want})")
+    return header.shape
 
 
 def _read_layout(archive: NpzReader) -> LayoutGraph:
-    node_feat, opcode, edges = _read_program(archive)
+    node_feat, opcode, edges, runtime = _read_program(archive)
     nodes = len(node_feat)
-    configurable = _integers(archive, "node_config_ids")
-    _check_range("node_config_ids", configurable, 0, nodes - 1)
+    configurable = _integers(archive, "node_config_ids", 0, nodes - 1)
     if len(np.unique(configurable)) != len(configurable):
         raise GraphFileError("node_config_ids names a node twice", expected="every node at most once")
-    splits = _integers(archive, "node_splits").reshape(-1)
-    _check_range("node_splits", splits, 0, nodes)
+    splits = _integers(archive, "node_splits", 0, nodes).reshape(-1)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
-    runtime = _integers(archive, "config_runtime")
-    _check_range("config_runtime", runtime, 0, None)
-    configs = len(runtime)
     order = np.argsort(configurable)  # features are computed alike whatever order the file lists the nodes in
     in_order = np.array_equal(configurable[order], configurable)
     configurable = configurable[order]
     with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
         table = ConfigTable.from_blocks(
-            (block if in_order else block[:, order] for block in blocks), configs=configs, nodes=len(configurable)
+            (block if in_order else block[:, order] for block in blocks),
+            configs=len(runtime),
+            nodes=len(configurable),
         )
     _check_layouts(table, node_feat, edges, configurable)
-    return LayoutGraph(
-        archive.path.name.removesuffix(".npz"),
-        node_feat,
-        opcode,
-        edges,
-        runtime,
-        group_codes(table.codes),
-        splits,
-        configurable,
-        table,
-    )
+    name = archive.path.name.removesuffix(".npz")
+    groups = group_codes(table.codes)
+    return LayoutGraph(name, node_feat, opcode, edges, runtime, groups, splits, configurable, table)
 
 
 def _read_tile(archive: NpzReader) -> TileGraph:
-    node_feat, opcode, edges = _read_program(archive)
-    runtime = _integers(archive, "config_runtime")
-    _check_range("config_runtime", runtime, 0, None)
+    node_feat, opcode, edges, runtime = _read_program(archive)
     config_feat = _float32(archive, "config_feat")
-    _check_range("config_feat", config_feat, 0, None)
-    normalizers = _integers(archive, "config_runtime_normalizers")
-    _check_range("config_runtime_normalizers", normalizers, 1, None)
-    return TileGraph(
-        archive.path.name.removesuffix(".npz"),
-        node_feat,
-        opcode,
-        edges,
-        runtime,
-        group_codes((config_feat + np.float32(0.0)).view(np.int32)),  # the sum makes -0.0 equal to 0.0
-        config_feat,
-        normalizers,
-    )
+    _check_range("config_feat", config_feat, 0)
+    normalizers = _integers(archive, "config_runtime_normalizers", 1)
+    name = archive.path.name.removesuffix(".npz")
+    groups = group_codes((config_feat + np.float32(0.0)).view(np.int32))  # the sum makes -0.0 equal to 0.0
+    return TileGraph(name, node_feat, opcode, edges, runtime, groups, config_feat, normalizers)
 
 
-def _read_program(archive: NpzReader) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]:
+def _read_program(
+    archive: NpzReader,
+) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Return what both kinds of graphs have: node features, opcodes, edges, runtimes."""
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
-    sizes = node_feat[:, _DIMS : _DIMS + MAX_RANK]
-    _check_range("the dimensions in node_feat", sizes, 0, None)
-    default = node_feat[:, _DEFAULT_LAYOUT : _DEFAULT_LAYOUT + MAX_RANK]
+    sizes, default = node_feat[:, _SIZES], node_feat[:, _DEFAULT_LAYOUT]
     roles = node_feat[:, _CONVOLUTION]
+    _check_range("the dimensions in node_feat", sizes, 0)
     for part, what in ((sizes, "dimensions"), (default, "dimensions"), (roles, "dimension numbers")):
         if (part % 1 != 0).any():
             raise GraphFileError(f"node_feat holds {part[part % 1 != 0][0]}", expected=f"whole {what}")
@@ -270,40 +261,21 @@ def _read_program(archive: NpzReader) -> tuple[NDArray[np.float32], NDArray[np.i
         )
     _check_range("the default layouts in node_feat", default, 0, MAX_RANK - 1)
     _check_range("the convolution's dimension numbers in node_feat", roles, 0, MAX_RANK - 1)
-    opcode = _integers(archive, "node_opcode")
-    _check_range("node_opcode", opcode, 0, len(OPCODES) - 1)
-    edges = _integers(archive, "edge_index")
-    _check_range("edge_index", edges, 0, nodes - 1)
+    opcode = _integers(archive, "node_opcode", 0, len(OPCODES) - 1)
+    edges = _integers(archive, "edge_index", 0, nodes - 1)
     if has_cycle(edges, nodes):
         raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
-    return node_feat, opcode, edges
+    return node_feat, opcode, edges, _integers(archive, "config_runtime", 0)
 
 
-def _header(archive: NpzReader, name: str, shape: Sequence[int | None]) -> None:
-    """Check that an array holds numbers and has this shape (None: any extent), by its header."""
-    header = archive.header(name)
-    if header.dtype.kind not in "fiu":
-        raise GraphFileError(f"{name} has type {header.dtype}", expected="integers or floats")
-    fits = len(header.shape) == len(shape) and all(
-        want is None or want == have for want, have in zip(shape, header.shape, strict=True)
-    )
-    if not fits:
-        want = ", ".join("any" if extent is None else str(extent) for extent in shape)
-        raise GraphFileError(f"{name} has shape {header.shape}", expected=f"({want})")
-
-
-def _whole(archive: NpzReader, name: str, shape: Sequence[int | None]) -> None:
-    """Check that an array holds integers and has this shape."""
-    if (dtype := archive.header(name).dtype).kind not in "iu":
-        raise GraphFileError(f"{name} has type {dtype}", expected="integers")
-    _header(archive, name, shape)
-
-
-def _integers(archive: NpzReader, name: str) -> NDArray[np.int64]:
+def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) -> NDArray[np.int64]:
+    """Return an array as int64 within a range."""
     values = archive.read(name)
     if values.dtype == np.uint64 and (values > np.uint64(np.iinfo(np.int64).max)).any():
         raise GraphFileError(f"{name} holds {values.max()}", expected="numbers that fit 64 signed bits")
-    return values.astype(np.int64)
+    whole = values.astype(np.int64)
+    _check_range(name, whole, low, high)
+    return whole
 
 
 def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
@@ -317,12 +289,10 @@ def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
     return values
 
 
-def _check_range(name: str, values: NDArray[Any], low: int, high: int | None) -> None:
-    if values.size == 0:
-        return
-    if values.min() < low:
+def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = None) -> None:
+    if values.size and values.min() < low:
         raise GraphFileError(f"{name} holds {values.min()}", expected=f"{low} or more")
-    if high is not None and values.max() > high:
+    if values.size and high is not None and values.max() > high:
         raise GraphFileError(f"{name} holds {values.max()}", expected=f"{low} to {high}")
 
 
@@ -332,11 +302,10 @@ def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
     The format has no rank column: it is the place of the last dimension of size above 0, or more where
     the default layout names a later one (a dimension of size 0 is legal in HLO).
     """
-    dims = node_feat[:, _DIMS : _DIMS + MAX_RANK]
-    layout = node_feat[:, _DEFAULT_LAYOUT : _DEFAULT_LAYOUT + MAX_RANK]
+    layout = node_feat[:, _DEFAULT_LAYOUT]
     places = np.arange(1, MAX_RANK + 1)
     named = np.where(layout.any(axis=1), layout.max(axis=1) + 1, 0)
-    rank: NDArray[np.int64] = np.maximum(((dims > 0) * places).max(axis=1), named).astype(np.int64)
+    rank: NDArray[np.int64] = np.maximum(((node_feat[:, _SIZES] > 0) * places).max(axis=1), named).astype(np.int64)
     return rank
 
 
@@ -346,28 +315,25 @@ def _check_layouts(
     edges: NDArray[np.int64],
     configurable: NDArray[np.int64],
 ) -> None:
-    """Every layout names dimensions of its tensor at most once, minor-most first, without gaps."""
+    """Check that a layout names dimensions of its tensor at most once, minor-most first, without gaps."""
     rank = tensor_ranks(node_feat)
     operand_rank = np.full(len(rank), -1)
     np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
     operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
-    limits = (rank, operand_rank, operand_rank)
     owner = configurable[table.node]
-    for number, slot in enumerate(LAYOUT_SLOTS):
+    for number, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, (rank, operand_rank, operand_rank), strict=True)):
         layout = table.rows[:, MAX_RANK * number : MAX_RANK * (number + 1)]
         named = layout >= 0
         ordered = np.sort(layout, axis=1)
         twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)
         gap = (named[:, 1:] & ~named[:, :-1]).any(axis=1)
-        beyond = layout.max(axis=1, initial=-1) >= limits[number][owner]
+        beyond = layout.max(axis=1, initial=-1) >= limit[owner]
         for wrong, what, expected in (
             (twice, "names a dimension twice", "every dimension at most once"),
             (gap, "has -1 before a dimension", "the padding at the end"),
             (beyond, "names a dimension beyond the rank", "dimensions of that tensor"),
         ):
             if wrong.any():
-                row = int(np.flatnonzero(wrong)[0])
-                text = ", ".join(str(int(entry)) for entry in layout[row] if entry >= 0)
-                raise GraphFileError(
-                    f"the {slot} layout ({text}) of node {int(owner[row])} {what}", expected=expected
-                )
+                row = int(wrong.argmax())
+                text = ", ".join(str(entry) for entry in layout[row] if entry >= 0)
+                raise GraphFileError(f"the {slot} layout ({text}) of node {owner[row]} {what}", expected=expected)

@@ -7,17 +7,16 @@ hand an array out in blocks of rows straight from the zip stream.
 
 from __future__ import annotations
 
-import contextlib
 import io
-import itertools
 import math
-import queue
 import stat
 import sys
-import threading
 import zipfile
 import zlib
-from collections.abc import Generator
+from collections import deque
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Self
@@ -34,7 +33,9 @@ _MAX_DEFLATE_RATIO = 1032
 _BLOCK_BYTES = 1 << 20
 #: Blocks unpacked before they are asked for.
 _AHEAD = 2
-_METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
+_HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
+_COPY_AGAIN = "copy or download the file again"
+_SAVE_AGAIN = "save it with numpy.savez_compressed"
 _UNREADABLE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -76,11 +77,8 @@ class NpzReader:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise GraphFileError(f"{path} does not exist", expected="an npz file", do="check the path") from error
         except _UNREADABLE as error:
-            raise GraphFileError(
-                f"{path.name} cannot be opened ({error})",
-                expected="a whole npz (zip) archive",
-                do="copy or download the file again",
-            ) from error
+            got = f"{path.name} cannot be opened ({error})"
+            raise GraphFileError(got, expected="a whole npz (zip) archive", do=_COPY_AGAIN) from error
         self._headers: dict[str, ArrayHeader] = {}
         self._members = {
             info.filename.removesuffix(".npy"): info
@@ -108,8 +106,8 @@ class NpzReader:
 
     def read(self, name: str) -> NDArray[Any]:
         """Return one whole array."""
-        blocks = list(self._blocks(name, rows=None))
-        return blocks[0]
+        (array,) = self._blocks(name)  # to the end, where the checksum is compared
+        return array
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
         """Yield the array in blocks of leading rows, about a megabyte each.
@@ -129,38 +127,27 @@ class NpzReader:
         if row_bytes * math.prod(header.shape[:1]) <= _BLOCK_BYTES:
             yield from self._blocks(name, rows)
         else:
-            yield from _ahead(self._blocks(name, rows, buffers=_AHEAD + 3))
+            yield from _ahead(self._blocks(name, rows, buffers=_AHEAD + 1))
 
-    def _blocks(self, name: str, rows: int | None, buffers: int = 1) -> Generator[NDArray[Any], None, None]:
-        try:
-            with self._open(name) as stream:
-                header = self._read_header(name, stream)
-                total = header.shape[0] if header.shape else 1
-                rows = total if rows is None else min(rows, total)
-                inner = header.shape[1:]
-                row_bytes = header.dtype.itemsize * math.prod(inner)
-                ring = [bytearray(rows * row_bytes) for _ in range(buffers)]
-                done = 0
-                for turn in itertools.count():
-                    count = min(rows, total - done)
-                    view = memoryview(ring[turn % buffers])[: count * row_bytes]
-                    _fill(stream, view)
-                    block = np.frombuffer(view, dtype=header.dtype)
-                    if header.fortran_order:
-                        yield block.reshape(header.shape, order="F")
-                    else:
-                        yield block.reshape((count, *inner) if header.shape else ())
-                    done += count
-                    if done >= total:
-                        break
-                if stream.read(1):  # also makes zipfile compare the checksum of the last bytes
-                    raise ValueError("bytes left over after the array")
-        except _UNREADABLE as error:
-            raise self._broken(
-                f"array {name} is damaged ({error})",
-                expected="a whole array",
-                do="copy or download the file again",
-            ) from error
+    def _blocks(self, name: str, rows: int | None = None, buffers: int = 1) -> Generator[NDArray[Any], None, None]:
+        """Yield blocks of ``rows`` leading rows (None: all), in ``buffers`` that are used in turn."""
+        with self._refusing(f"array {name} is damaged", "a whole array"), self._open(name) as stream:
+            header = self._read_header(name, stream)
+            total, *inner = header.shape or (1,)
+            rows = total if rows is None else min(rows, total)
+            row_bytes = header.dtype.itemsize * math.prod(inner)
+            ring = [bytearray(rows * row_bytes) for _ in range(buffers)]
+            for number, done in enumerate(range(0, max(total, 1), max(rows, 1))):
+                count = min(rows, total - done)
+                view = memoryview(ring[number % buffers])[: count * row_bytes]
+                _fill(stream, view)
+                block = np.frombuffer(view, dtype=header.dtype)
+                if header.fortran_order or not header.shape:
+                    yield block.reshape(header.shape, order="F")
+                else:
+                    yield block.reshape((count, *inner))
+            if stream.read(1):  # also makes zipfile compare the checksum of the last bytes
+                raise ValueError("bytes left over after the array")
 
     def _open(self, name: str) -> IO[bytes]:
         info = self._members.get(name)
@@ -170,11 +157,11 @@ class NpzReader:
                 expected=f"an array called {name}",
                 do="write the file with all arrays of the TpuGraphs format",
             )
-        if info.compress_type not in _METHODS:
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise self._broken(
                 f"array {name} is compressed by zip method {info.compress_type}",
                 expected="stored or deflated",
-                do="save it with numpy.savez_compressed",
+                do=_SAVE_AGAIN,
             )
         packed = min(info.compress_size, self._bytes)  # the directory may claim anything
         limit = packed * _MAX_DEFLATE_RATIO if info.compress_type == zipfile.ZIP_DEFLATED else packed
@@ -184,31 +171,19 @@ class NpzReader:
                 expected=f"at most {limit:,}",
                 do="do not trust this file",
             )
-        try:
+        with self._refusing(f"array {name} cannot be opened", "a plain zip member"):
             return self._zip.open(info)
-        except _UNREADABLE as error:
-            raise self._broken(
-                f"array {name} cannot be opened ({error})",
-                expected="a plain zip member",
-                do="copy or download the file again",
-            ) from error
 
     def _read_header(self, name: str, stream: IO[bytes]) -> ArrayHeader:
         try:
             version = npy_format.read_magic(stream)
-            if version == (1, 0):
-                shape, fortran, dtype = npy_format.read_array_header_1_0(stream)
-            elif version == (2, 0):
-                shape, fortran, dtype = npy_format.read_array_header_2_0(stream)
-            else:
+            if version not in _HEADER_READERS:
                 raise ValueError(f"npy format version {version}")
+            shape, fortran, dtype = _HEADER_READERS[version](stream)
         except Exception as error:  # numpy's parser of a hostile text raises what it likes
             why = (str(error) or repr(error)).splitlines()[0][:200]
-            raise self._broken(
-                f"array {name} has an unreadable header ({why})",
-                expected="a plain npy array",
-                do="save it with numpy.savez_compressed",
-            ) from error
+            got = f"array {name} has an unreadable header ({why})"
+            raise self._broken(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         if dtype.hasobject:
             raise self._broken(
                 f"array {name} holds pickled Python objects",
@@ -228,49 +203,32 @@ class NpzReader:
             raise self._broken(
                 f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {actual:,}",
                 expected="a header that agrees with the data behind it",
-                do="copy or download the file again",
+                do=_COPY_AGAIN,
             )
         return header
+
+    @contextmanager
+    def _refusing(self, got: str, expected: str) -> Iterator[None]:
+        """Turn what zipfile and zlib raise into a `GraphFileError`."""
+        try:
+            yield
+        except _UNREADABLE as error:
+            raise self._broken(f"{got} ({error})", expected=expected, do=_COPY_AGAIN) from error
 
     def _broken(self, got: str, *, expected: str = "", do: str = "") -> GraphFileError:
         return GraphFileError(f"{self.path.name}: {got}", expected=expected, do=do)
 
 
 def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any], None, None]:
-    """Yield the same blocks, prefetched by a thread that keeps `_AHEAD` of them ready.
-
-    At any time one block is with the caller, one with the thread, and one may be waiting for a free place.
-    """
-    ready: queue.Queue[NDArray[Any] | BaseException | None] = queue.Queue(_AHEAD)
-    stopped = threading.Event()
-
-    def put(item: NDArray[Any] | BaseException | None) -> bool:
-        while not stopped.is_set():
-            with contextlib.suppress(queue.Full):
-                ready.put(item, timeout=0.1)
-                return True
-        return False
-
-    def make() -> None:
+    """Yield the same blocks, of which a thread prepares the next `_AHEAD`."""
+    with closing(blocks), ThreadPoolExecutor(1, "npz-reader") as pool:
         try:
-            for block in blocks:
-                if not put(block):
-                    return
-            put(None)
-        except BaseException as error:  # raised again where the blocks are used
-            put(error)
-
-    thread = threading.Thread(target=make, name="npz-reader", daemon=True)
-    thread.start()
-    try:
-        while (item := ready.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        stopped.set()
-        thread.join()
-        blocks.close()
+            ready = deque(pool.submit(next, blocks, None) for _ in range(_AHEAD))
+            while (block := ready.popleft().result()) is not None:
+                ready.append(pool.submit(next, blocks, None))
+                yield block
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def _fill(stream: IO[bytes], view: memoryview) -> None:

@@ -6,16 +6,16 @@ import re
 from typing import Any, Final
 from urllib.parse import quote
 
-#: What is shown of an address that cannot be parsed.
+#: Shown in place of an address that cannot be parsed.
 UNREADABLE: Final = "***"
 #: Parameters of an address that are no secrets.
 _OPEN: Final = frozenset({"host", "port", "user", "dbname", "sslmode"})
-#: A part of an address that may hold what was meant to be a password.
+#: Characters of a part that may hold what was meant to be a password.
 _SUSPICIOUS: Final = re.compile(r"[\s@;=&'\"]")
 
 
 def without_password(address: str) -> str:
-    """Return the address with ``***`` in place of its password, or nothing but ``***`` where it cannot be parsed.
+    """Return the address with ``***`` in place of its password; ``***`` alone where it cannot be parsed.
 
     >>> without_password("postgresql+psycopg://me:secret@host:5432/tuning")
     'postgresql+psycopg://me:***@host:5432/tuning'
@@ -40,7 +40,7 @@ def without_password(address: str) -> str:
 
 
 def without_passwords(value: Any, option: str = "") -> Any:
-    """Return command-line words or a configuration with `without_password` of every address in them.
+    """Return command-line words or a configuration with the passwords of all addresses hidden.
 
     >>> without_passwords(["tune", "--storage=mysql://me:secret@host/db", "--storage", "password=x"])
     ['tune', '--storage=mysql://me:***@host/db', '--storage', '***']
@@ -58,7 +58,7 @@ def without_passwords(value: Any, option: str = "") -> Any:
 
 
 def hide_passwords(text: str, address: str | None) -> str:
-    """Return a library's message about an address that can be parsed, with ``***`` in place of its passwords."""
+    """Return a library's message about a valid address, with ``***`` in place of its passwords."""
     from sqlalchemy.engine import make_url
 
     if address is None or address.startswith("journal:"):

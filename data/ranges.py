@@ -15,7 +15,7 @@ MAX_ROUNDS: Final = 100_000
 MAX_TRIALS: Final = 1_000_000
 #: Boosters that are averaged.
 MAX_SEEDS: Final = 1_000
-#: A year: more is a mistake of units.
+#: A year; more is a mistake of units.
 MAX_HOURS: Final = 24.0 * 366
 #: More threads (or processes) bring nothing; thousands of them crash the libraries below.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
@@ -54,7 +54,9 @@ def require_ranges(**values: Any) -> None:
 
 
 def thread_count(threads: int) -> int:
-    """Return ``threads`` for the boosters: 0 and -1 mean every core. Raises `XlarankError`.
+    """Return the number of threads for the boosters, where 0 means every core, as -1 does in ``threads``.
+
+    Raises `XlarankError` for a number out of range.
 
     >>> thread_count(-1), thread_count(0), thread_count(3)
     (0, 0, 3)

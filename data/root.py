@@ -22,7 +22,7 @@ class DataRoot:
     Attributes:
         path: the folder as it was named.
         npz: the folder below it (or itself) that holds ``layout/`` and ``tile/``.
-        why: one phrase for people.
+        why: the reason in a few words.
     """
 
     path: Path
@@ -34,43 +34,33 @@ def find_data_root(named: Path | None = None) -> DataRoot:
     """Choose the data root.
 
     In this order: ``named`` (``--data-root``), the environment variable ``XLARANK_DATA``, Kaggle's
-    mount, ``~/data/tpugraphs`` (the default of Google's own tools), the embedded sample. The first two
-    raise when they hold no data; the others are skipped.
-
-    Raises `DataRootError`.
+    mount, ``~/data/tpugraphs`` (the default of Google's own tools), the embedded sample. Raises `DataRootError`
+    where one of the first two is named and holds no data.
     """
     if named is not None:
         return DataRoot(named, _require(named, "--data-root"), "named by --data-root")
-    from_environment = os.environ.get(ENVIRONMENT)
-    if from_environment:
+    if from_environment := os.environ.get(ENVIRONMENT):
         path = Path(os.path.expanduser(from_environment))
         return DataRoot(path, _require(path, ENVIRONMENT), f"named by {ENVIRONMENT}")
     home = Path(os.path.expanduser(HOME))  # unlike Path.expanduser, no error for a user without a home
     for path, why in ((KAGGLE, "Kaggle's mount"), (home, f"the default place {HOME}")):
-        npz = _tree_below(path)
-        if npz is not None:
+        if npz := _tree_below(path):
             return DataRoot(path, npz, why)
-    return DataRoot(
-        SAMPLE,
-        _require(SAMPLE, "the embedded sample"),
-        f"the embedded sample (no --data-root, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME})",
-    )
+    why = f"the embedded sample (no --data-root, no {ENVIRONMENT}, nothing at {KAGGLE} or {HOME})"
+    return DataRoot(SAMPLE, _require(SAMPLE, "the embedded sample"), why)
 
 
 def _tree_below(path: Path) -> Path | None:
     for npz in (path, path / "npz", path / "npz_all" / "npz"):
-        if any(_is_dir(npz / kind) for kind in ("layout", "tile")):
+        # unlike Path.is_dir, os.path.isdir is False where permission is denied
+        if any(os.path.isdir(npz / kind) for kind in ("layout", "tile")):
             return npz
     return None
 
 
-def _is_dir(path: Path) -> bool:
-    return os.path.isdir(path)  # unlike Path.is_dir, False where permission is denied
-
-
 def _require(path: Path, origin: str) -> Path:
     do = f"pass --data-root or set {ENVIRONMENT} to the folder that holds npz/"
-    if not _is_dir(path):
+    if not os.path.isdir(path):
         what = "is not a folder" if os.path.exists(path) else "does not exist"
         raise DataRootError(f"{path} ({origin}) {what}", expected="the root of a TpuGraphs tree", do=do)
     npz = _tree_below(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +19,7 @@ from xlarank.data.npz import NpzReader
 
 
 class GraphCounts(NamedTuple):
-    """Counts of one graph: configurations in the file (duplicates included), nodes, and nodes whose layout a
-    configuration chooses (0 for tiles)."""
+    """Counts of one graph: configurations (duplicates included), nodes, configurable nodes (0 for tiles)."""
 
     configs: int
     nodes: int
@@ -27,9 +27,10 @@ class GraphCounts(NamedTuple):
 
 
 def graph_size(path: Path, kind: Kind) -> GraphCounts:
-    """Return the counts of a graph; raises `GraphFileError` for a file that is no graph of this kind.
+    """Return the counts of a graph.
 
-    A name that is not UTF-8 is refused too: no submission can hold it.
+    Raises `GraphFileError` for a file that is no graph of this kind, and for a name that is not UTF-8, which no
+    submission can hold.
     """
     try:
         path.name.encode()
@@ -48,28 +49,17 @@ def graph_size(path: Path, kind: Kind) -> GraphCounts:
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """A file without a readable header."""
-
-    split: str
-    name: str
-    why: str
-
-
-@dataclass(frozen=True)
 class CollectionSize:
     """Sizes of the graphs of a collection.
 
     Attributes:
         graphs: split -> size of each graph.
-        families: of the train split; of them folds are made.
-        broken: files without a readable header.
+        families: number of program families of the train split.
     """
 
     collection: Collection
     graphs: Mapping[str, Sequence[GraphCounts]]
     families: int
-    broken: Sequence[Unreadable] = ()
 
     @cached_property
     def table(self) -> dict[str, NDArray[np.int64]]:
@@ -77,28 +67,19 @@ class CollectionSize:
         return {split: np.array(graphs, np.int64).reshape(-1, 3) for split, graphs in self.graphs.items()}
 
     def rows(self, split: str, most: int = 0) -> int:
-        """Configurations of a split, at most ``most`` of each graph (0: all)."""
-        if split not in self.table:
-            return 0
-        configs = self.table[split][:, 0]
-        return int((np.minimum(configs, most) if most else configs).sum())
+        """Return the number of configurations of a split, at most ``most`` of each graph (0: all)."""
+        configs = [graph.configs for graph in self.graphs.get(split, ())]
+        return sum(min(count, most) if most else count for count in configs)
 
 
 def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
-    """Return the sizes of all collections, about a millisecond a file."""
+    """Return the sizes of all collections, about a millisecond a file; unreadable files do not count."""
     graphs: dict[Collection, dict[str, list[GraphCounts]]] = {}
     families: dict[Collection, set[str]] = {}
-    broken: dict[Collection, list[Unreadable]] = {}
     for file in files:
-        splits = graphs.setdefault(file.collection, {})
-        try:
-            splits.setdefault(file.split, []).append(graph_size(file.path, file.collection.kind))
-        except GraphFileError as error:
-            broken.setdefault(file.collection, []).append(Unreadable(file.split, file.name, str(error)))
-            continue
-        if file.split == "train":
-            families.setdefault(file.collection, set()).add(file.family)
-    return [
-        CollectionSize(name, splits, len(families.get(name, ())), broken.get(name, ()))
-        for name, splits in sorted(graphs.items())
-    ]
+        sizes = graphs.setdefault(file.collection, {}).setdefault(file.split, [])
+        with suppress(GraphFileError):
+            sizes.append(graph_size(file.path, file.collection.kind))
+            if file.split == "train":
+                families.setdefault(file.collection, set()).add(file.family)
+    return [CollectionSize(name, splits, len(families.get(name, ()))) for name, splits in sorted(graphs.items())]

@@ -20,7 +20,7 @@ _NUMBER: Final = re.compile("-?[0-9]{1,18}")
 
 
 def submission_id(collection: Collection, graph: str) -> str:
-    """``layout:xla:default:<graph>`` or ``tile:xla:<graph>``."""
+    """Return ``layout:xla:default:<graph>`` or ``tile:xla:<graph>``."""
     return f"{collection}:{graph}"
 
 
@@ -40,11 +40,7 @@ def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
 
 
 def check_submission(path: Path, configs: Mapping[str, int]) -> None:
-    """Check a file against the graphs it must cover.
-
-    Args:
-        path: the file.
-        configs: id -> number of configurations of that graph.
+    """Check a file against ``{id: number of configurations}`` of the graphs it must cover.
 
     Raises `SubmissionError` unless every id is listed exactly once, with every configuration exactly
     once (layout) or 5 different ones (tile; fewer if the graph has fewer).
@@ -83,27 +79,22 @@ def submission_problems(
             yield SubmissionError(f"{row_id} is listed twice in {path}", expected="every id once")
         elif row_id not in configs:
             yield SubmissionError(f"{row_id} in {path} is not a test graph", expected="only known ids")
-        elif (
-            problem := _row_problem(row_id, listed, configs[row_id], more_tiles, fewest.get(row_id, TILE_TOP))
-        ) is not None:
+        elif (order := _order(listed)) is None:
+            got = f"{row_id} lists {listed[:40]!r}"
+            yield SubmissionError(got, expected="configuration numbers joined by ;")
+        elif problem := _order_problem(row_id, order, configs[row_id], more_tiles, fewest.get(row_id, TILE_TOP)):
             yield problem
         seen.add(row_id)
     missing = [row_id for row_id in configs if row_id not in seen]
     if missing:
-        yield SubmissionError(
-            f"{path} lacks {counted(len(missing), 'id')}, such as {missing[0]}",
-            expected=counted(len(configs), "row"),
-        )
+        got = f"{path} lacks {counted(len(missing), 'id')}, such as {missing[0]}"
+        yield SubmissionError(got, expected=counted(len(configs), "row"))
 
 
 def read_submission(path: Path) -> dict[str, list[int]]:
     """Return the rows of a file without checking them; malformed lines are skipped. Raises `SubmissionError`."""
-    rows = {}
-    for line in _lines(path):
-        entries = line[1].split(";") if len(line) == 2 else []
-        if entries and all(_NUMBER.fullmatch(entry) for entry in entries):
-            rows[line[0]] = [int(entry) for entry in entries]
-    return rows
+    rows = (line for line in _lines(path) if len(line) == 2)
+    return {row_id: order for row_id, listed in rows if (order := _order(listed)) is not None}
 
 
 def complete_submission(
@@ -124,7 +115,7 @@ def complete_submission(
         rows[row_id], origin[row_id] = range(wanted_count(row_id, count)), "default"
         if row_id in ranked:
             rows[row_id], origin[row_id] = ranked[row_id], "ranked"
-        elif row_id in before and _order_problem(row_id, before[row_id], count, more=False) is None:
+        elif row_id in before and _order_problem(row_id, before[row_id], count) is None:
             rows[row_id], origin[row_id] = before[row_id], "kept"
     with atomic_write(path) as partial:
         write_submission(partial, rows)
@@ -147,18 +138,17 @@ def _lines(path: Path) -> list[list[str]]:
     return lines[1:]
 
 
-def _row_problem(
-    row_id: str, listed: str, configs: int | None, more: bool, fewest: int = TILE_TOP
-) -> SubmissionError | None:
+def _order(listed: str) -> list[int] | None:
+    """Return the configurations that a row lists; None where one is no plain number."""
     entries = listed.split(";")
-    if not all(_NUMBER.fullmatch(entry) for entry in entries):  # int() alone takes " 1", "+1" and "1_0" too
-        return SubmissionError(f"{row_id} lists {listed[:40]!r}", expected="configuration numbers joined by ;")
-    return _order_problem(row_id, [int(entry) for entry in entries], configs, more, fewest)
+    plain = all(_NUMBER.fullmatch(entry) for entry in entries)  # int() alone takes " 1", "+1" and "1_0" too
+    return [int(entry) for entry in entries] if plain else None
 
 
 def _order_problem(
-    row_id: str, order: Sequence[int], configs: int | None, more: bool, fewest: int = TILE_TOP
+    row_id: str, order: Sequence[int], configs: int | None, more: bool = False, fewest: int = TILE_TOP
 ) -> SubmissionError | None:
+    """Return what is wrong with a row; ``more`` and ``fewest`` as in `submission_problems`."""
     if len(set(order)) != len(order):
         return SubmissionError(f"{row_id} lists a configuration twice", expected="every one at most once")
     if min(order) < 0 or (configs is not None and max(order) >= configs):

@@ -14,11 +14,11 @@ T = TypeVar("T")
 def from_json(kind: type[T], value: Any, where: str = "it") -> T:
     """Return a dataclass from the JSON of `dataclasses.asdict`.
 
-    Fields may be numbers, text, lists, ``dict[str, ...]``, dataclasses, ``Any``, or one of several of these; those
-    with a default may be missing. Raises `TypeError` that names the entry of another type.
+    Fields may be numbers, text, lists, ``dict[str, ...]``, dataclasses, ``Any``, or a union of these; those
+    with a default may be missing. Raises `TypeError` naming the entry that has another type.
     """
     if not isinstance(value, dict):
-        raise TypeError(f"{where} is no object")
+        raise TypeError(f"{where} is no JSON object")
     hints = typing.get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(cast(Any, kind)) if field.init}
     for name in value:

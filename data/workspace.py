@@ -1,7 +1,8 @@
-"""The workspace: one folder for everything xlarank writes, and the only names that may be used in it."""
+"""The workspace: the folder for everything xlarank writes, and which names are allowed in it."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from xlarank.data.errors import WorkspaceError
 if TYPE_CHECKING:  # reads arrays; the command line imports this module for --help
     from xlarank.data.collection import Collection
 
-#: The workspace where none is named.
+#: The workspace of commands that name none.
 DEFAULT_ROOT: Final = Path("work")
 
 _SAFE_NAME = re.compile(r"[\w+\-@,=()\[\]{}#%&!'^][\w+\-@,=()\[\]{}#%&!'^. ]*")
@@ -51,18 +52,14 @@ class Workspace:
         """Raise `WorkspaceError` unless the folder can be made and written to."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            allowed = os.access(self.root, os.W_OK | os.X_OK)
+            if not os.access(self.root, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "permission denied")
         except OSError as error:
-            raise self._not_writable(error.strerror or str(error)) from error
-        if not allowed:
-            raise self._not_writable("permission denied")
-
-    def _not_writable(self, why: str) -> WorkspaceError:
-        return WorkspaceError(
-            f"the workspace {self.root} cannot be written ({why})",
-            expected="a folder that can be written to",
-            do="pass another --workspace, or change the permissions",
-        )
+            raise WorkspaceError(
+                f"the workspace {self.root} cannot be written ({error.strerror or error})",
+                expected="a folder that can be written to",
+                do="pass another --workspace, or change the permissions",
+            ) from error
 
     def _below(self, *names: str) -> Path:
         for name in names:

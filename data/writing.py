@@ -14,7 +14,7 @@ from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
 
 
 def write_graph(path: Path, **arrays: NDArray[Any]) -> LayoutGraph | TileGraph:
-    """Write arrays named as in the TpuGraphs format to ``path`` and return the graph read back.
+    """Write arrays to ``path`` in the TpuGraphs format and return the graph read back.
 
     Layout: ``node_feat, node_opcode, edge_index, node_splits, node_config_ids, node_config_feat,
     config_runtime``. Tile: ``node_feat, node_opcode, edge_index, config_feat, config_runtime,

@@ -23,29 +23,26 @@ from xlarank.data.topology import has_cycle
 
 _INT64: Final = np.iinfo(np.int64)
 #: XLA's PrimitiveType numbers in the order of the dataset's one-hot columns.
-_ELEMENT_TYPES: Final = dict(
-    zip((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17), ELEMENT_BYTES, strict=True)
-)
+_ELEMENT_TYPES: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
 _ELEMENT_COLUMN: Final = {
-    number: NODE_COLUMN[f"shape_element_type_is_{name}"] for number, name in _ELEMENT_TYPES.items()
+    number: NODE_COLUMN[f"shape_element_type_is_{name}"]
+    for number, name in zip(_ELEMENT_TYPES, ELEMENT_BYTES, strict=True)
 }
 #: Computations that end a split: the extractor recognises them by these words in their names.
 _MAJOR: Final = ("cluster", "while", "cond")
-_EMPTY_ROW: Final = np.array([name.endswith("_product") for name in NODE_COLUMNS], np.int64)
 
 _WINDOW: Final = ("size", "stride", "padding_low", "padding_high", "window_dilation", "base_dilation")
 _PADDING: Final = ("edge_padding_low", "edge_padding_high")
 _SLICE: Final = ("start", "stride", "limit")
-_CONVOLUTION: Final = {
-    NODE_COLUMN["convolution_dim_numbers_input_batch_dim"]: "input_batch_dimension",
-    NODE_COLUMN["convolution_dim_numbers_input_feature_dim"]: "input_feature_dimension",
-    NODE_COLUMN["convolution_dim_numbers_kernel_input_feature_dim"]: "kernel_input_feature_dimension",
-    NODE_COLUMN["convolution_dim_numbers_kernel_output_feature_dim"]: "kernel_output_feature_dimension",
-    NODE_COLUMN["convolution_dim_numbers_output_batch_dim"]: "output_batch_dimension",
-    NODE_COLUMN["convolution_dim_numbers_output_feature_dim"]: "output_feature_dimension",
-}
-_REVERSAL: Final = NODE_COLUMN["window_window_reversal_0"]
-_TRUE_COUNT: Final = NODE_COLUMN["window_window_reversal_true_count"]
+#: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
+_ROLES: Final = (
+    "input_batch",
+    "input_feature",
+    "kernel_input_feature",
+    "kernel_output_feature",
+    "output_batch",
+    "output_feature",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +89,7 @@ def _node_feat(structure: Structure) -> NDArray[np.float32]:
     features = np.empty((structure.nodes, len(NODE_COLUMNS)), np.float32)
     row = np.empty(len(NODE_COLUMNS), np.int64)
     for node, computation, instruction in structure.instructions():
-        row[:] = _EMPTY_ROW
+        row[:] = 0
         row[0] = instruction.id == computation.root_id
         try:
             _fill(row, instruction)
@@ -103,31 +100,33 @@ def _node_feat(structure: Structure) -> NDArray[np.float32]:
 
 
 def _fill(row: NDArray[np.int64], instruction: Message) -> None:
-    """Write the columns of an instruction; those of fields that it does not have stay as they are."""
+    """Write the columns of an instruction into a row of zeros."""
     _fill_shape(row, instruction.shape)
     row[NODE_COLUMN["parameter_number"]] = instruction.parameter_number
     _sequence(row, "dimensions", instruction.dimensions)
-    if instruction.HasField("window"):
-        _fill_window(row, instruction.window.dimensions)
+    window = instruction.window.dimensions
+    for field in _WINDOW:
+        _sequence(row, f"window_{field}", [getattr(dimension, field) for dimension in window], totals=True)
+    reversals = [int(dimension.window_reversal) for dimension in window]
+    _sequence(row, "window_window_reversal", reversals)
+    row[NODE_COLUMN["window_window_reversal_true_count"]] = sum(reversals)
+    row[NODE_COLUMN["window_window_reversal_false_count"]] = len(reversals) - sum(reversals)
     if instruction.HasField("convolution_dimension_numbers"):
         numbers = instruction.convolution_dimension_numbers
-        for column, field in _CONVOLUTION.items():
-            row[column] = getattr(numbers, field)
+        for role in _ROLES:
+            row[NODE_COLUMN[f"convolution_dim_numbers_{role}_dim"]] = getattr(numbers, f"{role}_dimension")
         for side in ("input", "kernel"):
             spatial = getattr(numbers, f"{side}_spatial_dimensions")
             _sequence(row, f"convolution_dim_numbers_{side}_spatial_dims", spatial, keep=4)
     row[NODE_COLUMN["feature_group_count"]] = instruction.feature_group_count
     row[NODE_COLUMN["batch_group_count"]] = instruction.batch_group_count
-    if instruction.slice_dimensions:
-        for field in _SLICE:
-            values = [getattr(dimension, field) for dimension in instruction.slice_dimensions]
-            _sequence(row, f"slice_dims_{field}", values, keep=2, totals=True)
-    if instruction.dynamic_slice_sizes:
-        _sequence(row, "dynamic_slice_sizes", instruction.dynamic_slice_sizes, keep=2, totals=True)
-    if instruction.HasField("padding_config"):
-        for field in _PADDING:
-            values = [getattr(dimension, field) for dimension in instruction.padding_config.dimensions]
-            _sequence(row, f"padding_config_{field}", values, keep=2, totals=True)
+    for field in _SLICE:
+        values = [getattr(dimension, field) for dimension in instruction.slice_dimensions]
+        _sequence(row, f"slice_dims_{field}", values, keep=2, totals=True)
+    _sequence(row, "dynamic_slice_sizes", instruction.dynamic_slice_sizes, keep=2, totals=True)
+    for field in _PADDING:
+        values = [getattr(dimension, field) for dimension in instruction.padding_config.dimensions]
+        _sequence(row, f"padding_config_{field}", values, keep=2, totals=True)
     row[NODE_COLUMN["is_stable"]] = instruction.is_stable
 
 
@@ -137,8 +136,7 @@ def _fill_shape(row: NDArray[np.int64], shape: Message) -> None:
     sizes = shape.dimensions
     if any(size < 0 for size in sizes):
         raise ValueError(f"a dimension has size {min(sizes)} (unbounded dynamic shapes have no fixed size)")
-    if sizes:
-        _sequence(row, "shape_dimensions", sizes, totals=True)
+    _sequence(row, "shape_dimensions", sizes, totals=True)
     row[NODE_COLUMN["shape_tuple_shapes_size"]] = len(shape.tuple_shapes)
     layout = shape.layout.minor_to_major
     if layout:
@@ -146,17 +144,6 @@ def _fill_shape(row: NDArray[np.int64], shape: Message) -> None:
             raise ValueError(f"the layout {_shown(layout)} is no order of {len(sizes)} dimensions")
         if len(layout) <= MAX_RANK:
             _sequence(row, "layout_minor_to_major", layout)
-
-
-def _fill_window(row: NDArray[np.int64], dimensions: Sequence[Message]) -> None:
-    if not dimensions:
-        return
-    for field in _WINDOW:
-        _sequence(row, f"window_{field}", [getattr(dimension, field) for dimension in dimensions], totals=True)
-    reversed_ = [int(dimension.window_reversal) for dimension in dimensions]
-    row[_REVERSAL : _REVERSAL + min(len(reversed_), MAX_RANK)] = reversed_[:MAX_RANK]
-    row[_TRUE_COUNT] = sum(reversed_)
-    row[_TRUE_COUNT + 1] = len(reversed_) - sum(reversed_)
 
 
 def _sequence(
@@ -218,24 +205,23 @@ def _splits(module: Message) -> NDArray[np.int64]:
 
 def _notes(structure: Structure) -> tuple[str, ...]:
     """Count what the format cannot express, by name."""
-    opcodes: Counter[str] = Counter()
-    types: Counter[str] = Counter()
-    ranks: Counter[str] = Counter()
-    for _, _, instruction in structure.instructions():
-        if instruction.opcode not in OPCODE:
-            opcodes[instruction.opcode] += 1
-        if instruction.shape.element_type not in _ELEMENT_COLUMN:
-            types[str(instruction.shape.element_type)] += 1
-        if len(instruction.shape.dimensions) > MAX_RANK:
-            ranks[str(len(instruction.shape.dimensions))] += 1
-    phrases = (
+    instructions = [instruction for _, _, instruction in structure.instructions()]
+    opcodes = [one.opcode for one in instructions if one.opcode not in OPCODE]
+    types = (one.shape.element_type for one in instructions)
+    ranks = (len(one.shape.dimensions) for one in instructions)
+    notes = []
+    for phrase, names in (
         ("opcodes that the format does not know, written as unknown", opcodes),
-        ("element types that the format does not know (XLA's PrimitiveType), written as none", types),
-        (f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout", ranks),
-    )
-    return tuple(f"{phrase}: {_counted(counts)}" for phrase, counts in phrases if counts)
-
-
-def _counted(counts: Counter[str]) -> str:
-    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:20]
-    return ", ".join(f"{name} ({times})" for name, times in most)
+        (
+            "element types that the format does not know (XLA's PrimitiveType), written as none",
+            [str(number) for number in types if number not in _ELEMENT_COLUMN],
+        ),
+        (
+            f"tensors of more than {MAX_RANK} dimensions, written without the others and without a layout",
+            [str(rank) for rank in ranks if rank > MAX_RANK],
+        ),
+    ):
+        counts = sorted(Counter(names).items(), key=lambda item: (-item[1], item[0]))
+        if counts:
+            notes.append(f"{phrase}: {', '.join(f'{name} ({times})' for name, times in counts[:20])}")
+    return tuple(notes)

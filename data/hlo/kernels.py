@@ -19,7 +19,7 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.hlo.structure import fused_computations
 from xlarank.data.schema import OPCODE
 
-#: From so many cycles on the compiler cannot tell: 2^63 - 1, or a sum with a part of 2^60.
+#: The compiler writes 2^63 - 1 where it has no estimate, or adds 2^60 to a sum.
 NO_ESTIMATE: Final = 2**60
 
 
@@ -28,11 +28,11 @@ class Kernel:
     """One operation of a compiled program with its tile.
 
     Attributes:
-        opcode: of the operation.
-        program: its arrays as a module of its own.
-        digest: of these arrays.
+        opcode: HLO opcode.
+        program: arrays of the operation as a module of its own.
+        digest: hash of these arrays.
         kernel, output: bounds of the tile. Input bounds follow from them and are 0 in TpuGraphs' files.
-        cycles: the compiler's estimate; `NO_ESTIMATE` or more where it cannot tell.
+        cycles: the compiler's estimate; `NO_ESTIMATE` or more where there is none.
     """
 
     opcode: str
@@ -44,10 +44,10 @@ class Kernel:
 
 
 def cut_kernels(module: Message) -> Iterator[Kernel]:
-    """Every operation with a tile, in program order.
+    """Yield every operation with a tile, in program order.
 
-    Left out is what reads or writes arrays that lie in vector memory already: nothing in a file would say so, and
-    it costs less.
+    Operations on arrays that lie in vector memory already are left out: they cost less, and nothing in a file would
+    say why.
     """
     inside = fused_computations(module)
     for computation in module.computations:
@@ -57,24 +57,22 @@ def cut_kernels(module: Message) -> Iterator[Kernel]:
         for instruction in computation.instructions:
             window = _window(instruction)
             around = [instruction.shape, *(shapes[operand] for operand in instruction.operand_ids)]
-            if window is None or any(map(_placed, around)):
+            if window is None or any(map(_in_vector_memory, around)):
                 continue
             try:
-                program = encode_module(cut_out(module, computation, instruction))
+                program = encode_module(_cut_out(module, computation, instruction))
             except HloError:
                 continue  # outside what the format can hold
-            yield Kernel(
-                instruction.opcode,
-                program,
-                _digest(program),
-                _bounds(window, "kernel"),
-                _bounds(window, "output"),
-                int(window["estimated_cycles"]),
+            kernel, output = (
+                tuple(int(bound) for bound in window.get(f"{slot}_window_bounds", ()))
+                for slot in ("kernel", "output")
             )
+            cycles = int(window["estimated_cycles"])
+            yield Kernel(instruction.opcode, program, _digest(program), kernel, output, cycles)
 
 
-def cut_out(module: Message, computation: Message, instruction: Message) -> Message:
-    """A module of one instruction, the computations it calls, and a parameter in place of each operand."""
+def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
+    """Return a module of one instruction, the computations it calls, and a parameter for each operand."""
     needed = _called(module, instruction)
     cut = HloModuleProto(name=instruction.name)
     cut.computations.extend(one for one in module.computations if one.id in needed)
@@ -94,6 +92,7 @@ def cut_out(module: Message, computation: Message, instruction: Message) -> Mess
 
 
 def _called(module: Message, instruction: Message) -> set[int]:
+    """Return ids of the computations that an instruction calls, directly or not."""
     computations = {one.id: one for one in module.computations}
     waiting, found = list(instruction.called_computation_ids), set[int]()
     while waiting:
@@ -107,7 +106,7 @@ def _called(module: Message, instruction: Message) -> set[int]:
 
 
 def _window(instruction: Message) -> dict[str, Any] | None:
-    """The tile in the backend configuration; None without one, or without an opcode in the format."""
+    """Return the tile in the backend configuration; None without one, or for an opcode unknown to the format."""
     if instruction.opcode not in OPCODE or b"estimated_cycles" not in instruction.backend_config:
         return None
     try:
@@ -117,12 +116,8 @@ def _window(instruction: Message) -> dict[str, Any] | None:
     return window if window.get("output_window_bounds") and int(window["estimated_cycles"]) > 0 else None
 
 
-def _bounds(window: dict[str, Any], slot: str) -> tuple[int, ...]:
-    return tuple(int(bound) for bound in window.get(f"{slot}_window_bounds", ()))
-
-
-def _placed(shape: Message) -> bool:
-    return shape.layout.memory_space != 0 or any(map(_placed, shape.tuple_shapes))
+def _in_vector_memory(shape: Message) -> bool:
+    return shape.layout.memory_space != 0 or any(map(_in_vector_memory, shape.tuple_shapes))
 
 
 def _digest(program: ProgramArrays) -> str:

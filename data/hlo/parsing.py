@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from operator import attrgetter
@@ -21,6 +20,7 @@ from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Mes
 _MAX_BYTES: Final = 2**31 - 1
 _HLO_TEXT: Final = re.compile(rb"\s*(?://[^\n]*\n\s*)*HloModule\b")
 _MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.func|builtin\.module)\b")
+#: A hostile file may have millions of parts: only so many are looked at to recognize its kind.
 _LOOKED_AT: Final = 100
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
 _EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
@@ -34,18 +34,13 @@ def read_program(path: Path) -> Message:
     Raises `HloError` naming the file.
     """
     try:
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError("it is not a regular file")  # opening a named pipe would wait forever
-        if status.st_size > _MAX_BYTES:
-            raise HloError(
-                f"{path.name} has {status.st_size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does"
-            )
+        if (size := path.stat().st_size) > _MAX_BYTES:
+            got = f"{path.name} has {size:,} bytes"
+            raise HloError(got, expected=f"at most {_MAX_BYTES:,}, as protobuf does")
         data = read_bytes(path)
     except OSError as error:
-        raise HloError(
-            f"{path} cannot be read ({error.strerror or error})", expected="a file", do="check the path"
-        ) from error
+        got = f"{path} cannot be read ({error.strerror or error})"
+        raise HloError(got, expected="a file", do="check the path") from error
     with naming(path):
         return parse_program(data)
 
@@ -62,7 +57,7 @@ def naming(path: Path) -> Iterator[None]:
 def parse_program(data: bytes) -> Message:
     """Return the message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a ``TuningData``.
 
-    Every kind of message starts with field 1, so each is tried and the first in which a program is found is
+    Every kind of message starts with field 1, so each is tried, and the first that holds a program is
     taken. Raises `HloError` when there is none.
     """
     if not data:
@@ -80,14 +75,12 @@ def parse_program(data: bytes) -> Message:
     if _HLO_TEXT.match(data):
         return parse_text(data)
     if _MLIR_TEXT.match(data):
-        raise HloError(
-            "this is MLIR (StableHLO) text", expected=_EXPECTED, do="dump HLO: XLA_FLAGS='--xla_dump_to=DIR'"
-        )
+        do = "dump HLO: XLA_FLAGS='--xla_dump_to=DIR'"
+        raise HloError("this is MLIR (StableHLO) text", expected=_EXPECTED, do=do)
     if parsed:
         raise HloError("there is no program in this file", expected=_EXPECTED)
-    raise HloError(
-        "the file is cut off, or no protobuf of a program", expected=_EXPECTED, do="copy or dump it again"
-    )
+    got = "the file is cut off, or no protobuf of a program"
+    raise HloError(got, expected=_EXPECTED, do="copy or dump it again")
 
 
 def module_of(message: Message) -> Message:
@@ -97,17 +90,16 @@ def module_of(message: Message) -> Message:
     """
     if isinstance(message, TuningData):
         if len(message.modules) != 1:
-            raise HloError(
-                f"the file holds {len(message.modules)} kernels", expected="one program", do="use import-hlo"
-            )
+            got = f"the file holds {len(message.modules)} kernels"
+            raise HloError(got, expected="one program", do="use import-hlo")
         return message.modules[0].module
     return message.module if isinstance(message, ModuleTuningData) else message
 
 
 def parse_text(text: bytes) -> Message:
-    """Parse HLO text with XLA's own parser, which is in jaxlib.
+    """Parse HLO text with XLA's own parser.
 
-    Raises `HloError` when jaxlib is not installed or the text is wrong.
+    Raises `HloError` when jaxlib, which has the parser, is not installed or the text is wrong.
     """
     parser = _text_parser()
     try:
@@ -136,7 +128,7 @@ def _text_parser() -> Callable[[str], Message]:
 
 
 def _has_program(module: Message) -> bool:
-    """Whether the first computations hold an instruction; a hostile file may have millions of empty ones."""
+    """Return whether one of the first computations begins with an instruction."""
     return any(
         _OPCODE.fullmatch(instruction.opcode)
         for computation in module.computations[:_LOOKED_AT]

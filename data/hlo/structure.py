@@ -6,7 +6,7 @@ Nothing in a file is believed: every id is looked up before anything is computed
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,26 +27,22 @@ class Structure:
 
     Attributes:
         module: the ``HloModuleProto``.
-        start: ``{computation id: node number of its first instruction}``; nodes are numbered through the
+        node_of: ``{computation id: {instruction id: node number}}``; nodes are numbered through the
             computations in the module's order, as the dataset does.
-        node_of: ``{computation id: {instruction id: node number}}``.
         root: ``{computation id: node number of its root}``.
-        nodes: how many instructions there are.
+        nodes: number of instructions.
     """
 
     module: Message
-    start: dict[int, int]
     node_of: dict[int, dict[int, int]]
     root: dict[int, int]
     nodes: int
 
     def instructions(self) -> Iterator[tuple[int, Message, Message]]:
-        """(node number, computation, instruction) in the dataset's order."""
-        node = 0
-        for computation in self.module.computations:
-            for instruction in computation.instructions:
-                yield node, computation, instruction
-                node += 1
+        """Yield (node number, computation, instruction) in the dataset's order."""
+        pairs = ((one, instruction) for one in self.module.computations for instruction in one.instructions)
+        for node, (computation, instruction) in enumerate(pairs):
+            yield node, computation, instruction
 
 
 def check_structure(module: Message) -> Structure:
@@ -60,14 +56,12 @@ def check_structure(module: Message) -> Structure:
         raise HloError("the module has no instructions", expected="a program")
     if nodes > MAX_NODES:
         raise HloError(f"the module has {nodes:,} instructions", expected=f"at most {MAX_NODES:,}")
-    start: dict[int, int] = {}
     node_of: dict[int, dict[int, int]] = {}
     root: dict[int, int] = {}
     node = 0
     for computation in module.computations:
-        if computation.id in start:
+        if computation.id in node_of:
             raise HloError(f"two computations have the id {computation.id}", expected="unique ids")
-        start[computation.id] = node
         numbers: dict[int, int] = {}
         for instruction in computation.instructions:
             if not _OPCODE.fullmatch(instruction.opcode):
@@ -87,23 +81,20 @@ def check_structure(module: Message) -> Structure:
         root[computation.id] = numbers[computation.root_id]
     for computation in module.computations:
         for instruction in computation.instructions:
-            inside = node_of[computation.id]
-            _require(instruction, "operand", instruction.operand_ids, inside)
-            _require(instruction, "control predecessor", instruction.control_predecessor_ids, inside)
-            _require(instruction, "called computation", instruction.called_computation_ids, root)
-    return Structure(module, start, node_of, root, nodes)
-
-
-def _require(instruction: Message, what: str, ids: Iterable[int], known: dict[int, int]) -> None:
-    for number in ids:
-        if number not in known:
-            raise HloError(
-                f"{label(instruction)} names {what} {number}, which does not exist", expected="a known id"
-            )
+            for what, ids, known in (
+                ("operand", instruction.operand_ids, node_of[computation.id]),
+                ("control predecessor", instruction.control_predecessor_ids, node_of[computation.id]),
+                ("called computation", instruction.called_computation_ids, root),
+            ):
+                for number in ids:
+                    if number not in known:
+                        got = f"{label(instruction)} names {what} {number}, which does not exist"
+                        raise HloError(got, expected="a known id")
+    return Structure(module, node_of, root, nodes)
 
 
 def fused_computations(module: Message) -> set[int]:
-    """Ids of the bodies of fusions: one kernel each, whose inner operations have no layouts of their own."""
+    """Return ids of the bodies of fusions: one kernel each, whose inner operations have no layouts of their own."""
     fused = {computation.id for computation in module.computations if computation.is_fusion_computation}
     for computation in module.computations:
         for instruction in computation.instructions:
@@ -113,7 +104,7 @@ def fused_computations(module: Message) -> set[int]:
 
 
 def configurable_nodes(structure: Structure) -> list[int]:
-    """Node numbers whose layouts can be configured.
+    """Return numbers of the nodes whose layouts can be configured.
 
     Every convolution, dot and reshape outside the bodies of fusions: the rule that holds in all of Google's
     files that were looked at. Left out are outputs of more dimensions than the format can name.

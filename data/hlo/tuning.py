@@ -37,11 +37,7 @@ class Tuned:
 
 def program_arrays(program: ProgramArrays) -> dict[str, NDArray[Any]]:
     """Return the arrays common to layout and tile files."""
-    return {
-        "node_feat": program.node_feat,
-        "node_opcode": program.node_opcode,
-        "edge_index": program.edge_index,
-    }
+    return {name: getattr(program, name) for name in ("node_feat", "node_opcode", "edge_index")}
 
 
 def layout_arrays(data: Message) -> Tuned:
@@ -50,11 +46,10 @@ def layout_arrays(data: Message) -> Tuned:
     Raises `HloError` when no run is usable or a configuration does not fit the program.
     """
     program = encode_module(data.module)
-    nodes = len(program.node_feat)
-    ids = list(data.config_index_to_node)
-    wrong = [node for node in ids if node >= nodes]
-    if wrong:
-        raise HloError(f"config_index_to_node names node {wrong[0]}", expected=f"0 to {nodes - 1}")
+    last = len(program.node_feat) - 1
+    ids = np.array(data.config_index_to_node, np.uint64)
+    if (ids > last).any():
+        raise HloError(f"config_index_to_node names node {ids[ids > last][0]}", expected=f"0 to {last}")
     runs = [
         run
         for run in data.runs
@@ -67,7 +62,7 @@ def layout_arrays(data: Message) -> Tuned:
         _layout_rows(rows[number], run.module_config.layout_config, number)
     arrays = program_arrays(program)
     arrays["node_splits"] = program.node_splits
-    arrays["node_config_ids"] = np.array(ids, np.int64)
+    arrays["node_config_ids"] = ids.astype(np.int64)
     arrays["node_config_feat"] = rows
     arrays["config_runtime"] = np.array([run.profile.compute_time_ns for run in runs], np.int64)
     return Tuned(arrays, program.notes)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from xlarank.data.skipped_files import skipped_files
+from xlarank.data.collection import skipped_files
 
 WRONG = {
     "layout/xla/random/validation/a.npz": "validation is not a split (train, valid, test); rename the folder",

@@ -40,7 +40,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"share": "0.5"}, "share is"),
     ({"share": float("nan")}, "share is"),
     ({"share": True}, "share is"),
-    ({"inner": [3]}, "inner is no object"),
+    ({"inner": [3]}, "inner is no JSON object"),
     ({"inner": {"size": 3.0}}, "size is"),
     ({"inner": {"size": True}}, "size is"),
     ({"inner": {}}, "inner lacks size"),
@@ -58,5 +58,5 @@ def test_another_type_is_refused_by_name() -> None:
         with pytest.raises(TypeError, match=message):
             from_json(Outer, {**asdict(GOOD), **change})
     for value in (None, 3, "text", [], [{}]):
-        with pytest.raises(TypeError, match="is no object"):
+        with pytest.raises(TypeError, match="is no JSON object"):
             from_json(Outer, value)

@@ -33,7 +33,7 @@ def data_root_of(named: Path | None) -> DataRoot:
 
 def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
     """Print the files that are skipped; return those that cannot be read, with the reason."""
-    from xlarank.data.skipped_files import skipped_files
+    from xlarank.data.collection import skipped_files
 
     found = skipped_files(root.npz)
     list_lines("skipped", [str(one) for one in found if not one.unreadable])
