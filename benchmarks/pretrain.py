@@ -3,9 +3,10 @@
     python -m benchmarks.pretrain [--data-root D] [--out models/shipped] [--seeds N] [--rounds N]
 
 Learns from the train graphs of all collections ``layout:tpu-estimate:*`` together: the same physics behind two
-searches. Members, weights and rounds are fixed, not chosen: LightGBM on wide rows, lambdarank and ranknet in equal
-parts. Sums over instances are left out because they extrapolate to what estimates never show (layouts set on
-operands). Columns are those of configurations.
+searches. AlexNets are left out, because layouts of AlexNet that were measured judge. Members, weights and rounds
+are fixed, not chosen: LightGBM on wide rows, lambdarank and ranknet in equal parts. Sums over instances are left
+out because they extrapolate to what estimates never show (layouts set on operands). Columns are those of
+configurations.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.adopt import MEASURED
 from benchmarks.peers import load
 from xlarank.data.collection import graph_files
 from xlarank.data.root import SAMPLE, find_data_root
@@ -35,11 +37,18 @@ _FOLDS = 8
 
 
 def estimated(data_root: Path | None, split: str = "train") -> dict[str, list[GraphRows]]:
-    """Rows of the labelled graphs of each estimated collection: columns of configurations."""
+    """Rows of the labelled graphs of each estimated collection: columns of configurations.
+
+    Without families whose measured layouts judge (`benchmarks.adopt.MEASURED`).
+    """
     root = find_data_root(data_root)
     found: dict[str, list[GraphRows]] = {}
     for file in graph_files(root.npz, [], where=str(root.path)):
-        if file.collection.parts[:2] == ("layout", "tpu-estimate") and file.split == split:
+        if (
+            file.collection.parts[:2] == ("layout", "tpu-estimate")
+            and file.split == split
+            and file.family not in MEASURED
+        ):
             found.setdefault(str(file.collection), []).extend(map(config_columns, load([file.path], "layout").wide))
     return found
 

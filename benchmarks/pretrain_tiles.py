@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import kendalltau
 
+from benchmarks.adopt import MEASURED
 from benchmarks.peers import load
 from xlarank.data.collection import Collection, graph_files
 from xlarank.data.root import SAMPLE, find_data_root
@@ -37,10 +38,10 @@ _SHOWN = ("score", "tau", "slowdown@1")
 
 
 def estimated(data_root: Path, split: str) -> list[GraphRows]:
-    """Rows of the estimated kernels of a split."""
+    """Rows of the estimated kernels of a split, without families whose measured kernels judge."""
     root = find_data_root(data_root)
     files = graph_files(root.npz, [str(COLLECTION)], where=str(root.path))
-    return load([file.path for file in files if file.split == split], "tile").wide
+    return load([file.path for file in files if file.split == split and file.family not in MEASURED], "tile").wide
 
 
 def fitted(kernels: list[GraphRows], rounds: int, seed: int, threads: int) -> TileCost:

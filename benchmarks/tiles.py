@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.adopt import JUDGES
+from benchmarks.adopt import JUDGES, MEASURED
 from benchmarks.programs import PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
 from xlarank.data.family import program_family
@@ -24,7 +24,7 @@ from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 
 #: Never collected: their kernels judge.
-RESERVED = JUDGES | {"alexnet"}
+RESERVED = JUDGES | MEASURED
 #: Families of the valid split.
 VALID = frozenset(
     {"tucker", "textcnn", "yolo", "multiquery", "towers", "separable", "generator", "squeezexcite", "conformer"}
@@ -42,9 +42,9 @@ def programs() -> Iterator[tuple[str, str]]:
 
 
 def _module(name: str) -> str:
-    from benchmarks.programs import _ROOMS
+    from benchmarks.programs import _MODULES
 
-    return next(room.__name__ for room in _ROOMS if name in room.PROGRAMS)
+    return next(module.__name__ for module in _MODULES if name in module.PROGRAMS)
 
 
 def main() -> None:

@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 from xlarank.data.collection import SPLITS
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
+from xlarank.data.hlo.candidates import (
+    Candidates,
+    Codes,
+    Tie,
+    breed,
+    candidate_rows,
+    random_configurations,
+    tied_candidates,
+)
 from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
@@ -47,7 +55,8 @@ class CollectSettings:
         search: ``random``, or ``evolve`` for a genetic search by the label from the compiler's choice.
         configs: how many configurations, the compiler's own among them.
         seed: of candidate rows and search.
-        per_node: candidate rows of a node, the compiler's choice among them.
+        tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
+        per_node: candidate rows of a node, the compiler's choice among them; only for nodes that are not tied.
         operands: also constrain operands of convolutions and dots; estimates then mislead.
         limit: seconds for compiling one configuration.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
@@ -57,6 +66,7 @@ class CollectSettings:
     search: Search = "random"
     configs: int = 64
     seed: int = 0
+    tie: Tie = "rule"
     per_node: int = 8
     operands: bool = False
     limit: float = 120.0
@@ -100,8 +110,8 @@ def collect(
     (measured here, ns). Run again after a kill, it goes on where it was and gives the same file.
     Raises `CompilerError` where the compiler is missing, or not even its own choice compiles.
     """
-    if settings.search not in get_args(Search) or split not in SPLITS:
-        raise CompilerError(f"there is no search {settings.search} or split {split}")
+    if settings.search not in get_args(Search) or split not in SPLITS or settings.tie not in get_args(Tie):
+        raise CompilerError(f"there is no search {settings.search}, tie {settings.tie} or split {split}")
     target = target_of(settings.target)
     with Compiler(target, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
         loaded = load_program(program, compiler, name)
@@ -112,7 +122,10 @@ def collect(
         if done is not None:
             return Collected(place, done, fresh=False)
         rng = np.random.default_rng(settings.seed)
-        candidates = candidate_rows(loaded.graph, rng, per_node=settings.per_node)
+        if settings.tie == "rule":
+            candidates = tied_candidates(loaded.graph)
+        else:
+            candidates = candidate_rows(loaded.graph, rng, per_node=settings.per_node)
         with Journal(folder / f".{loaded.name}.journal", about) as journal:
             run = _LabelSearch(compiler, loaded, candidates, settings, journal, progress or Silent())
             codes, outcomes = run.all(rng)
@@ -170,7 +183,7 @@ class _LabelSearch:
             self.progress.end()
 
     def _evolved(self, count: int, rng: np.random.Generator) -> tuple[Codes, list[Outcome]]:
-        codes: Codes = np.zeros((1, self.candidates.nodes), np.int32)
+        codes: Codes = np.zeros((1, self.candidates.groups), np.int32)
         outcomes = self.outcomes(codes)
         while len(codes) < count and outcomes[0].status is Status.OK:
             label = [one.estimate.cycles if one.status is Status.OK else np.inf for one in outcomes]

@@ -11,7 +11,15 @@ import numpy as np
 
 from xlarank.data.errors import GraphFileError, XlarankError
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.candidates import Slots, candidate_rows, evolve, random_configurations
+from xlarank.data.hlo.candidates import (
+    Candidates,
+    Slots,
+    Tie,
+    candidate_rows,
+    evolve,
+    random_configurations,
+    tied_candidates,
+)
 from xlarank.data.hlo.reading import read_hlo
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
@@ -28,13 +36,16 @@ class ProposeSettings:
     Attributes:
         search: ``random``, or ``evolve`` for a genetic search around the compiler's choice by a model's scores.
         configs: number of configurations; the first is the compiler's default.
-        slots, per_node, named, min_elements: of `xlarank.data.hlo.candidates.candidate_rows`.
+        tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
+        slots, min_elements: of `xlarank.data.hlo.candidates.tied_candidates` or `candidate_rows`.
+        per_node, named: of `candidate_rows`, for nodes that are not tied.
         population, generations: of the genetic search.
         seed: the same seed gives the same configurations.
     """
 
     search: Search = "random"
     configs: int = 1000
+    tie: Tie = "rule"
     slots: Slots = "output"
     per_node: int = 8
     named: int | None = None
@@ -53,6 +64,7 @@ class Proposal:
         search: random or evolve.
         configs: how many there are; the first is the compiler's default.
         configurable, free: nodes that can be configured, and those of them that have a choice.
+        groups: number of groups that the free nodes make; as many as they are where nothing is tied.
         choices: (fewest, most) rows that a free node may take, the default among them.
         space: logarithm to base 10 of how many configurations the candidate rows allow.
         guided_by: collection of the model whose scores guided the search, or None.
@@ -66,6 +78,7 @@ class Proposal:
     configs: int
     configurable: int
     free: int
+    groups: int
     choices: tuple[int, int]
     space: float
     guided_by: str | None
@@ -92,6 +105,8 @@ def propose(
     search, configs = settings.search, settings.configs
     if search not in get_args(Search):
         raise XlarankError(f"the search is {search!r}", expected=" or ".join(get_args(Search)))
+    if settings.tie not in get_args(Tie):
+        raise XlarankError(f"tie is {settings.tie!r}", expected=" or ".join(get_args(Tie)))
     if configs < 1:
         raise XlarankError(f"{configs} configurations were asked for", expected="at least 1")
     start = time.perf_counter()
@@ -99,10 +114,7 @@ def propose(
     if not isinstance(graph, LayoutGraph):
         raise GraphFileError(f"{path.name} is a kernel with tile sizes", expected="a program with layouts")
     rng = np.random.default_rng(settings.seed)
-    candidates = candidate_rows(
-        graph, rng, slots=settings.slots, per_node=settings.per_node, named=settings.named,
-        min_elements=settings.min_elements,
-    )  # fmt: skip
+    candidates = _candidates(graph, settings, rng)
     if not len(candidates.free):
         raise GraphFileError(
             f"{path.name}: none of {candidates.nodes} configurable nodes has a choice",
@@ -129,10 +141,20 @@ def propose(
         search=search,
         configs=len(codes),
         configurable=candidates.nodes,
-        free=len(candidates.free),
+        free=len(candidates.free_nodes),
+        groups=len(candidates.free),
         choices=(int(several.min()), int(several.max())),
         space=float(np.log10(candidates.choices).sum()),
         guided_by=model.card.collection if model is not None and search == "evolve" else None,
         default_place=place,
         seconds=time.perf_counter() - start,
     )
+
+
+def _candidates(graph: LayoutGraph, settings: ProposeSettings, rng: np.random.Generator) -> Candidates:
+    if settings.tie == "rule":
+        return tied_candidates(graph, slots=settings.slots, min_elements=settings.min_elements)
+    return candidate_rows(
+        graph, rng, slots=settings.slots, per_node=settings.per_node, named=settings.named,
+        min_elements=settings.min_elements,
+    )  # fmt: skip

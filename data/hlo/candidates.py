@@ -1,8 +1,8 @@
 """Candidate configurations for a program's configurable nodes: drawn at random, or bred from good ones.
 
-A configuration is kept as one code per node, the number of the candidate row that the node takes; code 0 is always
-the compiler's choice (a row of -1). Rows hold permutations of the tensor's dimensions, minor-most first, so every
-configuration is valid.
+A configuration is kept as one code per node, or per group of nodes that are tied: the number of the candidate row
+that it takes. Code 0 is always the compiler's choice (a row of -1). Rows hold permutations of the tensor's
+dimensions, minor-most first, so every configuration is valid.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from xlarank.data.config_table import ConfigTable
 from xlarank.data.duplicates import group_codes
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, tensor_ranks
+from xlarank.data.hlo.ties import groups_of, tied_nodes
 from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
 
 #: ``output``: what a node's result looks like. ``all``: also its operands, as Google's files do; on a real TPU
 #: operand layouts of convolutions and dots made no difference.
 Slots = Literal["output", "all"]
+#: ``rule``: nodes take rows together, as in Google's files (`xlarank.data.hlo.ties`). ``none``: each by itself.
+Tie = Literal["rule", "none"]
 Codes = NDArray[np.int32]
-#: Scores of ``(configs, nodes)`` codes, ``(configs,)``; lower is faster.
+#: Scores of ``(configs, groups)`` codes, ``(configs,)``; lower is faster.
 Score = Callable[[Codes], NDArray[np.floating]]
 
 #: Shares of the nodes that a random configuration sets; one of them is drawn for each configuration.
@@ -42,27 +45,43 @@ _EXPANDED_AT_ONCE: Final = 1 << 24
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Candidate rows of each configurable node.
+    """Candidate rows of each configurable node, or of each group of tied ones.
 
     Attributes:
-        rows: for each configurable node ``(choices, 18)`` int8, distinct, the first one all -1.
+        rows: for each group ``(choices, 18)`` int8, distinct, the first one all -1.
+        group: ``(configurable nodes,)`` the group of each node, -1 where it is left to the compiler; None: each
+            node is a group of its own.
+        least: ``(groups,)`` the lowest code that a random configuration of tied nodes takes: 1 for a group that is
+            always set.
     """
 
     rows: tuple[NDArray[np.int8], ...]
+    group: NDArray[np.intp] | None = None
+    least: NDArray[np.int64] | None = None
+
+    @property
+    def groups(self) -> int:
+        return len(self.rows)
 
     @property
     def nodes(self) -> int:
-        return len(self.rows)
+        """Number of configurable nodes."""
+        return self.groups if self.group is None else len(self.group)
 
     @cached_property
     def choices(self) -> NDArray[np.int64]:
-        """``(nodes,)`` number of candidate rows, the default included."""
+        """``(groups,)`` number of candidate rows, the default included."""
         return np.array([len(rows) for rows in self.rows], np.int64)
 
     @cached_property
     def free(self) -> NDArray[np.intp]:
-        """Positions of the nodes with several candidate rows."""
+        """Groups with several candidate rows."""
         return np.flatnonzero(self.choices > 1)
+
+    @cached_property
+    def free_nodes(self) -> NDArray[np.intp]:
+        """Positions of the nodes with several candidate rows."""
+        return self.free if self.group is None else np.flatnonzero(np.isin(self.group, self.free))
 
     @property
     def space(self) -> int:
@@ -71,10 +90,13 @@ class Candidates:
 
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """``(configs, nodes, 18)`` rows, as in ``node_config_feat``."""
-        if not self.nodes:
-            return np.full((len(codes), 0, len(LAYOUT_COLUMNS)), -1, np.int8)
+        if not self.groups:
+            return np.full((len(codes), self.nodes, len(LAYOUT_COLUMNS)), -1, np.int8)
         start = np.concatenate([[0], np.cumsum(self.choices)[:-1]])
-        rows: NDArray[np.int8] = np.concatenate(self.rows)[codes + start]
+        at = codes + start
+        if self.group is not None:
+            at = np.where(self.group >= 0, at[:, self.group], 0)  # the first row of all sets nothing
+        rows: NDArray[np.int8] = np.concatenate(self.rows)[at]
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
@@ -126,6 +148,28 @@ def candidate_rows(
     return Candidates(tuple(rows))
 
 
+def tied_candidates(graph: LayoutGraph, *, slots: Slots = "output", min_elements: int = 1024) -> Candidates:
+    """Candidate rows of groups of nodes that take them together, as in Google's files.
+
+    Groups and rows are those of `xlarank.data.hlo.ties`: two orders of the two dimensions at stake, of reshapes
+    every order of their blocks. Outputs of one dimension or of fewer than ``min_elements`` elements are left to the
+    compiler.
+    """
+    if slots not in get_args(Slots):
+        raise XlarankError(f"slots is {slots!r}", expected=" or ".join(get_args(Slots)))
+    tied = tied_nodes(graph)
+    elements = graph.node_feat[graph.configurable, NODE_COLUMN["shape_dimensions_product"]]
+    set_here = (elements >= min_elements) & (tensor_ranks(graph.node_feat)[graph.configurable] > 1)
+    chosen = np.flatnonzero(set_here)
+    group = np.full(len(tied), -1, np.intp)
+    group[chosen] = groups_of([tied[at] for at in chosen])
+    _, first = np.unique(group[chosen], return_index=True)
+    nodes = [tied[at] for at in chosen[first]]
+    rows = tuple(node.rows(operands=slots == "all") for node in nodes)
+    least = np.array([0 if node.optional else 1 for node in nodes], np.int64)
+    return Candidates(rows, group, np.minimum(least, [len(one) - 1 for one in rows]).astype(np.int64))
+
+
 def _orders(rank: int, default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
     """Orders of ``rank`` dimensions, the promising ones first: one dimension of the default order moved ahead."""
     yield default
@@ -165,19 +209,20 @@ def _operand_ranks(graph: LayoutGraph, ranks: NDArray[np.int64]) -> dict[int, tu
 
 
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
-    """Return ``(configs, nodes)`` distinct codes, the compiler's choice first.
+    """Return ``(configs, groups)`` distinct codes, the compiler's choice first.
 
     Each configuration draws from `ACTIVITY` the share of nodes that it sets, then for each of these one of its
-    other rows. There are fewer than ``count`` where the candidates allow no more.
+    other rows; tied nodes draw one of all their rows, each as likely, as in Google's random collections. There are
+    fewer than ``count`` where the candidates allow no more.
     """
-    default = np.zeros((1, candidates.nodes), np.int32)
+    default = np.zeros((1, candidates.groups), np.int32)
     return _collect(default, min(count, candidates.space), lambda: _draw(candidates, rng))
 
 
 def breed(
     candidates: Candidates, parents: Codes, count: int, rng: np.random.Generator, *, known: Codes | None = None
 ) -> Codes:
-    """Return up to ``count`` new codes ``(configs, nodes)`` around ``parents``, which are best first.
+    """Return up to ``count`` new codes ``(configs, groups)`` around ``parents``, which are best first.
 
     A child takes one parent, or each node from one of two, then one to five of its nodes take another row or
     the compiler's choice. None of them is in ``parents`` or ``known``.
@@ -195,14 +240,14 @@ def evolve(
     population: int = 64,
     generations: int = 12,
 ) -> Codes:
-    """Return up to ``count`` distinct codes ``(configs, nodes)``: the compiler's choice, then the best by score.
+    """Return up to ``count`` distinct codes ``(configs, groups)``: the compiler's choice, then the best by score.
 
     A genetic search that begins at the compiler's choice and its neighbours: in every generation the best quarter
     of the population breeds, and the best of all that were scored together live on. Scores are only compared
     within one call of ``score``, so it may be a ranking of the candidates it gets.
     """
     population = max(population, count)
-    default = np.zeros((1, candidates.nodes), np.int32)
+    default = np.zeros((1, candidates.groups), np.int32)
     living = np.concatenate([default, breed(candidates, default, population - 1, rng)])
     living = living[np.argsort(score(living), kind="stable")]
     seen = living
@@ -217,7 +262,9 @@ def evolve(
 
 
 def _draw(candidates: Candidates, rng: np.random.Generator) -> NDArray[np.int32]:
-    code = np.zeros(candidates.nodes, np.int32)
+    if candidates.least is not None:
+        return rng.integers(candidates.least, candidates.choices).astype(np.int32)
+    code = np.zeros(candidates.groups, np.int32)
     if len(candidates.free):
         active = candidates.free[rng.random(len(candidates.free)) < rng.choice(ACTIVITY)]
         code[active] = rng.integers(1, candidates.choices[active])
@@ -228,7 +275,7 @@ def _child(candidates: Candidates, parents: Codes, rng: np.random.Generator) -> 
     child: NDArray[np.int32] = parents[rng.integers(len(parents))].copy()
     if rng.random() < _CROSSOVER:
         other = parents[rng.integers(len(parents))]
-        child = np.where(rng.random(candidates.nodes) < 0.5, child, other)
+        child = np.where(rng.random(candidates.groups) < 0.5, child, other)
     if len(candidates.free):
         changed = rng.choice(candidates.free, min(len(candidates.free), int(rng.choice(_CHANGED))), replace=False)
         child[changed] = np.where(rng.random(len(changed)) < _RESET, 0, rng.integers(candidates.choices[changed]))

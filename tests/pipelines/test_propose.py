@@ -24,9 +24,9 @@ def program(folder: Path) -> Path:
 
 
 def test_random_configurations_are_a_graph_file(tmp_path: Path) -> None:
-    found = propose(program(tmp_path), tmp_path / "p.npz", ProposeSettings(configs=10))
-    assert (found.graph, found.search, found.configs, found.configurable, found.free) == (
-        "matmul", "random", 10, 2, 2
+    found = propose(program(tmp_path), tmp_path / "p.npz", ProposeSettings(configs=10, tie="none"))
+    assert (found.graph, found.search, found.configs, found.configurable, found.free, found.groups) == (
+        "matmul", "random", 10, 2, 2, 2
     )  # fmt: skip
     assert found.choices == (3, 7) and found.space == pytest.approx(np.log10(3 * 7))
     assert found.guided_by is None and found.default_place is None
@@ -38,6 +38,17 @@ def test_random_configurations_are_a_graph_file(tmp_path: Path) -> None:
     assert feat.dtype == np.float32 and (feat[0] == -1).all()
     assert (feat[:, :, 6:] == -1).all()  # outputs only
     assert (feat[1:] >= 0).any(axis=(1, 2)).all()
+
+
+def test_tied_nodes_take_the_rows_of_real_files(tmp_path: Path) -> None:
+    found = propose(program(tmp_path), tmp_path / "p.npz", ProposeSettings(configs=10))
+    # two orders of the dot's (8, 128); of the reshape to (8, 16, 8) the compiler's choice and two of its blocks
+    assert (found.configs, found.groups, found.choices) == (1 + 2 * 3, 2, (3, 3))
+    graph = read_graph(tmp_path / "p.npz")
+    assert isinstance(graph, LayoutGraph)
+    rows = graph.table.rows[graph.table.codes[1:]]
+    assert {tuple(row[:2]) for row in rows[:, 0].tolist()} == {(1, 0), (0, 1)}
+    assert {tuple(row[:3]) for row in rows[:, 1].tolist()} == {(-1, -1, -1), (2, 1, 0), (0, 2, 1)}
 
 
 def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree: Path, tmp_path: Path) -> None:
@@ -75,6 +86,7 @@ def test_requests_that_cannot_be_met_are_refused(shared_tree: Path, tmp_path: Pa
         (path, {"search": "anneal"}, XlarankError, "the search is 'anneal'; expected random or evolve"),
         (path, {"configs": 0}, XlarankError, "0 configurations"),
         (path, {"slots": "input"}, XlarankError, "slots is 'input'"),
+        (path, {"tie": "all"}, XlarankError, "tie is 'all'; expected rule or none"),
         (path, {"min_elements": 10**9}, GraphFileError, "none of 2 configurable nodes has a choice.*--min-elem"),
         (path, {"search": "evolve"}, ModelError, "no trained model"),
         (tile, {}, GraphFileError, "kernel with tile sizes"),

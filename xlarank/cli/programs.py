@@ -18,6 +18,13 @@ app = typer.Typer()
 
 _Target = Annotated[str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e; collect also takes cpu.")]
 _Jobs = Annotated[int, typer.Option(min=1, max=64, help="Number of configurations compiled at a time.")]
+_Tie = Annotated[
+    str,
+    typer.Option(help="rule: nodes take their layouts together, as in Google's files; none: each by itself."),
+]
+_PerNode = Annotated[
+    int, typer.Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")
+]
 _Limit = Annotated[float, typer.Option(min=1, help="Maximum seconds to compile one configuration.")]
 
 
@@ -75,11 +82,15 @@ def propose(
     collection: Annotated[
         str | None, typer.Option("--collection", "-c", help="Collection whose model guides the search.")
     ] = None,
+    tie: _Tie = "rule",
     slots: Annotated[
         str, typer.Option(help="output, or all: operand layouts too (they hardly matter on a TPU).")
     ] = "output",
-    per_node: Annotated[int, typer.Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
-    named: Annotated[int, typer.Option(min=0, max=6, help="Set only this many minor-most dimensions; 0: all.")] = 0,
+    per_node: _PerNode = 8,
+    named: Annotated[
+        int,
+        typer.Option(min=0, max=6, help="Set only this many minor-most dimensions, with --tie none; 0: all."),
+    ] = 0,
     min_elements: Annotated[int, typer.Option(min=0, help="Set no layouts of outputs smaller than this.")] = 1024,
     generations: Annotated[int, typer.Option(min=1, help="Generations of evolve.")] = 12,
     seed: Seed = 0,
@@ -90,14 +101,14 @@ def propose(
     from xlarank.pipelines.propose import propose as run
 
     settings = ProposeSettings(
-        cast(Any, search), configs, cast(Any, slots), per_node, named or None, min_elements,
+        cast(Any, search), configs, cast(Any, tie), cast(Any, slots), per_node, named or None, min_elements,
         generations=generations, seed=seed,
     )  # fmt: skip
     proposal = run(graph, out, settings, workspace=workspace_at(workspace), collection=collection)
     low, high = proposal.choices
     say(
-        f"{proposal.graph}: {proposal.free} of {proposal.configurable} configurable nodes have a choice, of {low} "
-        f"to {high} rows each (10^{proposal.space:.1f} configurations)"
+        f"{proposal.graph}: {proposal.free} of {proposal.configurable} configurable nodes have a choice, in "
+        f"{counted(proposal.groups, 'group')} of {low} to {high} rows each (10^{proposal.space:.1f} configurations)"
     )
     if proposal.guided_by is not None:
         say(f"the model of {proposal.guided_by} ranks {proposal.default_place:,} of them ahead of the default")
@@ -131,7 +142,8 @@ def collect(
     name: Annotated[str | None, typer.Option(help="Name of the graph; default: that of the program.")] = None,
     jobs: _Jobs = 1,
     limit: _Limit = 120.0,
-    per_node: Annotated[int, typer.Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
+    tie: _Tie = "rule",
+    per_node: _PerNode = 8,
     operands: Annotated[
         bool, typer.Option(help="Set operand layouts too; estimates are then of no real TPU.")
     ] = False,
@@ -150,8 +162,8 @@ def collect(
     from xlarank.pipelines.collect import collect as run
 
     settings = CollectSettings(
-        target=target, search=cast(Any, search), configs=configs, seed=seed, per_node=per_node, operands=operands,
-        limit=limit, effort=effort,
+        target=target, search=cast(Any, search), configs=configs, seed=seed, tie=cast(Any, tie), per_node=per_node,
+        operands=operands, limit=limit, effort=effort,
     )  # fmt: skip
     with progress_bars() as progress:
         labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
