@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.adopt import MEASURED
 from tests.models.rows import easy_graph
 from xlarank.data.collection import Collection
 from xlarank.data.errors import ModelError
-from xlarank.data.graph import read_graph
+from xlarank.data.family import program_family
+from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
 from xlarank.models.pretrained import COLLECTION, FOLDER, columns_by_name, pretrained_model
@@ -73,6 +75,11 @@ def test_tiles_that_it_never_saw_are_ranked_with_times(tmp_path: Path) -> None:
         errors.append(np.median(np.abs(ranking.estimated / ranking.runtime - 1)))
         assert ranking.best(1)[0].estimated_ns == ranking.estimated[ranking.order[0]]
     assert np.mean(taus) > 0.9 and np.median(errors) < 0.2, (taus, errors)
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_it_learned_from_no_family_whose_measurements_judge(kind: Kind) -> None:
+    assert not {program_family(name) for name in pretrained_model(kind).card.trained_on["train"]} & MEASURED
 
 
 def test_columns_are_picked_by_name() -> None:
