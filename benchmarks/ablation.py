@@ -29,8 +29,8 @@ from xlarank.features.catalogue import blocks_of
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
 
@@ -43,7 +43,7 @@ class Ablation:
 
     def __init__(self, collection: Collection, graphs: list[GraphRows], model: str, seeds: int) -> None:
         self.kind: Kind = collection.kind
-        self.data = RankingData.from_graphs(graphs)
+        self.data = TrainingData.from_graphs(graphs)
         self.folds = family_folds(self.data.families, _FOLDS)
         self.model, self.seeds, self.stage = model, seeds, -1
         whole = np.stack([self._curve(self.data.columns, seed) for seed in range(seeds)])
@@ -58,7 +58,7 @@ class Ablation:
         parts = [part.only(index) for part in self.data.parts]
         data = replace(self.data, parts=parts, columns=parts[0].columns)
         ranker = ranker_class(self.model)({"columns": "all"}, kind=self.kind)
-        curves = validate_folds(TrainingSet(self.kind, data), self.folds, ranker, FitSettings(_ROUNDS, seed))
+        curves = validate_folds(data, self.folds, ranker, FitSettings(_ROUNDS, seed))
         mean: NDArray[np.float64] = join_curves(list(curves)).column("score").mean(axis=0)
         return mean
 

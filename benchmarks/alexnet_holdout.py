@@ -21,8 +21,8 @@ from xlarank.data.root import find_data_root
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 FILE = "layout/xla/default/train/alexnet_train_batch_32.npz"
@@ -49,7 +49,7 @@ def main() -> None:
         drawn = np.random.default_rng(seed).permutation(len(cost))[: asked.learn + asked.rank]
         learn, test = drawn[: asked.learn], drawn[asked.learn :]
         part = rows.take(learn)
-        data = RankingData([part], cost[learn], np.array([0, len(learn)]), ["learn"], ["alexnet"], rows.columns)
+        data = TrainingData([part], cost[learn], np.array([0, len(learn)]), ["learn"], ["alexnet"], rows.columns)
         started = time.perf_counter()
         ranker = ranker_class(asked.model)(kind="layout").fit(data, FitSettings(asked.rounds, seed))
         seconds = time.perf_counter() - started

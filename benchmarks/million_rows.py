@@ -25,8 +25,8 @@ import xlarank.models  # noqa: F401  (how threads wait is set before the librari
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 #: Columns that decide the runtime.
@@ -74,7 +74,7 @@ def main() -> None:
     settings = FeatureSettings()
     columns = settings.graph_columns("layout"), settings.config_columns("layout")
     started = time.perf_counter()
-    data = RankingData.from_graphs(
+    data = TrainingData.from_graphs(
         [
             made_graph(f"family{number % 20}__{number}", asked.rows // asked.graphs, *columns, number)
             for number in range(asked.graphs)

@@ -43,11 +43,11 @@ from xlarank.models.params import Number, Whole, param
 from xlarank.models.rankers.lambdarank import query_groups
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets
-from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import Curves, join_curves, validate_folds
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.metrics import judge
+from xlarank.models.validation.metrics import graph_metrics
 from xlarank.models.validation.paired import difference
 
 _FOLDS = 10
@@ -83,7 +83,7 @@ class NaivePooled(LightGBMRanker[NaivePooledParams]):
     name = NaivePooledParams.ranker
     params_class = NaivePooledParams
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         levels = data.per_group(lambda cost: np.rint((1 - mean_rank(cost)) * (_LEVELS - 1)))
         # beyond LightGBM's limit on a group its rows are dealt into several, as for the ranker of that name
         deal, sizes = query_groups(data, MAX_GROUP, settings.seed)
@@ -137,7 +137,7 @@ def without_model(kind: Kind, graph: GraphRows) -> dict[str, float]:
         orders = values[None]
     else:
         orders = np.random.default_rng(0).random((_ORDERS, len(graph)))
-    found = [judge(kind, order[graph.group], graph.cost, graph.group) for order in orders]
+    found = [graph_metrics(kind, order[graph.group], graph.cost, graph.group) for order in orders]
     return {metric: float(np.mean([one[metric] for one in found])) for metric in _SHOWN}
 
 
@@ -164,8 +164,8 @@ def compare(
     yield f"| {name} | - | {told(_scores(naive))} | {told(_scores(other))} | {_lost(naive)} |"
     out_of_fold: dict[str, PerGraph] = {name: naive}
     for model in [NaivePooled.name, *models]:
-        training = TrainingSet(kind, RankingData.from_graphs(train.rows(model)))
-        ranker, folds = ranker_class(model)(kind=kind), family_folds(training.data.families, _FOLDS)
+        training = TrainingData.from_graphs(train.rows(model))
+        ranker, folds = ranker_class(model)(kind=kind), family_folds(training.families, _FOLDS)
         curves = []
         for seed in range(seeds):
             parts = validate_folds(training, folds, ranker, FitSettings(rounds, seed, threads))
@@ -175,10 +175,10 @@ def compare(
         scores = np.array([curve.column("score")[:, stage] for curve in curves])
         judged = np.empty((seeds, len(valid.wide)))
         for seed in range(seeds):
-            fitted = ranker.clone().fit(training.data, FitSettings(chosen, seed, threads))
+            fitted = ranker.clone().fit(training, FitSettings(chosen, seed, threads))
             for place, graph in enumerate(valid.rows(model)):
                 score = fitted.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
-                judged[seed, place] = judge(kind, score, graph.cost, graph.group)["score"]
+                judged[seed, place] = graph_metrics(kind, score, graph.cost, graph.group)["score"]
         out_of_fold[model] = _over_seeds(curves, stage)
         yield f"| {model} | {chosen} | {told(scores)} | {told(judged)} | {_lost(out_of_fold[model])} |"
     yield from _differences(out_of_fold, models[0])

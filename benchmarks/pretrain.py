@@ -25,10 +25,10 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.pretrained import COLLECTION, FOLDER
 from xlarank.models.rankers.ensemble import Ensemble
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import ModelCard, save_model
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.metrics import judge
+from xlarank.models.validation.metrics import graph_metrics
 
 #: Out of fold on the estimated programs: tau 0.629 at 150, 0.632 at 225, 0.635 at 300 rounds, which take over 2 MB.
 ROUNDS = 225
@@ -60,7 +60,9 @@ def config_columns(rows: GraphRows) -> GraphRows:
 
 def wide_ensemble(graphs: list[GraphRows], rounds: int, seed: int, threads: int = 0) -> Ensemble:
     """What is shipped, learned from some graphs."""
-    return Ensemble(WEIGHTS, kind="layout").fit(RankingData.from_graphs(graphs), FitSettings(rounds, seed, threads))
+    return Ensemble(WEIGHTS, kind="layout").fit(
+        TrainingData.from_graphs(graphs), FitSettings(rounds, seed, threads)
+    )
 
 
 def main() -> None:
@@ -74,7 +76,7 @@ def main() -> None:
     asked = parser.parse_args()
     collections = estimated(asked.data_root)
     graphs = [graph for one in collections.values() for graph in one]
-    data = RankingData.from_graphs(graphs)
+    data = TrainingData.from_graphs(graphs)
     folds: dict[str, dict[str, float]] = {}
     for held in family_folds(data.families, _FOLDS):
         ranker = wide_ensemble(
@@ -86,7 +88,7 @@ def main() -> None:
         for number in held:
             graph = graphs[number]
             score = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
-            folds[f"{_searched(collections, number)} {graph.name}"] = judge(
+            folds[f"{_searched(collections, number)} {graph.name}"] = graph_metrics(
                 "layout", score, graph.cost, graph.group
             )
     for name in collections:

@@ -25,11 +25,11 @@ from xlarank.features.targets import TPU
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.pretrained import FOLDERS
 from xlarank.models.rankers.tile_cost import TileCost
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import ModelCard, save_model
+from xlarank.models.training_data import TrainingData
+from xlarank.models.validation.evaluation import baselines
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.judged import baselines
-from xlarank.models.validation.metrics import judge
+from xlarank.models.validation.metrics import graph_metrics
 
 COLLECTION = Collection.parse("tile:tpu-estimate")
 ROUNDS = 200
@@ -46,7 +46,7 @@ def estimated(data_root: Path, split: str) -> list[GraphRows]:
 
 def fitted(kernels: list[GraphRows], rounds: int, seed: int, threads: int) -> TileCost:
     """What is shipped, learned from some kernels."""
-    data = RankingData.from_graphs(kernels, TPU)
+    data = TrainingData.from_graphs(kernels, TPU)
     return TileCost(kind="tile").fit(data, FitSettings(rounds, seed, threads))
 
 
@@ -58,7 +58,7 @@ def scores_of(rankers: list[TileCost], kernel: GraphRows) -> np.ndarray:
 
 def show(title: str, kernels: list[GraphRows], scores: list[np.ndarray]) -> None:
     """Print metrics of the ranker and of rules, means over kernels, and how true its times are."""
-    rows = {"tile-cost": [judge("tile", s, k.cost, k.group) for k, s in zip(kernels, scores, strict=True)]}
+    rows = {"tile-cost": [graph_metrics("tile", s, k.cost, k.group) for k, s in zip(kernels, scores, strict=True)]}
     for kernel in kernels:
         for name, values in baselines(COLLECTION, kernel).items():
             rows.setdefault(name, []).append(values)
@@ -83,13 +83,13 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=0)
     asked = parser.parse_args()
     kernels = [kernel for kernel in estimated(asked.data_root, "train") if kernel.rankable]
-    data = RankingData.from_graphs(kernels, TPU)
+    data = TrainingData.from_graphs(kernels, TPU)
     scores: dict[int, np.ndarray] = {}
     for held in family_folds(data.families, _FOLDS):
         others = [kernel for number, kernel in enumerate(kernels) if number not in set(held)]
         ranker = fitted(others, asked.rounds, 0, asked.threads)
         scores |= {number: scores_of([ranker], kernels[number]) for number in held}
-    folds = {k.name: judge("tile", scores[number], k.cost, k.group) for number, k in enumerate(kernels)}
+    folds = {k.name: graph_metrics("tile", scores[number], k.cost, k.group) for number, k in enumerate(kernels)}
     show("out of fold by family", kernels, [scores[number] for number in range(len(kernels))])
     rankers = [fitted(kernels, asked.rounds, seed, asked.threads) for seed in range(asked.seeds)]
     valid = [kernel for kernel in estimated(asked.data_root, "valid") if kernel.rankable]

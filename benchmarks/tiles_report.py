@@ -24,8 +24,8 @@ from xlarank.features.targets import TPU
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.pretrained import pretrained_model
 from xlarank.models.rankers.tile_cost import TileCost
-from xlarank.models.ranking_data import RankingData
-from xlarank.models.validation.metrics import judge
+from xlarank.models.training_data import TrainingData
+from xlarank.models.validation.metrics import graph_metrics
 
 _SIZES = (25, 50, 100, 200)
 
@@ -39,8 +39,8 @@ def measured(root: Path) -> list[GraphRows]:
 
 def with_measured(kernels: list[GraphRows], real: list[GraphRows], held: int, threads: int) -> np.ndarray:
     """Scores of a measured kernel, learned from estimates and the other measured ones."""
-    data = RankingData.from_graphs(kernels, TPU)
-    others = RankingData.from_graphs([one for number, one in enumerate(real) if number != held], TPU)
+    data = TrainingData.from_graphs(kernels, TPU)
+    others = TrainingData.from_graphs([one for number, one in enumerate(real) if number != held], TPU)
     return scores_of([TileCost(kind="tile").fit(others.join(data), FitSettings(ROUNDS, 0, threads))], real[held])
 
 
@@ -54,7 +54,7 @@ def curve(kernels: list[GraphRows], valid: list[GraphRows], threads: int) -> Non
             ranked = sorted(kernels, key=lambda kernel: order.index(kernel.name.rpartition("_")[0]))
             scores = [scores_of([fitted(ranked[:size], ROUNDS, seed, threads)], kernel) for kernel in valid]
             times, true = np.exp2(np.concatenate(scores)), np.concatenate([kernel.runtime for kernel in valid])
-            taus = [judge("tile", s, k.cost, k.group)["tau"] for s, k in zip(scores, valid, strict=True)]
+            taus = [graph_metrics("tile", s, k.cost, k.group)["tau"] for s, k in zip(scores, valid, strict=True)]
             found.append([np.mean(taus), np.median(np.abs(times / true - 1)), kendalltau(times, true)[0]])
         tau, error, across = np.mean(found, axis=0)
         print(f"{size} kernels: tau within {tau:.3f}, relative error {error:.3f}, tau across {across:.3f}")
@@ -110,7 +110,7 @@ def main() -> None:
         beside = [with_measured(train, real, number, asked.threads) for number in range(len(real))]
         show("measured, with the other measured kernels", real, beside)
         for kernel, found in zip(real, scores, strict=True):
-            values = judge("tile", found, kernel.cost, kernel.group)
+            values = graph_metrics("tile", found, kernel.cost, kernel.group)
             shown = ", ".join(f"{one} {values[one]:.3f}" for one in ("score", "tau", "slowdown@1"))
             print(f"  {kernel.name} ({' or '.join(kernel.kinds)}, {len(kernel)} configurations): {shown}")
         panels["measured on TPU v3"] = (real, scores)

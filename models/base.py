@@ -19,7 +19,7 @@ from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 _STATE: Final = "ranker.json"
 
@@ -90,13 +90,13 @@ class Ranker(ABC, Generic[P]):
             do="continue another model, or train with --also-from",
         )
 
-    def fit(self, data: RankingData, settings: FitSettings) -> Self:
+    def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         """Fit anew; raises `ModelError` for data that do not suit it."""
         self._fit(data, settings)
         self.columns = data.columns
         return self
 
-    def grow(self, data: RankingData, settings: FitSettings) -> Self:
+    def grow(self, data: TrainingData, settings: FitSettings) -> Self:
         """Continue to more rounds on the same data and seed, with the outcome of a `fit` of so many.
 
         Fitted with ``settings.grows`` it may go on where it stopped, else it is fitted anew.
@@ -222,10 +222,10 @@ class Ranker(ABC, Generic[P]):
             raise ModelError("the ranker was not trained", do="call fit or load first")
 
     @abstractmethod
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         """`fit`."""
 
-    def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+    def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
         self._fit(data, settings)
 
     @abstractmethod

@@ -11,7 +11,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
-from xlarank.models.explanation.calibration import Calibration, Judged
+from xlarank.models.explanation.calibration import Calibration, ScoredGraph
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import fingerprint, model_of, read_card
 from xlarank.models.validation.curves import out_of_fold_scores
@@ -77,22 +77,22 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
             expected="2 seeds or more",
             do="train with --seeds 2 or more",
         )
-    data = learned_by(workspace, collection, model)
+    data = learned_by(workspace, collection, model).data
     plan = FoldPlan.of(data)
     if not plan.folds:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
     each = []
     for seed in range(len(model.rankers)):
         settings = FitSettings(model.card.rounds, seed, threads)
-        each.append(out_of_fold_scores(model.rankers[0], data.data, plan.folds, settings, data.also))
+        each.append(out_of_fold_scores(model.rankers[0], data, plan.folds, settings))
         progress.step(f"{collection}, seed {seed}")
     scores = np.stack(each)
-    judged = []
-    for graph in sorted(graph for fold in plan.folds for graph in fold.judged):
-        part = slice(data.data.indptr[graph], data.data.indptr[graph + 1])
-        of = " or ".join(data.data.parts[graph].kinds) if plan.by == KIND else data.data.families[graph]
-        judged.append(Judged(of, scores[:, part], data.data.cost[part]))
-    calibration = replace(Calibration.of(judged), by=plan.by)
+    graphs = []
+    for graph in sorted(graph for fold in plan.folds for graph in fold.scored):
+        part = data.rows_of(graph)
+        of = " or ".join(data.parts[graph].kinds) if plan.by == KIND else data.families[graph]
+        graphs.append(ScoredGraph(of, scores[:, part], data.cost[part]))
+    calibration = replace(Calibration.of(graphs), by=plan.by)
     card = fingerprint(model.card)
     with workspace_lock(workspace, progress):
         if fingerprint(read_card(workspace.model(collection))) != card:

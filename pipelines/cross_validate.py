@@ -176,7 +176,7 @@ class _Job:
             self.progress.step(f"held out {len(fold.held)} of {len(names)} graphs")
 
         try:
-            curves = plan.curves(training, ranker, settings, step)
+            curves = plan.curves(training.data, ranker, settings, step)
         finally:
             self.progress.end()
         for name in names:

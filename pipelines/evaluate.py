@@ -19,7 +19,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.trained import TrainedModel, model_of
-from xlarank.models.validation.judged import JudgedGraph, judge_graph
+from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
 from xlarank.models.validation.metrics import summarise, summarise_speedups
 from xlarank.pipelines.ranking.model_choice import trained_collection
 from xlarank.pipelines.support.evaluation import Evaluation
@@ -99,7 +99,7 @@ def _evaluate_one(
     indices: Path | None,
     borrowed: TrainedModel | None,
     evaluation: Evaluation,
-) -> dict[str, JudgedGraph]:
+) -> dict[str, GraphEvaluation]:
     model = borrowed or model_of(workspace, collection)
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
@@ -111,7 +111,7 @@ def _evaluate_one(
         model.require_rows_of(manifest)
     trained_on = {name for names in model.card.trained_on.values() for name in names}
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
-    scores: dict[str, JudgedGraph] = {}
+    scores: dict[str, GraphEvaluation] = {}
     for graph in each_graph(workspace, collection, split, manifest):
         where = f"{collection} {graph.name}"
         if not graph.labelled:
@@ -123,7 +123,7 @@ def _evaluate_one(
         else:
             picked = _picked(graph, official[graph.name]) if official else None
             scored = model.score(graph)
-            scores[graph.name] = judge_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
+            scores[graph.name] = evaluate_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
     seen = sorted(trained_on & set(scores))
     if foreign:
         families = {program_family(name) for name in trained_on}
@@ -157,7 +157,7 @@ def _picked(graph: GraphRows, configurations: list[int]) -> NDArray[np.intp]:
     return picked
 
 
-def _summary(scores: dict[str, JudgedGraph]) -> dict[str, dict[str, Any]]:
+def _summary(scores: dict[str, GraphEvaluation]) -> dict[str, dict[str, Any]]:
     """`summarise`, and for each metric the means of the baselines and of counting repeats once.
 
     ``seeds_std`` is the standard deviation over seeds of the mean over graphs; None for one seed.

@@ -14,12 +14,12 @@ from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.pretrained import columns_by_name, pretrained_model
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import CARD, Continued, TrainedModel, fingerprint, load_model, model_of
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.fold_plan import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.metrics import judge
+from xlarank.models.validation.metrics import graph_metrics
 from xlarank.models.validation.paired import objective_value, paired_difference
 from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_each
 from xlarank.pipelines.support.progress import Progress, Silent
@@ -103,13 +103,13 @@ class FineTuning:
         of = [*card.trained_on.values(), *card.also_from.values()]
         return {name for names in of for name in names} | set(card.continues.graphs if card.continues else ())
 
-    def scores(self, data: RankingData, groups: Sequence[int]) -> dict[str, float]:
+    def scores(self, data: TrainingData, groups: Sequence[int]) -> dict[str, float]:
         """Scores of some graphs by the model as it is, by name."""
         scores: dict[str, float] = {}
         for number in groups:
             rows = columns_by_name(data.parts[number], self.model.card.columns)
             score = self.model.score(rows).mean[rows.group]
-            scores[rows.name] = judge(self.model.card.kind, score, rows.cost, rows.group)["score"]
+            scores[rows.name] = graph_metrics(self.model.card.kind, score, rows.cost, rows.group)["score"]
         return scores
 
     def continued(self, rate: float) -> Continued:

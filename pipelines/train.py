@@ -41,7 +41,9 @@ def train(
     request = request or TrainRequest()
     if request.model != AUTO:
         ranker_class(request.model)
-    return fit_each(workspace, request, FoldPlan.of, choose_ranker, progress or Silent())
+    return fit_each(
+        workspace, request, lambda training: FoldPlan.of(training.data), choose_ranker, progress or Silent()
+    )
 
 
 def choose_ranker(job: Job) -> Choice:

@@ -100,7 +100,7 @@ def tune(
     for collection in chosen_collections(workspace, collections):
         try:
             training = read_training_set(workspace, collection)
-            plan = FoldPlan.of(training, _FOLDS)
+            plan = FoldPlan.of(training.data, _FOLDS)
             if not plan.folds:
                 raise CollectionError(
                     f"{collection} has one program family ({training.data.families[0]}) in train",

@@ -22,8 +22,8 @@ from xlarank.features.assemble import assemble
 from xlarank.features.targets import TARGETS
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.ranknet import RankNet
-from xlarank.models.ranking_data import RankingData
-from xlarank.models.validation.metrics import judge
+from xlarank.models.training_data import TrainingData
+from xlarank.models.validation.metrics import graph_metrics
 
 TILES = SAMPLE / "npz" / "tile" / "cpu" / "train"
 LAYOUT = SAMPLE / "npz" / "layout" / "cpu" / "random" / "valid" / "mlp__a.npz"
@@ -88,13 +88,13 @@ def test_tables_of_tiles_know_the_normalizer_and_what_was_not_measured(tmp_path:
 
 def test_it_is_the_ranker_by_that_name(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:
     rows = [xlarank.compute_features(graph, tier="fast") for graph in kernels]
-    data = RankingData.from_graphs(rows[:3], TARGETS["cpu"])
+    data = TrainingData.from_graphs(rows[:3], TARGETS["cpu"])
     ranker = RankNet(kind="tile").fit(data, FitSettings(20, threads=1))
     last = rows[3]
     expected = ranker.predict(last.matrix(), last.columns)[last.group]
     assert fitted.predict(kernels[3]).tolist() == expected.tolist()
     assert fitted.predict(TILES / "matmul__b.npz").tolist() == expected.tolist()
-    assert fitted.score([kernels[3]]) == judge("tile", expected, last.cost, last.group)["score"]
+    assert fitted.score([kernels[3]]) == graph_metrics("tile", expected, last.cost, last.group)["score"]
     assert (fitted.kind_, fitted.graphs_, fitted.left_out_) == ("tile", ["bmm__a", "bmm__b", "matmul__a"], {})
     assert fitted.feature_names_in_.tolist() == data.columns and fitted.n_features_in_ == len(data.columns)
 

@@ -21,9 +21,9 @@ from xlarank.features.targets import TARGETS, TPU
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import OneOf, Whole
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
-from xlarank.models.validation.metrics import judge
+from xlarank.models.training_data import TrainingData
+from xlarank.models.validation.metrics import graph_metrics
 
 GraphLike = Graph | str | Path
 _GRAPHS: Final = "a list of graphs: LayoutGraph, TileGraph, or paths of npz files"
@@ -120,7 +120,7 @@ class GraphRanker:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
         (kind,) = kinds
         rows = [self._rows(graph) for graph in read]
-        data = RankingData.from_graphs(rows, TARGETS[self.target])
+        data = TrainingData.from_graphs(rows, TARGETS[self.target])
         settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
         self.ranker_: Ranker[Any] = ranker_class(self.ranker)(self.params, kind=kind).fit(data, settings)
         self.kind_: Kind = kind
@@ -152,7 +152,7 @@ class GraphRanker:
             rows = self._rows(graph)
             if not (rows.labelled and rows.rankable):
                 raise ModelError(f"{graph.name} cannot be scored", expected="runtimes that differ")
-            scores.append(judge(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
+            scores.append(graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
         if not scores:
             raise ModelError("there are no graphs to score", expected=_GRAPHS)
         return float(np.mean(scores))

@@ -40,7 +40,7 @@ _DRAWS: Final = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class ScoredGraph:
     """One graph scored by rankers that never saw its family.
 
     Attributes:
@@ -102,7 +102,7 @@ class Calibration:
     by: str = "family"
 
     @classmethod
-    def of(cls, judged: Sequence[Judged], seed: int = 0) -> Calibration:
+    def of(cls, judged: Sequence[ScoredGraph], seed: int = 0) -> Calibration:
         """Count; raises `ModelError` without two families, or without two seeds to disagree."""
         families = sorted({one.family for one in judged})
         if len(families) < 2 or min(len(one.scores) for one in judged) < 2:
@@ -188,7 +188,7 @@ def seed_noise(scores: Floats) -> float:
     return float(np.sqrt(np.mean(np.var(centred, axis=0, ddof=1))))
 
 
-def _pairs(one: Judged, rng: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
+def _pairs(one: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
     """``t`` of pairs that differ in cost, and whether the mean scores order them rightly."""
     rows = len(one.cost)
     left, right = np.triu_indices(rows, 1)
@@ -218,7 +218,7 @@ def _threshold(pairs: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> float:
     return float(t[order][np.flatnonzero(enough)[-1]]) if enough.any() else float("inf")
 
 
-def _place_of_best(one: Judged, slowdown: float) -> float:
+def _place_of_best(one: ScoredGraph, slowdown: float) -> float:
     """Share of the rows, from the top, needed to reach a row at most ``slowdown`` slower than the best."""
     order = np.argsort(one.scores.mean(axis=0), kind="stable")
     good = one.cost[order] <= one.cost.min() * (1 + slowdown)

@@ -23,7 +23,7 @@ from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 Floats = NDArray[np.float64]
 
@@ -122,10 +122,10 @@ class Ensemble(Ranker[EnsembleParams]):
             return self._starts[name].clone()
         return MEMBERS[name](self.params.members[name], kind=self.kind)
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         self._members = {name: self._member(name).fit(data, settings) for name in self._weights}
 
-    def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+    def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
         self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xlarank.features.targets import CPU, Target
 from xlarank.models.params import Number
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class InitScore:
         """``(rows,)``, higher is faster."""
         return -self.weight * rows[:, self.column].astype(np.float64)
 
-    def of(self, data: RankingData, orders: Sequence[NDArray[np.intp]] | None = None) -> NDArray[np.float64]:
+    def of(self, data: TrainingData, orders: Sequence[NDArray[np.intp]] | None = None) -> NDArray[np.float64]:
         """`relevance` of all rows minus its mean over each graph, ``(rows,)``: what is learned has mean 0, too.
 
-        ``orders`` as for `RankingData.matrix`.
+        ``orders`` as for `TrainingData.matrix`.
         """
         estimate = data.matrix(orders, np.array([self.column]))[:, 0].astype(np.float64)
         sizes = np.diff(data.indptr)

@@ -15,7 +15,7 @@ from xlarank.models.params import Among, Flag, OneOf, Whole, param
 from xlarank.models.rankers.columns import columns_param, init_score_param, tie_tolerance_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets, even_sizes
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 #: Sizes of query groups worth trying; small ones are drawn from a graph of few configurations, too.
 _GROUPS: Final = (30, 100, 250, 1000)
@@ -49,7 +49,7 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
     name = LambdaRankParams.ranker
     params_class = LambdaRankParams
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         params = self.params
         labels = data.per_group(lambda cost: relevance(merge_ties(cost, params.tie_tolerance), params.labels))
         deal, sizes = query_groups(data, params.max_group, settings.seed)
@@ -66,7 +66,7 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
         )  # fmt: skip
 
 
-def query_groups(data: RankingData, most: int, seed: int) -> tuple[int | None, list[int]]:
+def query_groups(data: TrainingData, most: int, seed: int) -> tuple[int | None, list[int]]:
     """The seed that `dealt_orders` shuffles rows by, and the sizes of the query groups.
 
     A graph of more than ``most`` rows is dealt into several; where there is none, rows stay as they are (None).

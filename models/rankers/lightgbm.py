@@ -21,7 +21,7 @@ from xlarank.models.rankers.columns import checked_indices, chosen_columns, leav
 from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned, dealt_orders, silence_lightgbm, train_booster
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 #: ``(scores of all rows) -> (gradient, hessian)``, each ``(rows,)``.
 Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
@@ -100,11 +100,11 @@ class Start:
         return np.asarray(self._booster.predict(values, num_threads=threads), np.float64)
 
     def centred_relevance(
-        self, data: RankingData, used: NDArray[np.intp], orders: Sequence[NDArray[np.intp]] | None, threads: int
+        self, data: TrainingData, used: NDArray[np.intp], orders: Sequence[NDArray[np.intp]] | None, threads: int
     ) -> NDArray[np.float64]:
         """`relevance` of the columns ``used`` of all rows minus its mean over each graph, ``(rows,)``.
 
-        ``orders`` as for `RankingData.matrix`.
+        ``orders`` as for `TrainingData.matrix`.
         """
         each = orders if orders is not None else [None] * data.groups
         found = [
@@ -162,7 +162,7 @@ class LightGBMRanker(Ranker[T]):
 
     def _train(
         self,
-        data: RankingData,
+        data: TrainingData,
         targets: RowTargets,
         objective: dict[str, Any],
         settings: FitSettings,
@@ -220,7 +220,7 @@ class LightGBMRanker(Ranker[T]):
             self._growing = _Growing(grown, gradients, settings.rounds)
         self._booster = warm_start.extended(grown) if warm_start else grown
 
-    def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+    def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
         growing = self._growing
         if growing is None or settings.rounds < growing.rounds:
             self._fit(data, settings)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import draw_of_graph
-from xlarank.models.ranking_data import RankingData, in_batches
+from xlarank.models.training_data import TrainingData, in_batches
 
 #: Rows sampled for the bin edges. A quantile of so many has a standard error of 0.7 % of the rows at most, where
 #: one of 63 bins holds 1.6 %. Of 5000 configurations of a real graph, edges from 250 taught as much as edges from
@@ -94,7 +94,7 @@ def binning() -> dict[str, Any]:
 
 
 def binned(
-    data: RankingData,
+    data: TrainingData,
     used: NDArray[np.intp],
     targets: RowTargets,
     *,
@@ -156,7 +156,7 @@ def silence_lightgbm(threads: int) -> None:
     lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 
 
-def bin_sample(data: RankingData, used: NDArray[np.intp]) -> NDArray[np.float32] | None:
+def bin_sample(data: TrainingData, used: NDArray[np.intp]) -> NDArray[np.float32] | None:
     """``(rows, used columns)`` rows sampled evenly for the bin edges, whatever their order; None means all."""
     count = _SAMPLED
     if count >= len(data.cost):
@@ -170,7 +170,7 @@ def bin_sample(data: RankingData, used: NDArray[np.intp]) -> NDArray[np.float32]
     return sample
 
 
-def dealt_orders(data: RankingData, seed: int | None) -> list[NDArray[np.intp]] | None:
+def dealt_orders(data: TrainingData, seed: int | None) -> list[NDArray[np.intp]] | None:
     """``(rows,)`` each graph's rows shuffled by the seed and the graph's name alone; None without a seed."""
     if seed is None:
         return None

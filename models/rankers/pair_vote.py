@@ -33,7 +33,7 @@ from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
 from xlarank.models.rankers.lightgbm_data import Batches, RowTargets
 from xlarank.models.rankers.lightgbm_text import narrowed_text
-from xlarank.models.ranking_data import RankingData, in_batches
+from xlarank.models.training_data import TrainingData, in_batches
 
 Indices = NDArray[np.intp]
 
@@ -152,7 +152,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def continuing(self, rate: float = 1.0) -> Self:
         return Ranker.continuing(self, rate)  # it cannot: what its trees look at is drawn anew
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
         used = chosen_columns(data.columns, own.columns, data.target)
@@ -170,6 +170,8 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
         objective = "binary" if ordered else "regression"
         params = {"objective": objective, "boost_from_average": False, "learning_rate": own.learning_rate}
+        # Of this many pairs histograms by rows are 1.5 times as fast, and in one thread the same to the last bit.
+        params |= {"force_col_wise": settings.threads != 1, "force_row_wise": settings.threads == 1}
         self._narrow(lgb.train({**tree_settings(own, settings), **params}, train, settings.rounds))
 
     def _narrow(self, booster: lgb.Booster) -> None:
@@ -181,7 +183,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         own = len(self._pair_columns.own)
         self._use(self._pair_columns.own[kept[kept < own]], self._pair_columns.differences[kept[kept >= own] - own])
 
-    def _drawn(self, data: RankingData, rng: np.random.Generator) -> tuple[list[PairPart], Floats, Floats]:
+    def _drawn(self, data: TrainingData, rng: np.random.Generator) -> tuple[list[PairPart], Floats, Floats]:
         """Pairs of each graph, and of all pairs whether the first is the faster (0 or 1) and the weights.
 
         Ties teach nothing and are left out; where there is nothing else they stay, at weight 0.

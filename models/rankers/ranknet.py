@@ -21,7 +21,7 @@ from xlarank.models.rankers.columns import (
 )
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class RankNet(LightGBMRanker[RankNetParams]):
     name = RankNetParams.ranker
     params_class = RankNetParams
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         params = self.params
         weight = row_weights(data.indptr, params.graph_weight, data.weight)
         loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)

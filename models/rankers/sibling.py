@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, Whole, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
 
@@ -33,6 +34,8 @@ _SAME: Final = 1e-12
 _GENERAL: Final = "general"
 _GENERAL_WEIGHTS: Final[dict[Kind, dict[str, float]]] = {"layout": {"weight_pair_vote": 1.0}, "tile": {}}
 _SIBLINGS: Final = "siblings.json"
+#: Priors of training data: what they were fitted with, and ``(rows,)`` scores.
+_PRIORS: Final[WeakKeyDictionary[TrainingData, tuple[SiblingParams, FitSettings, Floats]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,10 +130,10 @@ class SiblingRanker(Ranker[SiblingParams]):
         super().__init__(params, kind=kind)
         self._general = Ensemble(self.params.general, kind=kind)
         self._known: list[Sibling] = []
-        self._waiting: tuple[RankingData, FitSettings] | None = None  # what `_known` will be made of
+        self._waiting: tuple[TrainingData, FitSettings] | None = None  # what `_known` will be made of
         self._structures: set[int] = set()
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         self._general.fit(data, settings)
         self._known, self._waiting = [], (data, settings)
         found = (data.instances_of(group) for group in range(data.groups))
@@ -145,18 +148,26 @@ class SiblingRanker(Ranker[SiblingParams]):
         if self._waiting is None:
             return self
         data, settings = self._waiting
-        self._known = []
         rng = np.random.default_rng(settings.seed)
-        if any(data.instances_of(group) is not None for group in range(data.groups)):
-            folds = whole_folds(family_folds(data.families, self.params.folds))
-            scores = out_of_fold_scores(self._general, data, folds, settings)
-            for group in range(data.groups):
-                lazy = data.instances_of(group)
-                if lazy is not None:
-                    part = slice(data.indptr[group], data.indptr[group + 1])
-                    self._known.append(self._sibling(lazy.value, data.cost[part], scores[part], rng))
+        groups = [group for group in range(data.groups) if data.instances_of(group) is not None]
+        priors = self._priors(data, settings) if groups else np.empty(0)
+        self._known = []
+        for group in groups:
+            lazy, rows = data.instances_of(group), data.rows_of(group)
+            assert lazy is not None
+            self._known.append(self._sibling(lazy.value, data.cost[rows], priors[rows], rng))
         self._waiting = None
         return self
+
+    def _priors(self, data: TrainingData, settings: FitSettings) -> Floats:
+        """``(rows,)`` out-of-fold scores of the general ranker, the same for every seed: fitted once for all."""
+        settings = replace(settings, seed=0)
+        params, fitted, scores = _PRIORS.get(data, (None, None, None))
+        if scores is None or (params, fitted) != (self.params, settings):
+            folds = whole_folds(family_folds(data.families, self.params.folds))
+            scores = out_of_fold_scores(self._general.clone(), data, folds, settings)
+            _PRIORS[data] = self.params, settings, scores
+        return scores
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles hold: what was learned, without the data that deferred fitting needs."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import lightgbm as lgb
 import numpy as np
@@ -31,9 +31,12 @@ from xlarank.models.rankers.columns import (
     tie_tolerance_param,
 )
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 Floats = NDArray[np.float64]
+
+#: Pairs of configurations that are worked on at once.
+_PAIRS: Final = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +67,42 @@ class SumPooledParams(TreeParams):
 
 
 @dataclass(frozen=True, eq=False)
-class _Group:
-    """Configurations of one graph that are learned from: their instances are rows ``first`` on of all."""
+class _Pool:
+    """Configurations to learn from, graph after graph, and the instances that they hold.
+
+    Attributes:
+        counts: ``(configs, instances)`` how many of each, a block a graph.
+        values: ``(instances, used columns)``.
+        cost: ``(configs,)``.
+        sizes, weight: ``(graphs,)`` numbers of configurations, and factors of the losses.
+    """
 
     counts: sparse.csr_array
+    values: NDArray[np.float32]
     cost: Floats
-    first: int
-    weight: float
+    sizes: NDArray[np.intp]
+    weight: Floats
 
-    def draw(self, most: int, rng: np.random.Generator) -> tuple[sparse.csr_array, Floats]:
-        """At most so many of them."""
-        if len(self.cost) <= most:
-            return self.counts, self.cost
-        chosen = np.sort(rng.choice(len(self.cost), most, replace=False))
-        return sparse.csr_array(self.counts[chosen]), self.cost[chosen]
+    def draw(self, most: int, rng: np.random.Generator) -> NDArray[np.intp]:
+        """Configurations drawn for a round, ascending: at most so many of each graph."""
+        starts = np.cumsum(self.sizes) - self.sizes
+        return np.concatenate([
+            start + (np.sort(rng.choice(size, most, replace=False)) if size > most else np.arange(size))
+            for start, size in zip(starts, self.sizes, strict=True)
+        ])  # fmt: skip
 
-    @property
-    def part(self) -> slice:
-        return slice(self.first, self.first + self.counts.shape[1])
+    def batches(self, most: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        """Graphs of which equally many configurations are drawn, ``(graphs,)``, and these, ``(graphs, configs)``.
+
+        Their pairs are worked on at once, as long as these fit into a processor's cache.
+        """
+        sizes = np.minimum(self.sizes, most)
+        starts, found = np.cumsum(sizes) - sizes, []
+        for size in np.unique(sizes):
+            graphs = np.flatnonzero(sizes == size)
+            for part in np.array_split(graphs, -(-len(graphs) * int(size) ** 2 // _PAIRS)):
+                found.append((part, starts[part][:, None] + np.arange(size)))
+        return found
 
 
 class SumPooled(LightGBMRanker[SumPooledParams]):
@@ -106,43 +127,42 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
     def row_by_row(self) -> bool:
         return False
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         rng = np.random.default_rng(settings.seed)
         self._threads = settings.threads
-        groups, values = self._groups(data, rng)
-        booster = self._grow(groups, values, settings, rng)
+        booster = self._grow(self._pool(data, rng), settings, rng)
         # as lightgbm.train does: it lets go of the data, and is what will be loaded again to the last bit
         self._booster = (
             self._start.extended(booster) if self._start else lgb.Booster(model_str=booster.model_to_string())
         )
 
-    def _groups(self, data: RankingData, rng: np.random.Generator) -> tuple[list[_Group], NDArray[np.float32]]:
-        """What is learned from, and the columns used of its instances one below the other."""
+    def _pool(self, data: TrainingData, rng: np.random.Generator) -> _Pool:
         own = self.params
-        weights = graph_weights(data.indptr, own.graph_weight) * data.group_weight
         self._choose(data, own.columns)
-        groups: list[_Group] = []
-        values: list[NDArray[np.float32]] = []
-        first = 0
+        blocks, values, cost = [], [], []
         for g in range(data.groups):
-            part = slice(int(data.indptr[g]), int(data.indptr[g + 1]))
-            cost = data.cost[part]
-            kept = even_ranks(cost, own.configs, rng)
+            of_group = data.cost[data.indptr[g] : data.indptr[g + 1]]
+            kept = even_ranks(of_group, own.configs, rng)
+            cost.append(of_group[kept])
             instances = data.instances_of(g)
             if instances is None:
-                counts = sparse.csr_array(sparse.eye_array(len(kept), format="csr"))
+                blocks.append(sparse.csr_array(sparse.eye_array(len(kept), format="csr")))
                 values.append(data.parts[g].matrix(kept, self._used))
-            else:
-                table = instances.value
-                counts = table.counts(kept)
-                held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
-                counts = sparse.csr_array(counts[:, held])
-                values.append(table.values[held][:, self._used])
-            groups.append(_Group(counts, cost[kept], first, weights[g]))
-            first += counts.shape[1]
-        return groups, np.concatenate(values)
+                continue
+            table = instances.value
+            counts = table.counts(kept)
+            held = np.flatnonzero(np.bincount(counts.indices, minlength=counts.shape[1]))
+            blocks.append(sparse.csr_array(counts[:, held]))
+            values.append(table.values[held][:, self._used])
+        return _Pool(
+            sparse.csr_array(sparse.block_diag(blocks, format="csr")),
+            np.concatenate(values),
+            np.concatenate(cost),
+            np.array([len(one) for one in cost]),
+            graph_weights(data.indptr, own.graph_weight) * data.group_weight,
+        )
 
-    def _choose(self, data: RankingData, columns: str) -> None:
+    def _choose(self, data: TrainingData, columns: str) -> None:
         """Which columns to look at: of instances where the first group has them, otherwise of rows.
 
         Raises `ModelError` where the groups' instances are different ones.
@@ -163,10 +183,8 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         else:
             self._used = chosen_columns(data.columns, columns, data.target)
 
-    def _grow(
-        self, groups: list[_Group], values: NDArray[np.float32], settings: FitSettings, rng: np.random.Generator
-    ) -> lgb.Booster:
-        own = self.params
+    def _grow(self, pool: _Pool, settings: FitSettings, rng: np.random.Generator) -> lgb.Booster:
+        own, values = self.params, pool.values
         binning = {
             "max_bin": 63, "min_data_in_leaf": own.min_data_in_leaf, "num_threads": settings.threads, "verbose": -1,
         }  # fmt: skip
@@ -182,25 +200,33 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             return booster  # LightGBM refuses a custom objective where nothing can be split
         relevance = self._start.relevance(values, self._threads) if self._start else np.zeros(len(values))
         rate = own.learning_rate * (self._start.rate if self._start else 1.0)
+        batches, squares = pool.batches(own.round_configs), pool.counts.power(2)
         for number in range(settings.rounds):
-            drawn = [group.draw(own.round_configs, rng) for group in groups]
+            if number == 0 or (pool.sizes > own.round_configs).any():
+                drawn = pool.draw(own.round_configs, rng)
+                counts, squared, cost = pool.counts[drawn], squares[drawn], pool.cost[drawn]
+                signs = [
+                    faster_by_sign(cost[at][:, :, None], cost[at][:, None], own.tie_tolerance) for _, at in batches
+                ]
+            sums = counts @ relevance
             terms = [
-                PairTerms.of(counts @ relevance[group.part], cost, own.tie_tolerance).scaled(group.weight)
-                for group, (counts, cost) in zip(groups, drawn, strict=True)
+                PairTerms.of(sums[at], sign).scaled(pool.weight[graphs])
+                for (graphs, at), sign in zip(batches, signs, strict=True)
             ]
-            gradient, hessian = np.zeros(len(values)), np.zeros(len(values))
-            for group, (counts, _), term in zip(groups, drawn, terms, strict=True):
-                gradient[group.part] = counts.T @ term.gradient
-                hessian[group.part] = counts.power(2).T @ term.curvature
+            gradient, curvature = np.empty(len(cost)), np.empty(len(cost))
+            for (_, at), term in zip(batches, terms, strict=True):
+                gradient[at], curvature[at] = term.gradient, term.curvature
+            hessian = squared.T @ curvature
             hessian += 1e-6 * hessian.max()
-            if booster.update(fobj=lambda *_, found=(gradient, hessian): found):
+            if booster.update(fobj=lambda *_, found=(counts.T @ gradient, hessian): found):
                 break
-            leaf = _leaves(booster, values, number, self._threads)
-            held = [
-                counts @ np.eye(int(leaf.max()) + 1)[leaf[group.part]]
-                for group, (counts, _) in zip(groups, drawn, strict=True)
-            ]
-            output = rate * newton_step(terms, held, own.leaf_l2)
+            leaf = _leaves(booster, values, number)
+            leaves = int(leaf.max()) + 1
+            held = counts @ np.eye(leaves)[leaf]
+            slope, curve = np.empty((len(pool.sizes), leaves)), np.empty((len(pool.sizes), leaves, leaves))
+            for (graphs, at), term in zip(batches, terms, strict=True):
+                slope[graphs], curve[graphs] = term.pooled(held[at])
+            output = rate * newton_step(slope, curve, own.leaf_l2)
             for one, value in enumerate(output):
                 booster.set_leaf_output(number, one, float(value))
             relevance += output[leaf]
@@ -269,9 +295,19 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         super()._restore(learned)
 
 
-def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int, threads: int) -> NDArray[np.intp]:
-    found = booster.predict(values, start_iteration=tree, num_iteration=1, pred_leaf=True, num_threads=threads)
-    return np.asarray(found).reshape(-1).astype(np.intp)
+def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int) -> NDArray[np.intp]:
+    """``(rows,)`` the leaf of each row; LightGBM's own prediction looks at all columns and is ten times as slow."""
+    (about,) = booster.dump_model(num_iteration=1, start_iteration=tree)["tree_info"]
+    leaf = np.zeros(len(values), np.intp)
+    waiting = [(about["tree_structure"], np.arange(len(values)))]
+    while waiting:
+        node, rows = waiting.pop()
+        if "split_feature" not in node:
+            leaf[rows] = node.get("leaf_index", 0)  # a tree of one leaf does not number it
+            continue
+        left = values[rows, node["split_feature"]] <= np.float64(node["threshold"])
+        waiting += [(node["left_child"], rows[left]), (node["right_child"], rows[~left])]
+    return leaf
 
 
 def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:
@@ -291,44 +327,49 @@ class PairTerms:
     on the diagonal, minus the weights. A relevance is higher for what is faster.
 
     Attributes:
-        gradient: ``(configs,)``.
-        weight: ``(configs, configs)`` symmetric, 0 on the diagonal.
+        gradient: ``(..., configs)``, of several graphs of equally many configurations at once.
+        weight: ``(..., configs, configs)`` symmetric, 0 on the diagonal.
     """
 
     gradient: Floats
     weight: Floats
 
     @classmethod
-    def of(cls, relevance: Floats, cost: Floats, tie_tolerance: float) -> PairTerms:
-        sign = faster_by_sign(cost[:, None], cost[None, :], tie_tolerance)
-        pairs = max(1.0, np.count_nonzero(sign) / 2)
-        wrong = expit(sign * (relevance[None, :] - relevance[:, None]))
-        gradient = -(sign * wrong).sum(axis=1) / pairs
-        return cls(gradient, np.abs(sign) * wrong * (1 - wrong) / pairs)
+    def of(cls, relevance: Floats, sign: Floats) -> PairTerms:
+        """Of ``(..., configs)`` relevances and the `faster_by_sign` ``(..., configs, configs)`` of their costs."""
+        pairs = np.maximum(1.0, np.count_nonzero(sign, axis=(-2, -1)) / 2)[..., None]
+        wrong = expit(sign * (relevance[..., None, :] - relevance[..., :, None]))
+        gradient = -(sign * wrong).sum(axis=-1) / pairs
+        return cls(gradient, np.abs(sign) * wrong * (1 - wrong) / pairs[..., None])
 
-    def scaled(self, weight: float) -> PairTerms:
-        """The derivatives of ``weight`` times the loss."""
-        return PairTerms(self.gradient * weight, self.weight * weight)
+    def scaled(self, weight: Floats) -> PairTerms:
+        """The derivatives of ``weight (...,)`` times the loss."""
+        return PairTerms(self.gradient * weight[..., None], self.weight * weight[..., None, None])
 
     @property
     def curvature(self) -> Floats:
-        """``(configs,)`` the diagonal of the second derivatives."""
-        total: Floats = self.weight.sum(axis=1)
+        """``(..., configs)`` the diagonal of the second derivatives."""
+        total: Floats = self.weight.sum(axis=-1)
         return total
 
+    def pooled(self, held: Floats) -> tuple[Floats, Floats]:
+        """Derivatives by the values of leaves, ``(..., leaves)`` and ``(..., leaves, leaves)``.
 
-def newton_step(terms: Sequence[PairTerms], held: Sequence[Floats], ridge: float) -> Floats:
+        Where S, ``held (..., configs, leaves)``, says how many instances of each leaf a configuration holds, its
+        relevance changes by S v: they are S' gradient and S' L S, L the Laplacian of the pairs' weights.
+        """
+        turned = np.swapaxes(held, -2, -1)
+        slope: Floats = (turned @ self.gradient[..., None])[..., 0]
+        curve: Floats = turned @ (self.curvature[..., None] * held - self.weight @ held)
+        return slope, curve
+
+
+def newton_step(slope: Floats, curve: Floats, ridge: float) -> Floats:
     """``(leaves,)`` values that minimise the second-order loss, the mean over graphs plus ridge / 2 |values|^2.
 
-    Where S, ``held[g]`` ``(configs, leaves)``, says how many instances of each leaf a configuration of graph g
-    holds, its relevances change by S v: v solves (mean of S' L S + ridge I) v = - mean of S' gradient, L the
-    Laplacian of the pairs' weights. LightGBM's own leaf values take instances of one configuration as if each
-    moved it alone.
+    Of the derivatives of each graph (`PairTerms.pooled`): v solves (mean of ``curve`` + ridge I) v = - mean of
+    ``slope``. LightGBM's own leaf values take instances of one configuration as if each moved it alone.
     """
-    leaves = held[0].shape[1]
-    slope, curve = np.zeros(leaves), np.zeros((leaves, leaves))
-    for term, counts in zip(terms, held, strict=True):
-        slope += counts.T @ term.gradient
-        curve += counts.T @ (term.curvature[:, None] * counts - term.weight @ counts)
-    step = np.linalg.solve(curve / len(terms) + ridge * np.eye(leaves), -slope / len(terms))
+    graphs, leaves = slope.shape
+    step = np.linalg.solve(curve.sum(axis=0) / graphs + ridge * np.eye(leaves), -slope.sum(axis=0) / graphs)
     return step.astype(np.float64)

@@ -13,7 +13,7 @@ from xlarank.models.rankers.columns import columns_param
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 #: Logarithms (base 2) beyond which trees have lost their way; keeps times finite.
 _MOST: Final = 100.0
@@ -39,7 +39,7 @@ class TileCost(LightGBMRanker[TileCostParams]):
     name = TileCostParams.ranker
     params_class = TileCostParams
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         start = InitScore.find(data.columns, 1.0, data.target)
         if start is None:
             label = data.per_group(lambda cost: np.log2(cost).mean() - np.log2(cost))
@@ -57,6 +57,6 @@ class TileCost(LightGBMRanker[TileCostParams]):
         return np.exp2(np.minimum(scores, _MOST)) if self._init_score else None
 
 
-def _nanoseconds(data: RankingData) -> NDArray[np.float64]:
+def _nanoseconds(data: TrainingData) -> NDArray[np.float64]:
     """``(rows,)`` times; runs of one kernel are brought to one normalizer."""
     return np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import ClusterError
 from xlarank.models.rankers.lightgbm_data import RowTargets, binning
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
     from distributed import Client
@@ -51,7 +51,7 @@ class TreeCluster:
 
     def grow(
         self,
-        data: RankingData,
+        data: TrainingData,
         used: NDArray[np.intp],
         targets: RowTargets,
         params: dict[str, Any],

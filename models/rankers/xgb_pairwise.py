@@ -29,7 +29,7 @@ from xlarank.models.rankers.columns import (
 )
 from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
 from xlarank.models.rankers.xgboost_json import checked_json
-from xlarank.models.ranking_data import RankingData, in_batches
+from xlarank.models.training_data import TrainingData, in_batches
 
 if TYPE_CHECKING:
     import xgboost as xgb
@@ -81,7 +81,7 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
     def row_by_row(self) -> bool:
         return True
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         xgb, params = _xgboost(), self.params
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, params.tie_tolerance)))
         self._used = chosen_columns(data.columns, params.columns, data.target)
@@ -187,7 +187,7 @@ def _xgboost() -> ModuleType:
 
 
 def _binned(
-    xgb: ModuleType, data: RankingData, used: NDArray[np.intp], targets: dict[str, Any], threads: int
+    xgb: ModuleType, data: TrainingData, used: NDArray[np.intp], targets: dict[str, Any], threads: int
 ) -> xgboost.QuantileDMatrix:
     """XGBoost's data of some columns; ``targets`` has label and base_margin ``(rows,)`` and weight ``(groups,)``.
 
@@ -201,7 +201,7 @@ def _binned(
     return binned
 
 
-def _batches(xgb: ModuleType, data: RankingData, used: NDArray[np.intp], targets: dict[str, Any]) -> Any:
+def _batches(xgb: ModuleType, data: TrainingData, used: NDArray[np.intp], targets: dict[str, Any]) -> Any:
     """The graphs' rows one graph after the other; XGBoost asks for them several times."""
 
     class Batches(xgb.DataIter):  # type: ignore[misc, name-defined]

@@ -9,22 +9,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
+from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import RankingData, TrainingSet
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.metrics import graph_metrics
 from xlarank.models.validation.paired import objective_value
+
+T = TypeVar("T")
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
 STEP: Final = 25
-#: Rows of a graph that are written out in full to be judged at once.
+#: Rows of a graph that are written out in full to be scored at once.
 PIECE: Final = 16_384
 
 
@@ -68,38 +71,44 @@ def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 #: Folds still running for a caller that stopped early.
-_LEFT_RUNNING: Final[list[Future[Curves]]] = []
+_LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
-def validate_fold(training: TrainingSet, held: Sequence[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
+def validate_fold(
+    data: TrainingData,
+    held: Sequence[int],
+    ranker: Ranker[Any],
+    settings: FitSettings,
+    fallback: Fallback | None = None,
+) -> Curves:
     """Fit a clone of the ranker without the held-out groups and evaluate these along the rounds.
 
-    Every configuration of a held-out graph counts, those that are identical to another included.
+    Every configuration of a held-out graph counts, those that are identical to another included. The scores are
+    blended with the ``fallback``, if any.
     """
-    fitted = ranker.clone().fit(training.without(held), settings)
-    return judge_held(training, held, fitted, settings.rounds)
+    fitted = ranker.clone().fit(data.without(held), settings)
+    return evaluate_held(data, held, fitted, settings.rounds, fallback)
 
 
-def judge_held(training: TrainingSet, held: Sequence[int], fitted: Ranker[Any], rounds: int) -> Curves:
+def evaluate_held(
+    data: TrainingData, held: Sequence[int], fitted: Ranker[Any], rounds: int, fallback: Fallback | None = None
+) -> Curves:
     """Metrics along the rounds of a ranker that was fitted without the held-out groups."""
-    data = training.data
     stages = [*range(STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
         graph = data.parts[g]
-        scored = _staged(fitted, graph, data.instances_of(g))
-        found = [training.judge(g, scores) for scores in scored]
+        scored = (score if fallback is None else fallback.blend(graph, score) for score in _staged(fitted, graph))
+        found = [graph_metrics(fitted.kind, score[graph.group], graph.cost, graph.group) for score in scored]
         found += found[-1:] * (len(stages) - len(found))  # it ran out of splits: more rounds change nothing
         metrics[data.names[g]] = found
     return Curves(stages, metrics)
 
 
-def _staged(
-    ranker: Ranker[Any], graph: GraphRows, instances: LazyInstances | None
-) -> Iterator[NDArray[np.float64]]:
+def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[NDArray[np.float64]]:
     """`Ranker.staged` each `STEP` rounds; a large graph in pieces, where the ranker looks at each row alone."""
     if not ranker.row_by_row or len(graph) <= PIECE:
-        yield from ranker.staged(graph.matrix(), STEP, instances)
+        yield from ranker.staged(graph.matrix(), STEP, graph.instances)
         return
     pieces = [slice(start, start + PIECE) for start in range(0, len(graph), PIECE)]
     scores = [list(ranker.staged(graph.matrix(piece), STEP)) for piece in pieces]
@@ -108,19 +117,21 @@ def _staged(
 
 
 def validate_folds(
-    training: TrainingSet, folds: Sequence[Sequence[int]], ranker: Ranker[Any], settings: FitSettings
+    data: TrainingData,
+    folds: Sequence[Sequence[int]],
+    ranker: Ranker[Any],
+    settings: FitSettings,
+    fallback: Fallback | None = None,
 ) -> Generator[Curves, None, None]:
     """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time: `in_turn`."""
 
     def run(fold: int, each: FitSettings) -> Curves:
-        return validate_fold(training, folds[fold], ranker, each)
+        return validate_fold(data, folds[fold], ranker, each, fallback)
 
     return in_turn(run, len(folds), settings)
 
 
-def in_turn(
-    run: Callable[[int, FitSettings], Curves], folds: int, settings: FitSettings
-) -> Generator[Curves, None, None]:
+def in_turn(run: Callable[[int, FitSettings], T], folds: int, settings: FitSettings) -> Generator[T, None, None]:
     """Results of a function of a fold and its settings, in order; ``settings.threads`` (0: all cores) at a time.
 
     One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
@@ -180,44 +191,47 @@ def rungs_of(rounds: int) -> list[int]:
 
 def climb(
     rungs: Sequence[int],
-    training: TrainingSet,
+    data: TrainingData,
     folds: Sequence[Fold],
     ranker: Ranker[Any],
     settings: FitSettings,
 ) -> Generator[Curves, None, None]:
     """Curves of all folds on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
 
-    Trees grow on from rung to rung, so the curves of the last one are those of `curves.validate_folds`. A caller
-    that stops early saves all that would have come.
+    Trees grow on from rung to rung, so the curves of the last one are those of `validate_folds`. A caller that
+    stops early saves all that would have come.
     """
     fitted = [ranker.clone() for _ in folds]
     for number, rounds in enumerate(rungs):
 
         def run(fold: int, each: FitSettings, number: int = number) -> Curves:
-            data, one = training.without(folds[fold].held), fitted[fold]
-            one = one.grow(data, each) if number else one.fit(data, each)
-            return judge_held(training, folds[fold].judged, one, each.rounds)
+            left, one = data.without(folds[fold].held), fitted[fold]
+            one = one.grow(left, each) if number else one.fit(left, each)
+            return evaluate_held(data, folds[fold].scored, one, each.rounds)
 
         these = replace(settings, rounds=rounds, grows=number + 1 < len(rungs))
         yield join_curves([*in_turn(run, len(folds), these)])
 
 
 def out_of_fold_scores(
-    ranker: Ranker[Any],
-    data: RankingData,
-    folds: Sequence[Fold],
-    settings: FitSettings,
-    also: RankingData | None = None,
+    ranker: Ranker[Any], data: TrainingData, folds: Sequence[Fold], settings: FitSettings
 ) -> NDArray[np.float64]:
-    """``(rows,)`` scores of the graphs that folds judge, by clones of the ranker fitted without those held out.
+    """``(rows,)`` scores of the graphs that folds score, by clones of the ranker fitted without those held out.
 
-    ``also`` as in `TrainingSet`. Graphs that no fold judges score 0.
+    ``settings.threads`` (0: all cores) folds at a time. Graphs that no fold scores have score 0.
     """
-    training = TrainingSet(ranker.kind, data, also=also)
+
+    def run(fold: int, each: FitSettings) -> list[NDArray[np.float64]]:
+        fitted = ranker.clone().fit(data.without(folds[fold].held), each)
+        parts = [data.parts[group] for group in folds[fold].scored]
+        return [fitted.predict(part.matrix(), data.columns, part.instances) for part in parts]
+
+    # Within a fold of others there is one thread, and `in_turn` would wait for the fold that calls it.
+    one_by_one = (run(fold, settings) for fold in range(len(folds)))
     scores = np.zeros(len(data.cost))
-    for fold in folds:
-        fitted = ranker.clone().fit(training.without(fold.held), settings)
-        for g in fold.judged:
-            part = slice(data.indptr[g], data.indptr[g + 1])
-            scores[part] = fitted.predict(data.parts[g].matrix(), data.columns, data.instances_of(g))
+    for fold, found in zip(
+        folds, one_by_one if settings.threads == 1 else in_turn(run, len(folds), settings), strict=True
+    ):
+        for group, score in zip(fold.scored, found, strict=True):
+            scores[data.rows_of(group)] = score
     return scores

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import TrainingSet
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import Curves, validate_folds
 from xlarank.models.validation.folds import Fold, family_folds, kind_folds, whole_folds
 
@@ -33,22 +33,18 @@ class FoldPlan:
     folds: list[Fold]
 
     @classmethod
-    def of(cls, training: TrainingSet, most: int = MOST_FOLDS) -> FoldPlan:
+    def of(cls, data: TrainingData, most: int = MOST_FOLDS) -> FoldPlan:
         """At most so many folds: kinds of kernels for tiles of two kinds or more, else program families.
 
         Folds of families leave a kind of kernel in training under another family's name, and so tell nothing of
         kernels that are new.
         """
-        data = training.data
-        if training.kind == "tile":
-            kinds = kind_folds([graph.kinds for graph in data.parts], most)
-            if len(kinds) > 1:
-                return cls(KIND, kinds)
-        return cls.of_families(family_folds(data.families, most))
+        kinds = kind_folds([graph.kinds for graph in data.parts], most)  # none of layouts
+        return cls(KIND, kinds) if len(kinds) > 1 else cls.of_families(family_folds(data.families, most))
 
     @classmethod
     def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:
-        """Folds that hold out whole program families, and judge all that they hold out."""
+        """Folds that hold out whole program families, and score all that they hold out."""
         return cls(FAMILY, whole_folds(folds))
 
     @property
@@ -63,27 +59,26 @@ class FoldPlan:
 
     def curves(
         self,
-        training: TrainingSet,
+        data: TrainingData,
         ranker: Ranker[Any],
         settings: FitSettings,
         step: Callable[[Fold], None] = lambda fold: None,
     ) -> Curves:
-        """Out-of-fold curves of the graphs that folds judge, in the order of the training set.
+        """Out-of-fold curves of the graphs that folds score, in the order of the data; there must be one fold.
 
         Everything that a ranker learns, the bins of its rows included, comes from the graphs that its fold does not
-        hold out. ``step`` is called after each fold; there must be one.
+        hold out. ``step`` is called after each fold.
         """
-        if self.by == KIND:
-            training = replace(training, fallback=Fallback())
+        fallback = Fallback() if self.by == KIND else None
         found: dict[str, list[dict[str, float]]] = {}
         rounds: list[int] = []
-        for number, part in enumerate(validate_folds(training, self.held, ranker, settings)):
-            found |= self.judged(training, number, part).metrics
+        for number, part in enumerate(validate_folds(data, self.held, ranker, settings, fallback)):
+            found |= self.scored(data, number, part).metrics
             rounds = part.rounds
             step(self.folds[number])
-        return Curves(rounds, {name: found[name] for name in training.data.names if name in found})
+        return Curves(rounds, {name: found[name] for name in data.names if name in found})
 
-    def judged(self, training: TrainingSet, fold: int, curves: Curves) -> Curves:
-        """The curves of a fold, of those graphs alone that it judges."""
-        names = {training.data.names[group] for group in self.folds[fold].judged}
+    def scored(self, data: TrainingData, fold: int, curves: Curves) -> Curves:
+        """The curves of a fold, of those graphs alone that it scores."""
+        names = {data.names[group] for group in self.folds[fold].scored}
         return Curves(curves.rounds, {name: found for name, found in curves.metrics.items() if name in names})

@@ -56,47 +56,47 @@ def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
 
 
 class Fold(NamedTuple):
-    """Graphs judged by a ranker that learned from none of those held out."""
+    """Graphs scored by a ranker that learned from none of those held out."""
 
-    judged: list[int]
+    scored: list[int]
     held: list[int]
 
 
 def whole_folds(held: Sequence[Sequence[int]]) -> list[Fold]:
-    """Folds that judge all that they hold out."""
+    """Folds that score all that they hold out."""
     return [Fold([*each], [*each]) for each in held]
 
 
 def kind_folds(kinds: Sequence[Sequence[str]], most: int | None = None) -> list[Fold]:
     """Kernels held out with all that may be of their kind; ``kinds`` lists those that each graph may be of.
 
-    Those that may be of the same kinds are judged together. Graphs of no known kind, and a fold that would leave
+    Those that may be of the same kinds are scored together. Graphs of no known kind, and a fold that would leave
     nothing to learn from, are left out. Beyond ``most`` folds, two at a time become one: those that hold out the
     fewest graphs together, and leave some.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]])
-    [Fold(judged=[0], held=[0, 2]), Fold(judged=[2], held=[0, 2, 3]), \
-Fold(judged=[3], held=[2, 3]), Fold(judged=[1], held=[1])]
+    [Fold(scored=[0], held=[0, 2]), Fold(scored=[2], held=[0, 2, 3]), \
+Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
     >>> kind_folds([["dot"], ["reduce"], ["slice"]], most=2)
-    [Fold(judged=[0, 1], held=[0, 1]), Fold(judged=[2], held=[2])]
+    [Fold(scored=[0, 1], held=[0, 1]), Fold(scored=[2], held=[2])]
     """
     folds = []
     for together in sorted({tuple(sorted(of)) for of in kinds if of}):
-        judged = [i for i, of in enumerate(kinds) if tuple(sorted(of)) == together]
+        scored = [i for i, of in enumerate(kinds) if tuple(sorted(of)) == together]
         held = [i for i, of in enumerate(kinds) if set(of) & set(together)]
         if len(held) < len(kinds):
-            folds.append(Fold(judged, held))
+            folds.append(Fold(scored, held))
     return folds if most is None else _merged(folds, most, len(kinds))
 
 
 def _merged(folds: list[Fold], most: int, graphs: int) -> list[Fold]:
     """At most so many folds, or as few as leave something to learn from."""
-    merged = [(set(fold.judged), set(fold.held)) for fold in folds]
+    merged = [(set(fold.scored), set(fold.held)) for fold in folds]
     while len(merged) > most:
         pairs = combinations(range(len(merged)), 2)
         held, a, b = min((len(merged[a][1] | merged[b][1]), a, b) for a, b in pairs)
         if held == graphs:
             break
-        judged, out = merged.pop(b)
-        merged[a] = (merged[a][0] | judged, merged[a][1] | out)
-    return [Fold(sorted(judged), sorted(out)) for judged, out in merged]
+        scored, out = merged.pop(b)
+        merged[a] = (merged[a][0] | scored, merged[a][1] | out)
+    return [Fold(sorted(scored), sorted(out)) for scored, out in merged]

@@ -142,7 +142,9 @@ def order_of(score: Floats) -> NDArray[np.intp]:
     return np.argsort(score, kind="stable")
 
 
-def judge(kind: Kind, score: Floats, cost: Floats, group: NDArray[np.int64] | None = None) -> dict[str, float]:
+def graph_metrics(
+    kind: Kind, score: Floats, cost: Floats, group: NDArray[np.int64] | None = None
+) -> dict[str, float]:
     """All metrics of one graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
 
     ``group`` numbers the distinct configurations (see `top_of`). Configurations of infinite cost were not measured

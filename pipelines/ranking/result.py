@@ -18,7 +18,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY, Calibration
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.fold_plan import FOLDS_OF
-from xlarank.models.validation.metrics import compiler_cost, judge, order_of, speedups
+from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
 
 if TYPE_CHECKING:  # imported where a table or an explanation is asked for
     import pandas as pd
@@ -189,7 +189,7 @@ class Ranking:
             scores=scores,
             same_as=graph.duplicates.first[rows.group],
             runtime=graph.runtime,
-            metrics=judge(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
+            metrics=graph_metrics(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
             trust=Trust.of(calibration, scored.per_seed, rows.group) if calibration else None,
             fallback=scored.fallback,
             shipped=model.shipped,

@@ -22,7 +22,7 @@ from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import CARD, TrainedModel, model_of
-from xlarank.models.validation.judged import judge_graph
+from xlarank.models.validation.evaluation import evaluate_graph
 from xlarank.pipelines.ranking.explanation import Explanation, explain_graph, segment_picture
 
 Floats = NDArray[np.float64]
@@ -173,7 +173,7 @@ def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
 def _judged(facts: CollectionFacts, rows: GraphRows) -> GraphScores:
     assert facts.model is not None
     scores, calibration = facts.model.score(rows), facts.calibration
-    judged = judge_graph(facts.collection, rows, scores.mean)
+    judged = evaluate_graph(facts.collection, rows, scores.mean)
     certain = None
     if calibration is not None and not scores.fallback and len(rows) > 1:
         pairs = len(rows) * (len(rows) - 1) // 2

@@ -16,7 +16,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_rows
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import model_of
-from xlarank.models.validation.judged import baselines
+from xlarank.models.validation.evaluation import baselines
 from xlarank.pipelines.budgeting.reports import read_first_scores
 from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours, ranks_chart, scores_chart
 from xlarank.pipelines.reporting.gather import MODEL, study_pictures

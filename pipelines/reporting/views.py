@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from xlarank.data.family import program_family
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
+from xlarank.models.validation.evaluation import RANDOM
 from xlarank.models.validation.fold_plan import FOLDS_OF
-from xlarank.models.validation.judged import RANDOM
 from xlarank.models.validation.metrics import bootstrap_interval, summarise
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, paired

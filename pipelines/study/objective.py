@@ -71,7 +71,7 @@ class Objective:
             params["members"] = {**params["members"], **self.members}
         ranker = ranker_class(self.model)(params, kind=kind)
         rungs = rungs_of(self.settings.rounds)
-        scored = climb(rungs, self.training, self.plan.folds, ranker, self.settings)
+        scored = climb(rungs, self.training.data, self.plan.folds, ranker, self.settings)
         for number, curves in enumerate(scored):
             trial.report(float(curves.smooth_score(self.select).max()), FACTOR**number)
             poor = number + 1 < len(rungs) and trial.should_prune()  # asked for the defaults, too: they are rivals

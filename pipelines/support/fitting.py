@@ -22,9 +22,9 @@ from xlarank.models.fallback import Fallback, learned_kinds
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.tree_cluster import TreeCluster
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import Continued, ModelCard, save_model
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.folds import Fold
@@ -219,7 +219,7 @@ class Job:
             families = sorted({self.training.data.families[group] for group in fold.held})
             self.progress.step(f"{name}held out {', '.join(families)}")
 
-        curves = self.plan.curves(self.training, ranker, settings, step) if self.plan.folds else None
+        curves = self.plan.curves(self.training.data, ranker, settings, step) if self.plan.folds else None
         return Candidate(ranker, tuned, curves, self.request.select)
 
 
@@ -303,7 +303,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
     Raises `ConstantModelError`, before anything is replaced, where nothing was learned.
     """
     request, training = job.request, job.training
-    settings, data = job.settings, training.whole()
+    settings, data = job.settings, training.data.whole()
     rankers: list[Ranker[Any]] = []
     for number in range(request.seeds):
         each = replace(settings, rounds=choice.rounds, seed=(settings.seed + number) % (MAX_SEED + 1))
@@ -359,7 +359,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
     )
 
 
-def _constant(ranker: Ranker[Any], data: RankingData) -> bool:
+def _constant(ranker: Ranker[Any], data: TrainingData) -> bool:
     """Whether all rows of each graph score alike."""
     return all(
         np.ptp(ranker.predict(part.matrix(), data.columns, data.instances_of(group))) == 0

@@ -9,6 +9,7 @@ from typing import Final
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError
+from xlarank.data.graph import Kind
 from xlarank.data.wording import counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
@@ -16,8 +17,8 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
-from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.trained import TrainedModel
+from xlarank.models.training_data import TrainingData
 from xlarank.pipelines.support.machine import machine_memory
 
 #: Bytes of a stored value.
@@ -25,10 +26,11 @@ _VALUE: Final = 4
 
 
 @dataclass(frozen=True, eq=False)
-class StoredTrainingSet(TrainingSet):
-    """A training set from the workspace.
+class StoredTrainingSet:
+    """Training data from the workspace.
 
     Attributes:
+        data: its query groups, and those of other collections.
         collection: that the graphs are of.
         splits: split -> names of its graphs, in the order of the groups.
         manifest: of the first split.
@@ -37,12 +39,17 @@ class StoredTrainingSet(TrainingSet):
         also_weights: their weights; the collection itself has 1.
     """
 
+    data: TrainingData
     collection: Collection
     splits: dict[str, list[str]]
     manifest: Manifest
     manifests: dict[tuple[Collection, str], Manifest] = field(default_factory=dict)
     also_from: dict[str, list[str]] = field(default_factory=dict)
     also_weights: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> Kind:
+        return self.collection.kind
 
     def require_current(self, workspace: Workspace) -> None:
         """Raise `FeatureStoreError` where the rows were removed or replaced since they were read."""
@@ -68,7 +75,7 @@ def also_learn_from(
     was built by other feature code.
     """
     others = {other: weight for other, weight in others.items() if other != training.collection}
-    also: RankingData | None = None
+    also: TrainingData | None = None
     names: dict[str, list[str]] = {}
     manifests = dict(training.manifests)
     for other, weight in others.items():
@@ -90,7 +97,7 @@ def also_learn_from(
         manifests |= extra.manifests
     return replace(
         training,
-        also=also,
+        data=replace(training.data, also=also),
         manifests=manifests,
         also_from=names,
         also_weights={str(other): weight for other, weight in others.items()},
@@ -143,9 +150,9 @@ def read_training_set(
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )
-    data = RankingData.from_graphs(usable, target_of(collection))
+    data = TrainingData.from_graphs(usable, target_of(collection))
     manifests_read = {(collection, split): one for split, one in read.items()}
-    return StoredTrainingSet(collection.kind, data, collection, names, manifest, manifests_read)
+    return StoredTrainingSet(data, collection, names, manifest, manifests_read)
 
 
 def learned_by(workspace: Workspace, collection: Collection, model: TrainedModel) -> StoredTrainingSet:

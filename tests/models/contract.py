@@ -17,8 +17,8 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 ROUNDS = 20
@@ -26,7 +26,7 @@ KINDS: tuple[Kind, ...] = ("layout", "tile")
 
 
 def fitted(
-    model: str, data: RankingData, *, seed: int = 0, rounds: int = ROUNDS, kind: Kind = "layout", **params: Any
+    model: str, data: TrainingData, *, seed: int = 0, rounds: int = ROUNDS, kind: Kind = "layout", **params: Any
 ) -> Ranker[Any]:
     """One thread: on data this small more threads only wait for each other."""
     return ranker_class(model)(params, kind=kind).fit(data, FitSettings(rounds, seed, threads=1))
@@ -51,16 +51,16 @@ class CombinedRankerContract:
 
     @pytest.fixture(scope="class")
     @classmethod
-    def data(cls) -> RankingData:
+    def data(cls) -> TrainingData:
         return easy_data()
 
     @pytest.fixture(scope="class")
     @classmethod
-    def ranker(cls, model: str, data: RankingData) -> Ranker[Any]:
+    def ranker(cls, model: str, data: TrainingData) -> Ranker[Any]:
         return fitted(model, data)
 
     def test_pickled_and_saved_as_text_it_gives_equal_scores(
-        self, ranker: Ranker[Any], data: RankingData, tmp_path: Path
+        self, ranker: Ranker[Any], data: TrainingData, tmp_path: Path
     ) -> None:
         scores = ranker.predict(data.rows, COLUMNS)
         assert np.array_equal(pickle.loads(pickle.dumps(ranker)).predict(data.rows, COLUMNS), scores)
@@ -74,7 +74,7 @@ class CombinedRankerContract:
         assert loaded.importance() == pytest.approx(ranker.importance())
         assert saved(loaded, tmp_path / "again").keys() == files.keys()
 
-    def test_stages_are_shorter_models_and_end_with_predict(self, ranker: Ranker[Any], data: RankingData) -> None:
+    def test_stages_are_shorter_models_and_end_with_predict(self, ranker: Ranker[Any], data: TrainingData) -> None:
         """The number of rounds is chosen on a stage, then a model of that many rounds is fitted."""
         stages, scores = list(ranker.staged(data.rows, 8)), ranker.predict(data.rows, COLUMNS)
         assert len(stages) == 3  # after 8, 16 and 20 rounds
@@ -147,7 +147,9 @@ class CombinedRankerContract:
 class RankerContract(CombinedRankerContract):
     """All promises of `xlarank.models.base.Ranker`, for rankers that are not made of others."""
 
-    def test_it_learns_an_easy_order_and_the_lower_score_is_the_faster(self, model: str, data: RankingData) -> None:
+    def test_it_learns_an_easy_order_and_the_lower_score_is_the_faster(
+        self, model: str, data: TrainingData
+    ) -> None:
         grown = fitted(model, data, rounds=100)
         graphs = [easy_graph(f"unseen{number}__a", 60, seed=900 + number) for number in range(3)]
         taus = [kendall_tau(grown.predict(graph.matrix(), graph.columns), graph.row_cost) for graph in graphs]
@@ -158,7 +160,7 @@ class RankerContract(CombinedRankerContract):
         assert next(iter(shares)) == "waste", "it decides most of the runtime"
 
     def test_same_seed_same_bytes_another_seed_another_model(
-        self, ranker: Ranker[Any], data: RankingData, tmp_path: Path
+        self, ranker: Ranker[Any], data: TrainingData, tmp_path: Path
     ) -> None:
         again, other = fitted(ranker.name, easy_data()), fitted(ranker.name, data, seed=1)
         assert saved(ranker, tmp_path / "first") == saved(again, tmp_path / "again")
@@ -166,7 +168,7 @@ class RankerContract(CombinedRankerContract):
         for field in ("rows", "cost", "indptr", "names", "families", "columns"):
             assert np.array_equal(getattr(data, field), getattr(easy_data(), field)), "fit leaves its data alone"
 
-    def test_growing_on_is_the_same_as_more_rounds_at_once(self, ranker: Ranker[Any], data: RankingData) -> None:
+    def test_growing_on_is_the_same_as_more_rounds_at_once(self, ranker: Ranker[Any], data: TrainingData) -> None:
         few = ranker_class(ranker.name)(kind="layout").fit(data, FitSettings(3, 0, 1, grows=True))
         few.grow(data, FitSettings(7, 0, 1, grows=True))
         assert len([*few.staged(data.rows, 1)]) == 7
@@ -175,7 +177,7 @@ class RankerContract(CombinedRankerContract):
         assert few.importance() == ranker.importance()
 
     def test_scores_are_one_finite_number_a_row_in_any_order_of_rows(
-        self, ranker: Ranker[Any], data: RankingData
+        self, ranker: Ranker[Any], data: TrainingData
     ) -> None:
         scores = ranker.predict(data.rows, COLUMNS)
         assert (scores.dtype, scores.shape) == (np.float64, (len(data.rows),))
@@ -186,7 +188,7 @@ class RankerContract(CombinedRankerContract):
         assert np.isfinite(alone).all()
         assert ranker.name == "pair-vote" or alone[0] == scores[7], "each row is scored by itself"
 
-    def test_suggestions_can_be_fitted_and_kept_as_json(self, model: str, data: RankingData) -> None:
+    def test_suggestions_can_be_fitted_and_kept_as_json(self, model: str, data: TrainingData) -> None:
         study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
         for _ in range(3):
             params = ranker_class(model).params_class.suggest(study.ask(), "layout").values()

@@ -8,7 +8,7 @@ import numpy as np
 
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 COLUMNS = ["size", "waste", "clash", "noise"]
 
@@ -79,9 +79,9 @@ def easy_graph(name: str, configs: int, seed: int) -> GraphRows:
     return graph_rows(name, costs.tolist(), features=features)
 
 
-def easy_data(graphs: int = 6, configs: int = 60, seed: int = 0) -> RankingData:
+def easy_data(graphs: int = 6, configs: int = 60, seed: int = 0) -> TrainingData:
     """Graphs of ``easy_graph``, two of each family."""
     names = [f"family{number // 2}__{'ab'[number % 2]}" for number in range(graphs)]
-    return RankingData.from_graphs(
+    return TrainingData.from_graphs(
         [easy_graph(name, configs, 100 * seed + number) for number, name in enumerate(names)]
     )

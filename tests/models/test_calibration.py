@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 from xlarank.data.errors import ModelError
-from xlarank.models.explanation.calibration import CERTAIN, Calibration, Judged, seed_noise
+from xlarank.models.explanation.calibration import CERTAIN, Calibration, ScoredGraph, seed_noise
 
 
-def judged(family: str, seed: int, *, noise: float, rows: int = 40, seeds: int = 3) -> Judged:
+def judged(family: str, seed: int, *, noise: float, rows: int = 40, seeds: int = 3) -> ScoredGraph:
     """Costs that the mean score follows up to noise, which the seeds share half of."""
     rng = np.random.default_rng(seed)
     cost = rng.random(rows)
     shared = rng.normal(0, noise, rows)
     scores = np.stack([cost + shared + rng.normal(0, noise, rows) for _ in range(seeds)])
-    return Judged(family, scores, cost)
+    return ScoredGraph(family, scores, cost)
 
 
-def many(noise: float, graphs: int = 24) -> list[Judged]:
+def many(noise: float, graphs: int = 24) -> list[ScoredGraph]:
     return [judged(f"family{number % 6}", number, noise=noise) for number in range(graphs)]
 
 
@@ -47,7 +47,7 @@ def test_what_is_called_certain_is_right_as_often_as_promised_on_graphs_not_coun
 
 def test_pure_noise_is_never_certain() -> None:
     rng = np.random.default_rng(3)
-    graphs = [Judged(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)]
+    graphs = [ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)]
     found = Calibration.of(graphs)
     assert found.threshold == np.inf and found.certain == 0.0 and np.isnan(found.right)
     assert found.certainly_slower(graphs[0].scores).tolist() == [0] * 60

@@ -17,7 +17,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 #: Those that can; an ensemble of LightGBM's.
@@ -37,7 +37,7 @@ def clashing(name: str, configs: int, seed: int) -> GraphRows:
     return graph_rows(name, costs.tolist(), features=features)
 
 
-MORE = RankingData.from_graphs([clashing(f"more{i}__a", 40, 50 + i) for i in range(3)])
+MORE = TrainingData.from_graphs([clashing(f"more{i}__a", 40, 50 + i) for i in range(3)])
 JUDGED = clashing("judged__a", 60, 77)
 
 
@@ -89,7 +89,7 @@ def test_columns_are_found_by_name_and_others_left_alone(base: Ranker[Any]) -> N
     def wider(graph: GraphRows) -> GraphRows:
         return graph.with_column("answer", graph.row_cost)
 
-    data = RankingData.from_graphs([wider(graph) for graph in MORE.parts])
+    data = TrainingData.from_graphs([wider(graph) for graph in MORE.parts])
     tuned = base.continuing().fit(data, FitSettings(10, 0, 1))
     same = base.continuing().fit(MORE, FitSettings(10, 0, 1))
     assert tuned.columns == [*COLUMNS, "answer"]
@@ -103,10 +103,10 @@ def test_rows_without_a_column_are_refused() -> None:
     base = fitted("ranknet", easy_data())
     fewer = [graph.only(np.array([0, 1, 3])) for graph in MORE.parts]
     with pytest.raises(ModelError, match=r"lack 1 columns of the model to continue \(clash"):
-        base.continuing().fit(RankingData.from_graphs(fewer), FitSettings(3, 0, 1))
+        base.continuing().fit(TrainingData.from_graphs(fewer), FitSettings(3, 0, 1))
     turned = [graph.only(np.array([0, 1, 2])).with_column("clash", np.zeros(len(graph))) for graph in MORE.parts]
     columns = ["size", "clash", "noise", "waste"]
-    other = RankingData.from_graphs([GraphRows(**{**vars(graph), "columns": columns}) for graph in turned])
+    other = TrainingData.from_graphs([GraphRows(**{**vars(graph), "columns": columns}) for graph in turned])
     with pytest.raises(ModelError, match="in another order"):
         base.continuing().fit(other, FitSettings(3, 0, 1))
 

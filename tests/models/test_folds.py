@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.models.rows import easy_data
 from tests.models.tile_rows import kernel
-from xlarank.models.ranking_data import RankingData, TrainingSet
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
 from xlarank.models.validation.folds import family_folds, graph_folds
@@ -51,14 +51,14 @@ def test_a_held_out_graph_leaves_one_of_its_family(families: list[str], most: in
     assert max(map(len, folds), default=0) - min(map(len, folds), default=0) <= 1
 
 
-def tiles(*kinds: tuple[str, ...]) -> TrainingSet:
+def tiles(*kinds: tuple[str, ...]) -> TrainingData:
     graphs = [kernel(f"f{i % 2}__{i}", [1, 2], [10, 20], kinds=of) for i, of in enumerate(kinds)]
-    return TrainingSet("tile", RankingData.from_graphs(graphs))
+    return TrainingData.from_graphs(graphs)
 
 
 def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family() -> None:
     several = tiles(("dot",), ("copy",), ("dot",), ("slice",))
-    layouts = TrainingSet("layout", easy_data(configs=5))
+    layouts = easy_data(configs=5)
     for training, most, by, held in (
         (several, 10, KIND, [[1], [0, 2], [3]]),
         (tiles(("dot",), ("dot",), ("dot",)), 10, FAMILY, [[0, 2], [1]]),
@@ -66,15 +66,15 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family() -> None:
     ):
         plan = FoldPlan.of(training, most)
         assert (plan.by, plan.held) == (by, held)
-        assert all(fold.judged == fold.held for fold in plan.folds)
+        assert all(fold.scored == fold.held for fold in plan.folds)
     assert len(FoldPlan.of(several, 2).folds) == 2
 
 
-def test_kernels_that_may_be_of_a_kind_are_held_out_with_it_and_not_judged() -> None:
+def test_kernels_that_may_be_of_a_kind_are_held_out_with_it_and_not_scored() -> None:
     training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",))
     plan = FoldPlan.of(training, 10)
-    dot = next(i for i, fold in enumerate(plan.folds) if fold.judged == [0])
+    dot = next(i for i, fold in enumerate(plan.folds) if fold.scored == [0])
     assert plan.folds[dot].held == [0, 1]
-    first, second, _ = training.data.names
+    first, second, _ = training.names
     curves = Curves([25], {first: [{"score": 1.0}], second: [{"score": 0.0}]})
-    assert plan.judged(training, dot, curves).metrics == {first: [{"score": 1.0}]}
+    assert plan.scored(training, dot, curves).metrics == {first: [{"score": 1.0}]}

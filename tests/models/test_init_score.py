@@ -14,8 +14,8 @@ from xlarank.data.errors import ModelError
 from xlarank.features.targets import CPU, TPU
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.init_score import InitScore, init_score_state
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import ranker_class
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 ESTIMATE = CPU.estimate
@@ -32,11 +32,11 @@ def kernel(name: str, seed: int, shift: float = 0.0):
 
 
 @pytest.fixture(scope="module")
-def data() -> RankingData:
-    return RankingData.from_graphs([kernel(f"f{n}__a", n, shift=5.0 * n) for n in range(5)])
+def data() -> TrainingData:
+    return TrainingData.from_graphs([kernel(f"f{n}__a", n, shift=5.0 * n) for n in range(5)])
 
 
-def fitted(model: str, data: RankingData, weight: float, rounds: int):
+def fitted(model: str, data: TrainingData, weight: float, rounds: int):
     params = {"columns": "all", "init_score_weight": weight}
     return ranker_class(model)(params, kind="tile").fit(data, FitSettings(rounds, threads=1))
 
@@ -49,7 +49,7 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph() -> Non
         graph_rows(name, [10, 20], features=np.array([[first, 0], [second, 0]]), columns=COLUMNS)
         for name, first, second in (("a__a", 3, 5), ("b__a", 8, 2))
     ]
-    data = RankingData.from_graphs(graphs)
+    data = TrainingData.from_graphs(graphs)
     assert init_score.of(data).tolist() == [2, -2, -6, 6]
     assert init_score.of(data, [np.array([1, 0]), np.array([0, 1])]).tolist() == [-2, 2, -6, 6]
 
@@ -67,7 +67,7 @@ def test_it_is_that_of_the_target_where_there_is_a_weight() -> None:
 
 
 @pytest.mark.parametrize("model", [*MODELS, "sum-pooled"])
-def test_rankers_for_a_tpu_never_look_at_that_of_a_cpu(model: str, data: RankingData) -> None:
+def test_rankers_for_a_tpu_never_look_at_that_of_a_cpu(model: str, data: TrainingData) -> None:
     """Here it is all that tells configurations apart, beside a column that says nothing alone."""
     ranker, seeing = (
         ranker_class(model)({"columns": "all"}, kind="tile").fit(
@@ -86,7 +86,7 @@ def test_rankers_for_a_tpu_never_look_at_that_of_a_cpu(model: str, data: Ranking
 
 @pytest.mark.parametrize("model", MODELS)
 def test_trees_start_from_the_estimate_saved_and_in_every_stage(
-    model: str, data: RankingData, tmp_path: Path
+    model: str, data: TrainingData, tmp_path: Path
 ) -> None:
     """After one round the order is still the estimate's, and after many it is better."""
     unseen = kernel("unseen__a", 99)
@@ -112,7 +112,7 @@ def test_pairs_that_the_estimate_settles_pull_no_more(model: str) -> None:
         graph_rows(f"f{n}__a", cost.tolist(), features=np.stack([estimate, estimate], 1), columns=COLUMNS)
         for n in range(4)
     ]
-    data = RankingData.from_graphs(graphs)
+    data = TrainingData.from_graphs(graphs)
     rows = data.rows[:40]
     free, settled = (
         np.ptp(fitted(model, data, weight, 20).predict(rows, COLUMNS) - weight * rows[:, 1])

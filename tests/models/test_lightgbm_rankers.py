@@ -24,7 +24,7 @@ from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm_data
 from xlarank.models.rankers.lambdarank import LambdaRank, query_groups
 from xlarank.models.rankers.lightgbm_data import Batches, RowTargets, binned, dealt_orders, even_sizes
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_one_thread_at_a_time_constructs_a_booster(monkeypatch: pytest.MonkeyPat
         running[0] -= inside
 
     monkeypatch.setattr(lgb.Booster, "__init__", counted)
-    data = [RankingData.from_graphs([easy_graph(f"g{n}", 20 + n, n)]) for n in range(4)]
+    data = [TrainingData.from_graphs([easy_graph(f"g{n}", 20 + n, n)]) for n in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda one: fitted("lambdarank", one, rounds=4), data))
     assert most == [1]
@@ -79,9 +79,9 @@ def test_every_data_set_says_how_many_threads(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[str, Any]]) -> None:
-    data = RankingData.from_graphs([graph_rows("a", [30, 10, 20, 10]), graph_rows("b", [5, 6, 7, 8, 9])])
+    data = TrainingData.from_graphs([graph_rows("a", [30, 10, 20, 10]), graph_rows("b", [5, 6, 7, 8, 9])])
     fitted("lambdarank", data, rounds=4)
-    fitted("lambdarank", RankingData.from_graphs([graph_rows("a", [1000, 1004, 1011])]), tie_tolerance=0.01)
+    fitted("lambdarank", TrainingData.from_graphs([graph_rows("a", [1000, 1004, 1011])]), tie_tolerance=0.01)
     call, tied = asked
     assert (call["objective"], call["rounds"], call["group"]) == ("lambdarank", 4, [4, 5])
     assert call["label"].tolist() == [0, 2, 1, 2, 4, 3, 2, 1, 0]
@@ -93,7 +93,7 @@ def test_labels_gains_and_truncation_are_those_for_kendall_tau(asked: list[dict[
 @pytest.mark.parametrize("limit", [7, 50])
 def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(asked: list[dict[str, Any]], limit: int) -> None:
     """100 and 30 rows: parts of at most the limit, labels still those of the whole graph."""
-    data = RankingData.from_graphs([easy_graph("big__a", 100, 0), easy_graph("small__a", 30, 1)])
+    data = TrainingData.from_graphs([easy_graph("big__a", 100, 0), easy_graph("small__a", 30, 1)])
     for seed in (0, 0, 1):
         fitted("lambdarank", data, max_group=limit, rounds=1, seed=seed)
     call, again, other = asked
@@ -130,7 +130,7 @@ def test_columns_left_out_are_not_looked_at(tmp_path: Path) -> None:
     constant = next(name for block in blocks_of("layout") if block.scope is Scope.GRAPH for name in block.columns)
     columns = [constant, *COLUMNS[1:]]
     graphs = [graph_rows(f"f{i}__a", list(range(10, 40 + 20 * i)), columns=columns) for i in range(3)]
-    data = RankingData.from_graphs(graphs)
+    data = TrainingData.from_graphs(graphs)
     rows = data.rows.copy()
     rows[:, 0] += 1000
     ranker = fitted("lambdarank", data, columns="no_graph", feature_fraction=1.0)
@@ -163,7 +163,7 @@ def test_a_damaged_model_is_an_error_not_a_crash(tmp_path: Path) -> None:
 def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss() -> None:
     """Two leaves, nothing regularised: each leaf moves by -rate * sum of gradients / sum of hessians."""
     costs = [10, 20, 30, 40, 50, 60, 70, 80]
-    data = RankingData.from_graphs([graph_rows("a", costs), graph_rows("b", costs[:5])])
+    data = TrainingData.from_graphs([graph_rows("a", costs), graph_rows("b", costs[:5])])
     plain = {"num_leaves": 2, "min_data_in_leaf": 1, "lambda_l2": 0.0, "bagging_fraction": 1.0}
     plain |= {"learning_rate": 0.5, "feature_fraction": 1.0}
     ranker = fitted("ranknet", data, rounds=1, seed=4, pairs=3, graph_weight="sqrt", **plain)
@@ -178,7 +178,7 @@ def test_the_first_tree_of_ranknet_is_a_newton_step_on_the_loss() -> None:
 
 
 def test_costs_within_the_tolerance_teach_ranknet_nothing() -> None:
-    data = RankingData.from_graphs([graph_rows("a", list(range(1000, 1060)))])
+    data = TrainingData.from_graphs([graph_rows("a", list(range(1000, 1060)))])
     assert np.ptp(fitted("ranknet", data, tie_tolerance=0.1).predict(data.rows, COLUMNS)) == 0
 
 
@@ -195,7 +195,7 @@ def test_query_groups_are_the_fewest_and_even(rows: int, most: int) -> None:
 def test_rows_are_dealt_at_random_by_the_seed_and_the_graph_alone() -> None:
     """Files list configurations in the order of the search: cutting it in two would pair like with like."""
     graphs = [easy_graph(name, 60, number) for number, name in enumerate(("a__a", "b__a", "c__a"))]
-    data = RankingData.from_graphs(graphs)
+    data = TrainingData.from_graphs(graphs)
     together, alone, other = (dealt_orders(*given) or [] for given in ((data, 3), (data.take([1]), 3), (data, 4)))
     assert dealt_orders(data, None) is None
     assert sorted(together[0]) == list(range(60)) and 5 < np.count_nonzero(together[0][:30] < 30) < 25
@@ -217,12 +217,12 @@ def test_rows_are_dealt_at_random_by_the_seed_and_the_graph_alone() -> None:
 def test_batches_teach_what_one_matrix_teaches(
     model: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    data = RankingData.from_graphs([easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)])
+    data = TrainingData.from_graphs([easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)])
     expected = saved(fitted(model, data, **params), tmp_path / "matrix")
     calls: list[int] = []
     matrix = GraphRows.matrix
-    monkeypatch.setattr("xlarank.models.ranking_data.BATCHED", 0)
-    monkeypatch.setattr("xlarank.models.ranking_data.RankingData.matrix", None)  # nothing may ask for all rows
+    monkeypatch.setattr("xlarank.models.training_data.BATCHED", 0)
+    monkeypatch.setattr("xlarank.models.training_data.TrainingData.matrix", None)  # nothing may ask for all rows
     monkeypatch.setattr(GraphRows, "matrix", lambda *args, **more: calls.append(1) or matrix(*args, **more))
     assert saved(fitted(model, data, **params), tmp_path / "batches") == expected
     assert len(calls) >= data.groups
@@ -237,7 +237,7 @@ def test_a_batch_is_no_longer_than_lightgbm_asks_for(monkeypatch: pytest.MonkeyP
         largest[0] = max(largest[0], len(found))
         return found
 
-    monkeypatch.setattr("xlarank.models.ranking_data.BATCHED", 0)
+    monkeypatch.setattr("xlarank.models.training_data.BATCHED", 0)
     monkeypatch.setattr(GraphRows, "matrix", watched)
     fitted("lambdarank", data, rounds=1)
     assert largest[0] == Batches.batch_size == 1024
@@ -245,7 +245,7 @@ def test_a_batch_is_no_longer_than_lightgbm_asks_for(monkeypatch: pytest.MonkeyP
 
 def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Too few rows to split, no column to split by, and a thread that LightGBM is new to."""
-    constant = RankingData.from_graphs([graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))])
+    constant = TrainingData.from_graphs([graph_rows("a", list(range(1, 61)), features=np.ones((60, 3)))])
     few = easy_data(graphs=2, configs=3)
     for model in ("lambdarank", "ranknet", "sum-pooled", "pair-vote", "xgb-pairwise"):
         assert np.isfinite(fitted(model, few, rounds=3).predict(few.rows, COLUMNS)).all()

@@ -17,7 +17,7 @@ from xlarank.models.validation.metrics import (
     SPEEDUPS,
     bootstrap_interval,
     compiler_cost,
-    judge,
+    graph_metrics,
     kendall_tau,
     order_of,
     ordered_pair_accuracy,
@@ -122,7 +122,7 @@ def test_values_by_hand() -> None:
 def test_score_is_tau_for_layouts_and_the_top_five_for_tiles() -> None:
     """Seven configurations scored worst first: the five best-scored cost 7, 6, 5, 4, 3; the best costs 2."""
     cost, score = np.array([7.0, 6.0, 5.0, 4.0, 3.0, 2.5, 2.0]), np.arange(7.0)
-    layout, tile = judge("layout", score, cost), judge("tile", score, cost)
+    layout, tile = graph_metrics("layout", score, cost), graph_metrics("tile", score, cost)
     assert tuple(layout) == tuple(tile) == METRICS
     assert layout["score"] == layout["tau"] == -1.0
     assert tile["slowdown@5"] == 0.5 == tile["score"]
@@ -130,7 +130,10 @@ def test_score_is_tau_for_layouts_and_the_top_five_for_tiles() -> None:
     assert {type(value) for value in tile.values()} == {float}, "plain ones, for JSON"
     # four copies of a bad choice are scored best; the sixth configuration is the fastest
     score, cost = np.array([1.0, 1.0, 1.0, 1.0, 2.0, 3.0]), np.array([9.0, 9.0, 9.0, 9.0, 8.0, 2.0])
-    alone, grouped = judge("tile", score, cost), judge("tile", score, cost, np.array([0, 0, 0, 0, 1, 2]))
+    alone, grouped = (
+        graph_metrics("tile", score, cost),
+        graph_metrics("tile", score, cost, np.array([0, 0, 0, 0, 1, 2])),
+    )
     assert (alone["slowdown@5"], grouped["slowdown@5"]) == (3.0, 0.0)
     assert alone["tau"] == grouped["tau"]
 

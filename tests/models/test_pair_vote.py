@@ -23,13 +23,13 @@ from xlarank.models.explanation.parts import Rows
 from xlarank.models.rankers import pair_vote
 from xlarank.models.rankers.lightgbm_text import checked_text, narrowed_text
 from xlarank.models.rankers.pair_vote import Chance, PairColumns, PairPart, PairVote, vote_shares
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 ROWS = easy_graph("unseen__a", 15, seed=3).matrix()
 
 
-def made(data: RankingData | None = None, **params: Any) -> PairVote:
+def made(data: TrainingData | None = None, **params: Any) -> PairVote:
     ranker = fitted("pair-vote", easy_data() if data is None else data, **params)
     assert isinstance(ranker, PairVote)
     return ranker
@@ -54,7 +54,7 @@ def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
     assert np.array_equal(part.matrix(slice(1, 3)), part.matrix()[1:])
 
 
-def drawn(data: RankingData, **params: Any) -> tuple[list[PairPart], np.ndarray, np.ndarray]:
+def drawn(data: TrainingData, **params: Any) -> tuple[list[PairPart], np.ndarray, np.ndarray]:
     ranker = PairVote(params, kind="layout")
     ranker._use(np.arange(4), np.arange(1, 4))
     return ranker._drawn(data, np.random.default_rng(0))
@@ -62,14 +62,14 @@ def drawn(data: RankingData, **params: Any) -> tuple[list[PairPart], np.ndarray,
 
 def test_pairs_leave_out_ties_and_keep_to_their_bound_and_weights() -> None:
     # 30 rows cost 100, 30 cost 200: of the pairs only those across are ordered
-    (part,), ahead, weight = drawn(RankingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)]))
+    (part,), ahead, weight = drawn(TrainingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)]))
     assert ((part.first < 30) != (part.second < 30)).all()
     assert np.array_equal(ahead, part.first < 30)
     assert 0.4 < len(part) / (60 * 8) < 0.6 and (weight > 0).all()
-    many = RankingData.from_graphs([graph_rows("a", list(range(1, 61)))])
+    many = TrainingData.from_graphs([graph_rows("a", list(range(1, 61)))])
     counts = [len(drawn(many, max_pairs=most)[0][0]) / 60 for most in (1000, 200, 10)]
     assert counts == [8, 3, 1], "as many as are asked for, as the bound allows, one at least"
-    data = RankingData.from_graphs([easy_graph("a__a", 50, 0), easy_graph("b__a", 200, 1)])
+    data = TrainingData.from_graphs([easy_graph("a__a", 50, 0), easy_graph("b__a", 200, 1)])
     parts, _, weight = drawn(data, graph_weight="equal")
     assert weight[: len(parts[0])].sum() == pytest.approx(weight[len(parts[0]) :].sum(), rel=0.01)
 
@@ -171,7 +171,7 @@ def test_trees_learn_from_differences_of_the_columns_that_they_split_by() -> Non
 
 
 def test_nothing_but_ties_gives_equal_scores() -> None:
-    data = RankingData.from_graphs([graph_rows("a", list(range(1000, 1060)))])
+    data = TrainingData.from_graphs([graph_rows("a", list(range(1000, 1060)))])
     assert np.ptp(made(data, tie_tolerance=0.1).predict(data.rows, COLUMNS)) == 0
 
 
@@ -209,7 +209,7 @@ def test_explanations_add_up_with_sampled_opponents_and_with_an_initial_score() 
     scores = ranker.predict(graph.matrix(), COLUMNS)
     assert sum(parts.columns.values()) == pytest.approx(scores[best] - scores[worst], abs=1e-9)
     assert min(parts.columns, key=lambda column: parts.columns[column]) == "waste"
-    data = RankingData.from_graphs([kernel(f"f{number}__a", number) for number in range(4)])
+    data = TrainingData.from_graphs([kernel(f"f{number}__a", number) for number in range(4)])
     ranker, graph = made(data, kind="tile", columns="all", init_score_weight=2.0), kernel("unseen__a", 9)
     scores, parts = ranker.predict(graph.matrix(), graph.columns), ranker.contributions(Rows.of(graph), 0, 1)
     assert sum(parts.columns.values()) == pytest.approx(scores[0] - scores[1], abs=1e-9)

@@ -22,8 +22,8 @@ from xlarank.features.attribution import walk_between
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.explanation.parts import Parts, Place, Rows
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.training_data import TrainingData
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
 ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4, "sibling": 1e-4}
@@ -72,7 +72,7 @@ def test_parts_add_up_on_random_graphs(next_path: Callable[[], Path], arrays: Ar
     rows = assemble(graph, _SETTINGS)
     if not rows.rankable:
         return
-    ranker = fitted(model, RankingData.from_graphs([rows]), rounds=5, min_data_in_leaf=1)
+    ranker = fitted(model, TrainingData.from_graphs([rows]), rounds=5, min_data_in_leaf=1)
     scores = ranker.predict(rows.matrix(), rows.columns, rows.instances)
     for then in range(1, len(rows)):
         parts = ranker.contributions(Rows.of(rows), 0, then)
@@ -85,7 +85,7 @@ def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]
     graph = read_graph(graph_file(layout_graph(3)))
     assert isinstance(graph, LayoutGraph)
     rows = assemble(graph, _SETTINGS)
-    ranker = fitted(model, RankingData.from_graphs([rows]), rounds=10)
+    ranker = fitted(model, TrainingData.from_graphs([rows]), rounds=10)
     for now, then in ((0, 1), (5, 2), (9, 9)):
         walk = walk_between(graph, rows, _SETTINGS, now, then)
         parts = ranker.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))

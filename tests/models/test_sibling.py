@@ -20,7 +20,7 @@ from xlarank.models.base import Ranker
 from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import sibling
 from xlarank.models.rankers.sibling import Sibling, SiblingRanker, alike, nearness
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -54,7 +54,7 @@ def instances_of(graph: GraphRows) -> Instances:
 @pytest.fixture(scope="module")
 def ranker() -> SiblingRanker:
     graphs = [graph_of(f"f{number}__a", number, number) for number in range(4)]
-    found = fitted("sibling", RankingData.from_graphs(graphs), rounds=5, **QUICK)
+    found = fitted("sibling", TrainingData.from_graphs(graphs), rounds=5, **QUICK)
     assert isinstance(found, SiblingRanker)
     return found
 
@@ -82,21 +82,25 @@ def test_priors_are_learned_when_a_sibling_is_asked_for(monkeypatch: pytest.Monk
         return out_of_fold_scores(*given)
 
     monkeypatch.setattr(sibling, "out_of_fold_scores", counted)
-    data = RankingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(3)])
-    early, late = (fitted("sibling", data, rounds=5, **QUICK) for _ in range(2))
+    first, second = (
+        TrainingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(3)]) for _ in "12"
+    )
+    made = ((first, 0), (second, 0), (first, 1))
+    early, late, other_seed = (fitted("sibling", data, rounds=5, seed=seed, **QUICK) for data, seed in made)
     tau(early, graph_of("new__a", 77, 99))
     assert not asked, "no family held out has siblings among the others"
     tau(early, graph_of("f2__b", 2, 99))
     tau(early, graph_of("f1__b", 1, 99))
-    assert len(asked) == 1
+    other_seed.finish()
+    assert len(asked) == 1, "all seeds have the same priors"
     late.finish()
     assert len(asked) == 2
     for number, one in enumerate((early, late)):
         (tmp_path / str(number)).mkdir()
         one.save(tmp_path / str(number))
     assert len(asked) == 2
-    first, second = ((tmp_path / name / "siblings.json").read_bytes() for name in "01")
-    assert first == second, "whenever they are learned, they are the same"
+    before, after = ((tmp_path / name / "siblings.json").read_bytes() for name in "01")
+    assert before == after, "whenever they are learned, they are the same"
 
 
 def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) -> None:
@@ -127,7 +131,7 @@ def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) 
 
 def test_the_general_ranker_keeps_its_weight() -> None:
     graphs = [graph_of(f"f{number}__a", number, number) for number in range(4)]
-    ranker = fitted("sibling", RankingData.from_graphs(graphs), rounds=5, **{**QUICK, "sibling_weight": 0.25})
+    ranker = fitted("sibling", TrainingData.from_graphs(graphs), rounds=5, **{**QUICK, "sibling_weight": 0.25})
     graph = graph_of("f1__b", 1, 50)
     assert isinstance(ranker, SiblingRanker)
     general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
@@ -150,7 +154,7 @@ def test_likeness_is_a_kernel_and_siblings_of_like_shapes_count_more() -> None:
 
 
 def test_what_was_pickled_or_saved_is_what_is_loaded(tmp_path: Path) -> None:
-    data = RankingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(4)])
+    data = TrainingData.from_graphs([graph_of(f"f{number}__a", number, number) for number in range(4)])
     ranker = fitted("sibling", data, rounds=5, **QUICK)
     pickled = pickle.loads(pickle.dumps(ranker))  # before its priors are fitted, from graphs that cannot be pickled
     ranker.save(tmp_path)

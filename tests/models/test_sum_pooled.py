@@ -16,8 +16,9 @@ from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.objectives import faster_by_sign
 from xlarank.models.rankers.sum_pooled import PairTerms, SumPooled, newton_step
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
 from xlarank.models.validation.metrics import kendall_tau
@@ -41,11 +42,11 @@ def pooled_graph(name: str, configs: int, seed: int, columns: list[str] = NAMES)
     return replace(wide, instances=LazyInstances(lambda: instances))
 
 
-def pooled_data(graphs: int = 6, configs: int = 40) -> RankingData:
-    return RankingData.from_graphs([pooled_graph(f"f{i // 2}__{i}", configs, i) for i in range(graphs)])
+def pooled_data(graphs: int = 6, configs: int = 40) -> TrainingData:
+    return TrainingData.from_graphs([pooled_graph(f"f{i // 2}__{i}", configs, i) for i in range(graphs)])
 
 
-def trained(data: RankingData | None = None, **params: Any) -> SumPooled:
+def trained(data: TrainingData | None = None, **params: Any) -> SumPooled:
     ranker = fitted("sum-pooled", data or pooled_data(), **{"min_data_in_leaf": 2, **params})
     assert isinstance(ranker, SumPooled)
     return ranker
@@ -77,8 +78,8 @@ def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
         table.counts() @ np.eye(int(max(map(np.max, leaves))) + 1)[leaf]
         for table, leaf in zip(tables, leaves, strict=True)
     ]
-    terms = [PairTerms.of(np.zeros(40), graph.row_cost, 0.0) for graph in graphs]
-    values = 0.5 * newton_step(terms, held, 0.2)
+    terms = [terms_of(np.zeros(40), graph.row_cost) for graph in graphs]
+    values = 0.5 * step_of(terms, held, 0.2)
     for graph, counts in zip(graphs, held, strict=True):
         assert scores_of(ranker, graph) == pytest.approx(-counts @ values)
 
@@ -114,10 +115,19 @@ def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
         scores_of(ranker, pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"]))
     graphs = [pooled_graph("a", 9, 0), replace(pooled_graph("b", 9, 1), instances=None)]
     with pytest.raises(ModelError, match="b and a have different instances"):
-        trained(RankingData.from_graphs(graphs))
+        trained(TrainingData.from_graphs(graphs))
 
 
 # The loss on all pairs and Newton's step -----------------------------------------------------------------
+
+
+def terms_of(relevance: np.ndarray, cost: np.ndarray, tolerance: float = 0.0) -> PairTerms:
+    return PairTerms.of(relevance, faster_by_sign(cost[:, None], cost, tolerance))
+
+
+def step_of(terms: list[PairTerms], held: list[np.ndarray], ridge: float) -> np.ndarray:
+    derivatives = [term.pooled(counts) for term, counts in zip(terms, held, strict=True)]
+    return newton_step(*(np.stack(each) for each in zip(*derivatives, strict=True)), ridge)
 
 
 def loss(relevance: np.ndarray, cost: np.ndarray, tolerance: float) -> float:
@@ -132,20 +142,20 @@ def loss(relevance: np.ndarray, cost: np.ndarray, tolerance: float) -> float:
 
 def test_pairs_and_a_leaf_by_hand() -> None:
     """Relevances ln 3 apart the wrong way: p = 3/4."""
-    terms = PairTerms.of(np.array([0.0, math.log(3)]), np.array([1.0, 2.0]), 0.0)
+    terms = terms_of(np.array([0.0, math.log(3)]), np.array([1.0, 2.0]))
     assert terms.gradient == pytest.approx([-0.75, 0.75])
     assert terms.weight == pytest.approx(np.array([[0, 3 / 16], [3 / 16, 0]]))
     assert terms.curvature == pytest.approx([3 / 16, 3 / 16])
-    assert terms.scaled(3.0).gradient == pytest.approx(3 * terms.gradient)
-    assert terms.scaled(3.0).curvature == pytest.approx(3 * terms.curvature)
+    assert terms.scaled(np.array(3.0)).gradient == pytest.approx(3 * terms.gradient)
+    assert terms.scaled(np.array(3.0)).curvature == pytest.approx(3 * terms.curvature)
     # The slower one holds two instances of the only leaf, the faster one none. S = (0, 2), gradient = (-1/2, 1/2),
     # the pair's weight 1/4: slope 1, curve 4 / 4 = 1, so v = -1 / (1 + ridge).
-    terms, held = PairTerms.of(np.zeros(2), np.array([1.0, 2.0]), 0.0), np.array([[0.0], [2.0]])
-    assert newton_step([terms], [held], 0.0) == pytest.approx([-1.0])
-    assert newton_step([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), "a mean over graphs"
-    far = PairTerms.of(np.array([-1e6, 1e6]), np.array([1.0, 2.0]), 0.0)
+    terms, held = terms_of(np.zeros(2), np.array([1.0, 2.0])), np.array([[0.0], [2.0]])
+    assert step_of([terms], [held], 0.0) == pytest.approx([-1.0])
+    assert step_of([terms, terms], [held, held], 1.0) == pytest.approx([-0.5]), "a mean over graphs"
+    far = terms_of(np.array([-1e6, 1e6]), np.array([1.0, 2.0]))
     assert far.gradient == pytest.approx([-1, 1]) and far.curvature == pytest.approx([0, 0])
-    ties = PairTerms.of(np.arange(3.0), np.array([100.0, 101.0, 100.5]), 0.01)
+    ties = terms_of(np.arange(3.0), np.array([100.0, 101.0, 100.5]), 0.01)
     assert not ties.gradient.any() and not ties.weight.any()
 
 
@@ -153,12 +163,12 @@ def test_pairs_and_a_leaf_by_hand() -> None:
 def test_derivatives_are_those_of_the_loss(tolerance: float) -> None:
     cost = np.array([5.0, 3.0, 3.0, 9.0, 3.3, 7.0])
     at, step = np.random.default_rng(0).normal(size=6), 1e-4
-    terms = PairTerms.of(at, cost, tolerance)
+    terms = terms_of(at, cost, tolerance)
     second = np.diag(terms.curvature) - terms.weight
     for i, unit in enumerate(np.eye(6) * step):
         slope = (loss(at + unit, cost, tolerance) - loss(at - unit, cost, tolerance)) / (2 * step)
         assert terms.gradient[i] == pytest.approx(slope, abs=1e-7)
-        up, down = (PairTerms.of(at + sign * unit, cost, tolerance).gradient for sign in (1, -1))
+        up, down = (terms_of(at + sign * unit, cost, tolerance).gradient for sign in (1, -1))
         assert second[i] == pytest.approx((up - down) / (2 * step), abs=1e-7)
 
 
@@ -166,10 +176,10 @@ def test_the_step_minimises_the_second_order_loss() -> None:
     rng = np.random.default_rng(1)
     terms, held = [], []
     for configs in (4, 7):
-        terms.append(PairTerms.of(rng.normal(size=configs), rng.random(configs), 0.0))
+        terms.append(terms_of(rng.normal(size=configs), rng.random(configs)))
         held.append(rng.integers(0, 4, (configs, 3)).astype(float))
     ridge = 0.3
-    step = newton_step(terms, held, ridge)
+    step = step_of(terms, held, ridge)
 
     def quadratic(values: np.ndarray) -> float:
         total = 0.0

@@ -12,7 +12,7 @@ from tests.models.rows import graph_rows
 from xlarank.features.targets import TPU
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.tile_cost import TileCost
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 COLUMNS = ["size", TPU.estimate, "wrong"]
 
@@ -28,7 +28,7 @@ def kernel(name: str, seed: int, level: float):
 
 @pytest.fixture(scope="module")
 def ranker() -> TileCost:
-    data = RankingData.from_graphs([kernel(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
+    data = TrainingData.from_graphs([kernel(f"f{n}__a", n, 12 + n) for n in range(5)], TPU)
     params = {"columns": "all", "min_data_in_leaf": 5}
     return TileCost(params, kind="tile").fit(data, FitSettings(150, threads=1))
 

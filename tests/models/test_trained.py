@@ -23,8 +23,8 @@ from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import CARD, ModelCard, load_model, save_model
+from xlarank.models.training_data import TrainingData
 
 DATA = easy_data(graphs=4, configs=20)
 RECIPE = Recipe(code_hash="a" * 16, tier="full", candidates=True, max_configs=0, seed=0)
@@ -289,7 +289,7 @@ def test_rows_of_other_columns_or_other_code_are_refused(folder: Path) -> None:
 def of_tiles(tmp_path: Path) -> Path:
     """A model of one kind: the greater the bound, the slower."""
     known = [kernel(f"{family}__a", range(1, 9), range(10, 90, 10)) for family in "ab"]
-    data = RankingData.from_graphs(known)
+    data = TrainingData.from_graphs(known)
     ranker = LambdaRank({"min_data_in_leaf": 1, "feature_fraction": 1.0}, kind="tile")
     rankers = [ranker.clone().fit(data, FitSettings(20, seed, 1)) for seed in range(2)]
     about = card(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,8 +23,8 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams, Whole, param
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
-from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import ranker_class
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import (
     Curves,
     climb,
@@ -35,7 +35,7 @@ from xlarank.models.validation.curves import (
     validate_folds,
 )
 from xlarank.models.validation.folds import Fold, family_folds, whole_folds
-from xlarank.models.validation.metrics import judge
+from xlarank.models.validation.metrics import graph_metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class Spy(Ranker[SpyParams]):
 
     name = "spy"
     params_class = SpyParams
-    fits: ClassVar[list[tuple[RankingData, SpyParams, FitSettings]]] = []
+    fits: ClassVar[list[tuple[TrainingData, SpyParams, FitSettings]]] = []
 
-    def _fit(self, data: RankingData, settings: FitSettings) -> None:
+    def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         self.fits.append((data, self.params, settings))
         self._stages = -(-settings.rounds // 25)
 
@@ -80,7 +80,7 @@ class Spy(Ranker[SpyParams]):
 SPY = Spy(kind="layout")
 NAMES = ("cnn__a", "mlp__a", "cnn_train__b", "rnn__a", "mlp__b", "gan__a")
 GRAPHS = [easy_graph(name, 8 + number, seed=number) for number, name in enumerate(NAMES)]
-TRAINING = TrainingSet("layout", RankingData.from_graphs(GRAPHS))
+TRAINING = TrainingData.from_graphs(GRAPHS)
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def spy(monkeypatch: pytest.MonkeyPatch) -> type[Spy]:
 
 
 def test_no_held_out_family_is_learned_from(spy: type[Spy]) -> None:
-    data = TRAINING.data
+    data = TRAINING
     folds = family_folds(data.families, 3)
     judged: list[str] = []
     for held in folds:
@@ -123,18 +123,18 @@ def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Kind) -
     features = np.array([[0.3, 0.1, 0], [0.1, 0.2, 0], [0.2, 0.4, 0]])
     repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
     graphs = [easy_graph("mlp__a", 5, seed=0), repeated, easy_graph("rnn__a", 6, seed=1)]
-    training = TrainingSet(kind, RankingData.from_graphs(graphs))
-    curves = validate_fold(training, [2, 1], SPY, FitSettings(50))
+    training = TrainingData.from_graphs(graphs)
+    curves = validate_fold(training, [2, 1], Spy(kind=kind), FitSettings(50))
     assert list(curves.metrics) == ["rnn__a", "cnn__a"] and len(repeated.cost) == 8
     for graph in (graphs[2], graphs[1]):
         for stage in range(2):
             row = graph.matrix()[:, 1] - stage * graph.matrix()[:, 2]
-            expected = judge(kind, row[graph.group].astype(float), graph.cost, graph.group)
+            expected = graph_metrics(kind, row[graph.group].astype(float), graph.cost, graph.group)
             assert curves.metrics[graph.name][stage] == pytest.approx(expected)
 
 
 def test_folds_come_in_order_and_as_if_each_was_alone(spy: type[Spy]) -> None:
-    folds = family_folds(TRAINING.data.families, 4)
+    folds = family_folds(TRAINING.families, 4)
     found = list(validate_folds(TRAINING, folds, SPY, FitSettings(30, 5, 2)))
     assert [settings for _, _, settings in spy.fits] == [FitSettings(30, 5, 1)] * 4
     assert found == [validate_fold(TRAINING, held, SPY, FitSettings(30, 5)) for held in folds]
@@ -146,7 +146,7 @@ def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
 ) -> None:
     begun: list[Any] = []
 
-    def quick(training: TrainingSet, held: list[int], *rest: Any) -> Curves:
+    def quick(data: TrainingData, held: list[int], *rest: Any) -> Curves:
         begun.append(held)
         return Curves([1], {})
 
@@ -163,7 +163,7 @@ def test_a_fold_left_running_is_over_before_the_next_ones_begin(monkeypatch: pyt
     at_work: list[str] = []
     seen: list[list[str]] = []
 
-    def slow(training: TrainingSet, held: list[int], ranker: Any, settings: FitSettings) -> Curves:
+    def slow(data: TrainingData, held: list[int], ranker: Any, settings: FitSettings, *rest: Any) -> Curves:
         who = f"seed {settings.seed}"
         seen.append(sorted({*at_work, who}))
         at_work.append(who)
@@ -194,7 +194,7 @@ def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
 ) -> None:
     data = easy_data(graphs=3, configs=50)
     ranker, settings = ranker_class(model)(kind="layout"), FitSettings(30, threads=1)
-    at_once = validate_fold(TrainingSet("layout", data), [0], ranker, settings)
+    at_once = validate_fold(data, [0], ranker, settings)
     largest, matrix = [0], GraphRows.matrix
 
     def watched(self: GraphRows, *args: object) -> np.ndarray:
@@ -205,7 +205,7 @@ def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
 
     monkeypatch.setattr("xlarank.models.validation.curves.PIECE", 20)
     monkeypatch.setattr(GraphRows, "matrix", watched)
-    assert validate_fold(TrainingSet("layout", data), [0], ranker, settings) == at_once
+    assert validate_fold(data, [0], ranker, settings) == at_once
     assert largest[0] == (50 if model == "sum-pooled" else 20)
 
 
@@ -251,11 +251,11 @@ def test_a_lonely_peak_is_not_chosen() -> None:
 # Rungs ---------------------------------------------------------------------------------------------------
 
 #: Of six graphs of four families; the other collections have one of them and one that is new.
-RUNG_DATA = RankingData.from_graphs(
+RUNG_DATA = TrainingData.from_graphs(
     [easy_graph(f"{('cnn', 'mlp', 'rnn', 'gan')[n % 4]}__{n}", 40, seed=n) for n in range(6)]
 )
-ALSO = RankingData.from_graphs([easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")])
-CLIMBED = TrainingSet("layout", RUNG_DATA, also=ALSO)
+ALSO = TrainingData.from_graphs([easy_graph(name, 30, seed=50) for name in ("gan__other", "vae__other")])
+CLIMBED = replace(RUNG_DATA, also=ALSO)
 FOLDS = family_folds(RUNG_DATA.families, 3)
 
 
@@ -272,11 +272,11 @@ def test_no_rung_learns_from_a_held_out_family_and_a_caller_may_stop() -> None:
     seen: list[set[str]] = []
 
     class Watched(LambdaRank):
-        def _fit(self, data: RankingData, settings: FitSettings) -> None:
+        def _fit(self, data: TrainingData, settings: FitSettings) -> None:
             seen.append(set(data.families))
             super()._fit(data, settings)
 
-        def _grow_on(self, data: RankingData, settings: FitSettings) -> None:
+        def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
             seen.append(set(data.families))
             super()._grow_on(data, settings)
 

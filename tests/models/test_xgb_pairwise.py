@@ -15,7 +15,7 @@ from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, graph_rows
 from xlarank.data.errors import ModelError
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
-from xlarank.models.ranking_data import RankingData
+from xlarank.models.training_data import TrainingData
 
 
 def test_what_xgboost_is_asked_to_learn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -27,7 +27,7 @@ def test_what_xgboost_is_asked_to_learn(monkeypatch: pytest.MonkeyPatch) -> None
         return train(params, data, rounds)
 
     monkeypatch.setattr(xgb, "train", spy)
-    data = RankingData.from_graphs([graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])])
+    data = TrainingData.from_graphs([graph_rows("a", [300, 100, 101, 200]), graph_rows("b", [5, 6])])
     fitted("xgb-pairwise", data, rounds=4, seed=7, pairs=5, tie_tolerance=0.05)
     ((params, matrix, rounds),) = calls
     assert rounds == 4

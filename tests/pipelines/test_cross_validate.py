@@ -90,7 +90,7 @@ def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_fro
     model = load_model(Workspace(trained).model(Collection.parse(TILE)))
     training = read_training_set(Workspace(trained), Collection.parse(TILE))
     held = [training.data.names.index("conv__b")]
-    curves = validate_fold(training, held, model.rankers[0], FitSettings(model.card.rounds, threads=1))
+    curves = validate_fold(training.data, held, model.rankers[0], FitSettings(model.card.rounds, threads=1))
     assert found.report[TILE]["score"]["graphs"]["conv__b"] == curves.at(-1)["conv__b"]["score"]
     assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == files
     failing = Listener(stop_at=2)
@@ -155,7 +155,7 @@ def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
     folds = family_folds(training.data.families, 10)
     assert len(learned_from) == 2 * len(folds)
     fit = FitSettings(25, threads=1)
-    parts = validate_folds(training, folds, RankNet(kind="layout"), fit)
+    parts = validate_folds(training.data, folds, RankNet(kind="layout"), fit)
     curves = join_curves(list(parts))
     assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
     (note,) = alone["ranknet"].notes

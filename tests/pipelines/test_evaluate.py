@@ -30,7 +30,7 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import read_manifest
 from xlarank.models.trained import TrainedModel, load_model
-from xlarank.models.validation.metrics import METRICS, judge, kendall_tau, summarise
+from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
 from xlarank.pipelines.evaluate import Evaluation, evaluate
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
@@ -54,7 +54,7 @@ def of_the_model(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]
 def by_hand(workspace: Path, model: TrainedModel, collection: str, split: str) -> dict[str, dict[str, float]]:
     """Each graph's metrics from its rows and the model, all configurations."""
     return {
-        name: judge(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
+        name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
         for name, graph in stored(workspace, collection, split).items()
     }
 
@@ -95,7 +95,7 @@ def test_what_stands_beside_a_score(shared_trained: Path) -> None:
     once = [kendall_tau(model.score(graph).mean, graph.row_cost) for graph in graphs.values()]
     assert tau["repeats_once"] == pytest.approx(np.mean(once)) and tau["repeats_once"] != tau["mean"]
     taus = [
-        [judge("layout", each[graph.group], graph.cost)["tau"] for each in model.score(graph).per_seed]
+        [graph_metrics("layout", each[graph.group], graph.cost)["tau"] for each in model.score(graph).per_seed]
         for graph in graphs.values()
     ]
     one, other = np.mean(taus, axis=0)
@@ -174,7 +174,9 @@ def test_official_indices_restrict_layout_graphs(shared_trained: Path, tmp_path:
     for name, graph in stored(shared_trained, LAYOUT, "valid").items():
         picked = chosen[name]
         score = model.score(graph).mean[graph.group]
-        expected = judge("layout", score[picked], graph.runtime[picked].astype(np.float64), graph.group[picked])
+        expected = graph_metrics(
+            "layout", score[picked], graph.runtime[picked].astype(np.float64), graph.group[picked]
+        )
         assert {metric: found.report[LAYOUT][metric]["graphs"][name] for metric in METRICS} == expected
     assert found.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
     assert found.left_out == {}

@@ -19,7 +19,7 @@ from xlarank.data.errors import CollectionError, GraphFileError, ModelError, Wor
 from xlarank.data.schema import TILE_COLUMNS
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
-from xlarank.models.validation.metrics import judge
+from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.rank import rank, rank_folder
 from xlarank.pipelines.ranking.result import Ranking, write_rankings
 from xlarank.pipelines.support.workspace_collections import trained_collections
@@ -49,7 +49,7 @@ def test_the_order_is_that_of_the_scores_of_the_stored_rows(shared_tree: Path, s
     assert ranking.order.tolist() == sorted(range(24), key=lambda config: (score[config], config))
     assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)
     assert np.array_equal(ranking.runtime, graph.runtime)
-    assert ranking.metrics == judge("layout", score, graph.cost, graph.group)
+    assert ranking.metrics == graph_metrics("layout", score, graph.cost, graph.group)
     assert ranking.metrics["tau"] > 0.6
 
 

@@ -15,7 +15,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
-from xlarank.models.validation.judged import RANDOM
+from xlarank.models.validation.evaluation import RANDOM
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.report import report

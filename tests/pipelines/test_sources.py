@@ -15,8 +15,8 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.ranking_data import RankingData
 from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.training_data import TrainingData
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
 from xlarank.pipelines.evaluate import evaluate
@@ -30,12 +30,12 @@ ESTIMATE = "layout:tpu-estimate:random"
 
 
 @pytest.fixture
-def fits(monkeypatch: pytest.MonkeyPatch) -> list[RankingData]:
+def fits(monkeypatch: pytest.MonkeyPatch) -> list[TrainingData]:
     """What every booster was fitted on."""
-    calls: list[RankingData] = []
+    calls: list[TrainingData] = []
     fit = LambdaRank.fit
 
-    def spy(self: LambdaRank, data: RankingData, settings: Any) -> LambdaRank:
+    def spy(self: LambdaRank, data: TrainingData, settings: Any) -> LambdaRank:
         calls.append(data)
         return fit(self, data, settings)
 
@@ -59,7 +59,7 @@ def learn(place: Workspace, also: str, **options: Any) -> TrainedModel:
 
 
 def test_other_collections_are_learned_from_by_weight_and_not_judged_on(
-    two: Workspace, fits: list[RankingData]
+    two: Workspace, fits: list[TrainingData]
 ) -> None:
     card = learn(two, f"{ESTIMATE}=0.25", rounds=2).card
     *folds, whole = fits
@@ -90,7 +90,7 @@ def test_such_a_model_is_used_like_any_other(two: Workspace, shared_tree: Path) 
 
 
 def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(
-    two: Workspace, shared_tree: Path, fits: list[RankingData]
+    two: Workspace, shared_tree: Path, fits: list[TrainingData]
 ) -> None:
     folder, path = two.model(Collection.parse(LAYOUT)), graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     learn(two, f"{ESTIMATE}=0.5", seeds=2)

@@ -31,9 +31,9 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
-from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.trained import TrainedModel, load_model
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.best_params import BestParams
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.metrics import METRICS, kendall_tau, summarise
@@ -60,7 +60,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = []
     fit = LambdaRank.fit
 
-    def spy(self: LambdaRank, data: RankingData, settings: FitSettings) -> LambdaRank:
+    def spy(self: LambdaRank, data: TrainingData, settings: FitSettings) -> LambdaRank:
         calls.append({"data": data, "params": self.params.values(), **asdict(settings)})
         return fit(self, data, settings)
 
@@ -150,8 +150,10 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
     peak, gain, loss = (0.0, 0.25, 0.5, 0.25), (0.5, 0.6, 0.7, 0.8), (0.5, 0.42, 0.34, 0.26)
     cases = (("mean", peak, peak, 75), ("mean", gain, loss, 110), ("robust", gain, loss, 25))
 
-    def validate(training: TrainingSet, held: list[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
-        names = [training.data.names[g] for g in held]
+    def validate(
+        data: TrainingData, held: list[int], ranker: Ranker[Any], settings: FitSettings, *rest: Any
+    ) -> Curves:
+        names = [data.names[g] for g in held]
         stages = {name: [dict.fromkeys(METRICS, v) for v in values[name[:4] == "conv"]] for name in names}
         return Curves([25, 50, 75, settings.rounds], stages)
 
@@ -200,11 +202,13 @@ def test_tuned_parameters_of_the_collection_are_used(built: Path, fits: list[dic
 def scored(scores: dict[str, float]) -> Callable[..., Curves]:
     """A stand-in for `validate_fold`: a score for each ranker, a little apart from graph to graph."""
 
-    def validate(training: TrainingSet, held: list[int], ranker: Ranker[Any], settings: FitSettings) -> Curves:
+    def validate(
+        data: TrainingData, held: list[int], ranker: Ranker[Any], settings: FitSettings, *rest: Any
+    ) -> Curves:
         if ranker.name in ("xgb-pairwise", "ensemble"):
             raise ModelError("it needs xgboost", do="install it")
-        names = training.data.names
-        score = scores.get(f"{ranker.name} {training.kind}", scores.get(ranker.name, 0.1))
+        names = data.names
+        score = scores.get(f"{ranker.name} {ranker.kind}", scores.get(ranker.name, 0.1))
         return Curves([settings.rounds], {names[g]: [dict.fromkeys(METRICS, score + g / 100)] for g in held})
 
     return validate

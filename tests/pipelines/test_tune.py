@@ -95,11 +95,11 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     best = load_best(folder(built, LAYOUT), DEFAULT)
     assert best is not None
     training = read_training_set(Workspace(built), Collection.parse(LAYOUT))
-    plan = FoldPlan.of(training, 5)
+    plan = FoldPlan.of(training.data, 5)
     assert best.folds == [sorted({training.data.families[g] for g in held}) for held in plan.held]
     assert sorted(name for fold in best.folds for name in fold) == ["alpha", "beta", "gamma"], "no family is split"
     settings = FitSettings(30, threads=1)
-    *_, curves = climb(rungs_of(30), training, plan.folds, LambdaRank(kind="layout"), settings)
+    *_, curves = climb(rungs_of(30), training.data, plan.folds, LambdaRank(kind="layout"), settings)
     assert best.rounds == curves.rounds[curves.best_stage()]
     assert best.mean == pytest.approx(curves.column("score")[:, curves.best_stage()].mean(), abs=0.05)
 
@@ -152,12 +152,12 @@ def test_poor_trials_stop_on_the_first_rung(built: Path, monkeypatch: pytest.Mon
     """Worse and worse; the defaults do all the work, the others the first of three rungs."""
     seen: list[int] = []
 
-    def worse(rungs: list[int], training: Any, *_: Any) -> Iterator[Curves]:
+    def worse(rungs: list[int], data: Any, *_: Any) -> Iterator[Curves]:
         seen.append(0)
         score = -float(len(seen))
         for rounds in rungs:
             seen[-1] += 1
-            yield Curves([rounds], {name: [{"score": score}] for name in training.data.names})
+            yield Curves([rounds], {name: [{"score": score}] for name in data.names})
 
     monkeypatch.setattr(CLIMB, worse)
     (result,) = run(built, trials=6, rounds=60)
@@ -170,7 +170,7 @@ def test_the_defaults_are_never_pruned(built: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(CLIMB, made_up(lambda params: -float(params == DEFAULTS)))
     study = StudyOptions()
     training = read_training_set(Workspace(built), Collection.parse(TILE))
-    objective = Objective(training, FoldPlan.of(training, 5), DEFAULT, {}, FitSettings(60), study.select)
+    objective = Objective(training, FoldPlan.of(training.data, 5), DEFAULT, {}, FitSettings(60), study.select)
     pruner = optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=4)
     made = optuna.create_study(direction="maximize", pruner=pruner)
     made.optimize(objective, n_trials=4)
@@ -196,10 +196,10 @@ def test_other_rows_and_other_choices_are_other_studies(
 def test_the_bar_shows_the_score_of_the_table(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The best trial beats the defaults by luck alone, so they stay: the bar must not show the best one's score."""
 
-    def lucky(rungs: list[int], training: Any, folds: Any, ranker: Any, *_: Any) -> Iterator[Curves]:
+    def lucky(rungs: list[int], data: Any, folds: Any, ranker: Any, *_: Any) -> Iterator[Curves]:
         luck = float(ranker.params.values() != DEFAULTS)
-        scores = [0.5 + luck * (0.4 if number == 0 else 0.0) for number in range(len(training.data.names))]
-        yield Curves(rungs, {g: [{"score": s}] for g, s in zip(training.data.names, scores, strict=True)})
+        scores = [0.5 + luck * (0.4 if number == 0 else 0.0) for number in range(len(data.names))]
+        yield Curves(rungs, {g: [{"score": s}] for g, s in zip(data.names, scores, strict=True)})
 
     monkeypatch.setattr(CLIMB, lucky)
     run(built, trials=1)

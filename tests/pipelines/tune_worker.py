@@ -27,10 +27,10 @@ CLIMB = "xlarank.pipelines.study.objective.climb"
 def made_up(score: Callable[[dict[str, Any]], float]) -> Callable[..., Iterator[Curves]]:
     """A stand-in for `climb` whose score depends on the parameters alone, the same on every rung and graph."""
 
-    def climb(rungs: list[int], training: Any, folds: Any, ranker: Any, settings: FitSettings) -> Iterator[Curves]:
+    def climb(rungs: list[int], data: Any, folds: Any, ranker: Any, settings: FitSettings) -> Iterator[Curves]:
         for rounds in rungs:
             value = [{"score": score(ranker.params.values())}]
-            yield Curves([rounds], dict.fromkeys(training.data.names, value))
+            yield Curves([rounds], dict.fromkeys(data.names, value))
 
     return climb
 

@@ -9,7 +9,7 @@ import pytest
 
 from xlarank.data.collection import Collection
 from xlarank.features.rows import GraphRows
-from xlarank.models.validation.judged import (
+from xlarank.models.validation.evaluation import (
     ESTIMATED_TIME,
     FEWEST_SET,
     FILE_ORDER,
@@ -19,9 +19,9 @@ from xlarank.models.validation.judged import (
     RANDOM,
     baselines,
     each_once,
-    judge_graph,
+    evaluate_graph,
 )
-from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, judge
+from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, graph_metrics
 
 LAYOUTS, TILES = Collection.parse("layout:cpu:random"), Collection.parse("tile:cpu")
 
@@ -72,8 +72,8 @@ def test_a_random_order_of_three_is_as_slow_as_their_mean() -> None:
 
 def test_a_ranking_is_judged_beside_them() -> None:
     rows, scores = rows_of(), np.array([3.0, 1.0, 2.0, 0.0])
-    found = judge_graph(LAYOUTS, rows, scores)
-    assert found.metrics == found.once == judge("layout", scores, rows.cost, rows.group)
+    found = evaluate_graph(LAYOUTS, rows, scores)
+    assert found.metrics == found.once == graph_metrics("layout", scores, rows.cost, rows.group)
     assert found.baselines == baselines(LAYOUTS, rows) and found.speedups == {}
 
 

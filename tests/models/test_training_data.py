@@ -11,20 +11,20 @@ from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from xlarank.data.errors import ModelError
 from xlarank.models.objectives import mean_rank
-from xlarank.models.ranking_data import RankingData, TrainingSet
 from xlarank.models.registry import RANKERS
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 #: Families 0, 0, 1, 1, 2, 2; the other collection has family 1 and one that is new.
 DATA = easy_data(configs=9)
-ALSO = RankingData.from_graphs([easy_graph("family1__z", 9, 70), easy_graph("other__a", 9, 71)])
+ALSO = TrainingData.from_graphs([easy_graph("family1__z", 9, 70), easy_graph("other__a", 9, 71)])
 
 
 def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row() -> None:
     first = graph_rows("cnn__a", [30, 10], copies=[2, 0])
     first.runtime[:] = [30, 10, 25, 31]  # configurations 2 and 3 repeat 0
     second = graph_rows("mlp__b", [2**33 + 1, 2**33, 8])
-    data = RankingData.from_graphs([first, second])
+    data = TrainingData.from_graphs([first, second])
     assert data.indptr.tolist() == [0, 2, 5]
     assert data.cost.tolist() == [25, 10, 2.0**33 + 1, 2.0**33, 8], "exact beyond float32"
     assert (data.names, data.families) == (["cnn__a", "mlp__b"], ["cnn", "mlp"])
@@ -38,18 +38,18 @@ def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row() -> Non
 def test_tiles_are_compared_by_runtime_over_normalizer() -> None:
     graph = graph_rows("a", [20, 30])
     graph.normalizer[:] = [10, 60]
-    assert RankingData.from_graphs([graph]).cost.tolist() == [2.0, 0.5]
+    assert TrainingData.from_graphs([graph]).cost.tolist() == [2.0, 0.5]
 
 
 def test_what_cannot_be_learned_from_is_left_out() -> None:
     good = graph_rows("good", [1, 2])
     for useless in (graph_rows("x", [0, 0]), graph_rows("x", [5, 5]), graph_rows("x", [5], copies=[3])):
-        assert RankingData.from_graphs([useless, good, useless]).names == ["good"]
+        assert TrainingData.from_graphs([useless, good, useless]).names == ["good"]
         with pytest.raises(ModelError, match="none of 1 graph can be learned from"):
-            RankingData.from_graphs([useless])
+            TrainingData.from_graphs([useless])
     other = graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])
     with pytest.raises(ModelError, match="two and good have different columns"):
-        RankingData.from_graphs([good, other])
+        TrainingData.from_graphs([good, other])
 
 
 def test_groups_are_taken_and_joined_with_their_rows_and_weights() -> None:
@@ -69,13 +69,12 @@ def test_groups_are_taken_and_joined_with_their_rows_and_weights() -> None:
 
 
 def test_a_held_out_family_is_held_out_everywhere() -> None:
-    training = TrainingSet("layout", DATA, also=ALSO)
+    training = replace(DATA, also=ALSO)
     assert training.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)] + ["other__a"]
     assert training.without([0, 1]).names == [*DATA.names[2:], "family1__z", "other__a"]
     assert training.whole().names == [*DATA.names, *ALSO.names]
-    alone = TrainingSet("layout", DATA)
-    assert alone.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
-    assert alone.whole() is DATA
+    assert DATA.without([2]).names == [DATA.names[g] for g in (0, 1, 3, 4, 5)]
+    assert DATA.whole() is DATA
 
 
 @pytest.mark.parametrize("model", [name for name in RANKERS if name not in ("sibling", "ensemble")])
@@ -85,7 +84,7 @@ def test_the_heavier_of_two_contradicting_sources_is_believed(model: str) -> Non
         replace(part, name=f"turned{part.name}", runtime=part.runtime.max() + 1 - part.runtime)
         for part in own.parts
     ]
-    also, graph = RankingData.from_graphs(turned), easy_graph("unseen__a", 40, seed=5)
+    also, graph = TrainingData.from_graphs(turned), easy_graph("unseen__a", 40, seed=5)
     taus = []
     for weight in (0.05, 20.0):
         ranker = fitted(model, own.join(also.weighted(weight)))

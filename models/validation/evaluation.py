@@ -13,7 +13,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import target_of
-from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, compiler_cost, judge, speedups
+from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, compiler_cost, graph_metrics, speedups
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +29,7 @@ _VOLUMES: Final = ("bounds__output_volume__log", "bounds__kernel_volume__log")
 
 
 @dataclass(frozen=True)
-class JudgedGraph:
+class GraphEvaluation:
     """Metrics of one graph.
 
     Attributes:
@@ -47,21 +47,21 @@ class JudgedGraph:
     seeds: tuple[dict[str, float], ...] = ()
 
 
-def judge_graph(
+def evaluate_graph(
     collection: Collection, rows: GraphRows, scores: Floats, picked: NDArray[np.intp] | None = None,
     per_seed: Sequence[Floats] = (),
-) -> JudgedGraph:  # fmt: skip
+) -> GraphEvaluation:  # fmt: skip
     """Judge ``(rows,)`` scores of a labelled graph on all its configurations, or on ``picked`` indices of them."""
     kind, compiler = collection.kind, compiler_cost(collection.kind, rows)
     chosen = slice(None) if picked is None else picked
     cost, group = rows.cost[chosen], rows.group[chosen]
     score = scores[group]
-    return JudgedGraph(
-        judge(kind, score, cost, group),
-        judge(kind, *each_once(score, cost, group)),
+    return GraphEvaluation(
+        graph_metrics(kind, score, cost, group),
+        graph_metrics(kind, *each_once(score, cost, group)),
         baselines(collection, rows, picked),
         {} if compiler is None else speedups(score, cost, compiler, group),
-        tuple(judge(kind, seed[group], cost, group) for seed in per_seed),
+        tuple(graph_metrics(kind, seed[group], cost, group) for seed in per_seed),
     )
 
 
@@ -86,7 +86,7 @@ def baselines(
     if picked is not None:
         cost, group = cost[picked], group[picked]
         orders = {name: order[picked] for name, order in orders.items()}
-    found = {name: judge(kind, order, cost, group) for name, order in orders.items()}
+    found = {name: graph_metrics(kind, order, cost, group) for name, order in orders.items()}
     return {FILE_ORDER: found.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **found}
 
 

@@ -1,0 +1,161 @@
+"""What rankers learn from and are validated on: rows of many graphs with group boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import ModelError
+from xlarank.data.family import program_family
+from xlarank.data.wording import counted
+from xlarank.features.instances.graph_instances import LazyInstances
+from xlarank.features.rows import GraphRows
+from xlarank.features.targets import Target
+from xlarank.models.params import Number
+
+#: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
+BATCHED: Final = 2**27
+
+
+def in_batches(rows: int, columns: int) -> bool:
+    """Whether boosters get so many rows and columns in batches."""
+    return rows * columns >= BATCHED
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingData:
+    """Query groups of one kind of graphs.
+
+    Attributes:
+        parts: rows of each group; shared with whoever made them, not copied.
+        cost: ``(rows,)`` lower is faster; only compared within a group.
+        indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
+        names, families: of each group.
+        columns: names of the columns of the rows.
+        weight: ``(groups,)`` factor of each group in a loss; None for 1.
+        target: the hardware that is ranked for; None where that is unknown.
+        also: groups of other collections, to learn from but not to validate on.
+    """
+
+    parts: Sequence[GraphRows]
+    cost: NDArray[np.float64]
+    indptr: NDArray[np.int64]
+    names: list[str]
+    families: list[str]
+    columns: list[str]
+    weight: NDArray[np.float64] | None = None
+    target: Target | None = None
+    also: TrainingData | None = None
+
+    @classmethod
+    def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> TrainingData:
+        """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
+        usable = [graph for graph in graphs if graph.labelled and graph.rankable]
+        if not usable:
+            raise ModelError(
+                f"none of {counted(len(graphs), 'graph')} can be learned from",
+                expected="a graph with measured runtimes and two configurations that differ",
+            )
+        for graph in usable:
+            _require_equal_columns(graph.name, graph.columns, usable[0].name, usable[0].columns)
+        return cls._of(usable, [graph.row_cost for graph in usable], target=target)
+
+    @classmethod
+    def _of(
+        cls,
+        parts: Sequence[GraphRows],
+        costs: Sequence[NDArray[np.float64]],
+        weight: NDArray[np.float64] | None = None,
+        target: Target | None = None,
+    ) -> TrainingData:
+        names = [part.name for part in parts]
+        families = [program_family(name) for name in names]
+        indptr = np.cumsum([0, *map(len, parts)])
+        return cls(parts, np.concatenate(costs), indptr, names, families, parts[0].columns, weight, target)
+
+    @property
+    def groups(self) -> int:
+        return len(self.names)
+
+    @property
+    def rows(self) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, a new copy at each call."""
+        return self.matrix()
+
+    def matrix(
+        self, orders: Sequence[NDArray[np.intp]] | None = None, used: NDArray[np.intp] | None = None
+    ) -> NDArray[np.float32]:
+        """``(rows, columns)`` float32, a copy: each group's rows in its order of ``orders``, columns ``used``."""
+        each = orders if orders is not None else [None] * self.groups
+        return np.concatenate([part.matrix(order, used) for part, order in zip(self.parts, each, strict=True)])
+
+    def rows_of(self, group: int) -> slice:
+        """Rows of a group."""
+        return slice(int(self.indptr[group]), int(self.indptr[group + 1]))
+
+    def per_group(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
+        """Apply a function to the costs of each group and join the results."""
+        return np.concatenate([function(self.cost[self.rows_of(group)]) for group in range(self.groups)])
+
+    def instances_of(self, group: int) -> LazyInstances | None:
+        """What the rows of a group are made of, if there is anything."""
+        return self.parts[group].instances
+
+    def take(self, groups: Sequence[int]) -> TrainingData:
+        """Some of the groups, without those of other collections; their rows are shared."""
+        costs = [self.cost[self.rows_of(group)] for group in groups]
+        weight = None if self.weight is None else self.weight[np.asarray(groups, np.intp)]
+        return self._of([self.parts[group] for group in groups], costs, weight, self.target)
+
+    def join(self, other: TrainingData) -> TrainingData:
+        """Append the groups of ``other``; raises `ModelError` where their columns differ."""
+        _require_equal_columns(other.names[0], other.columns, self.names[0], self.columns)
+        plain = self.weight is None and other.weight is None
+        weight = None if plain else np.concatenate([self.group_weight, other.group_weight])
+        return self._of([*self.parts, *other.parts], [self.cost, other.cost], weight, self.target)
+
+    def weighted(self, weight: float) -> TrainingData:
+        """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""
+        return replace(self, weight=self.group_weight * Number(0, above=True)("weight", weight))
+
+    @property
+    def group_weight(self) -> NDArray[np.float64]:
+        """``(groups,)`` `weight`, 1 where there is none."""
+        return np.ones(self.groups) if self.weight is None else self.weight
+
+    @property
+    def row_weight(self) -> NDArray[np.float64] | None:
+        """``(rows,)`` the weight of each row's group; None where all count alike."""
+        return None if self.weight is None else np.repeat(self.weight, np.diff(self.indptr))
+
+    def without(self, held: Sequence[int]) -> TrainingData:
+        """The groups to learn from while some are held out.
+
+        Of other collections, groups of the families and kinds of kernel that are held out are left out, too: they
+        hold the same programs.
+        """
+        held_set = set(held)
+        left = self.take([group for group in range(self.groups) if group not in held_set])
+        if self.also is None:
+            return left
+        unseen = {self.families[group] for group in held}
+        kinds = {kind for group in held for kind in self.parts[group].kinds}
+        fitting = [
+            group
+            for group in range(self.also.groups)
+            if self.also.families[group] not in unseen and kinds.isdisjoint(self.also.parts[group].kinds)
+        ]
+        return left.join(self.also.take(fitting)) if fitting else left
+
+    def whole(self) -> TrainingData:
+        """All groups to learn from."""
+        return self if self.also is None else self.join(self.also)
+
+
+def _require_equal_columns(name: str, columns: list[str], first: str, wanted: list[str]) -> None:
+    if columns != wanted:
+        raise ModelError(f"{name} and {first} have different columns", do="run build-features again")
