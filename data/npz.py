@@ -49,11 +49,12 @@ _UNREADABLE = (
 
 @dataclass(frozen=True)
 class ArrayHeader:
-    """A validated ``.npy`` header."""
+    """A validated ``.npy`` header; ``length`` is its own, in bytes."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     fortran_order: bool
+    length: int
 
     @property
     def size(self) -> int:
@@ -131,8 +132,9 @@ class NpzReader:
 
     def _blocks(self, name: str, rows: int | None = None, buffers: int = 1) -> Generator[NDArray[Any], None, None]:
         """Yield blocks of ``rows`` leading rows (None: all), in ``buffers`` that are used in turn."""
+        header = self.header(name)
         with self._refusing(f"array {name} is damaged", "a whole array"), self._open(name) as stream:
-            header = self._read_header(name, stream)
+            stream.read(header.length)
             total, *inner = header.shape or (1,)
             rows = total if rows is None else min(rows, total)
             row_bytes = header.dtype.itemsize * math.prod(inner)
@@ -196,9 +198,9 @@ class NpzReader:
             raise self._broken(
                 f"array {name} claims more entries than any memory has", expected="a plain npy array"
             )
-        header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran))
+        header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell())
         claimed = header.size * dtype.itemsize
-        actual = self._members[name].file_size - stream.tell()
+        actual = self._members[name].file_size - header.length
         if claimed != actual:
             raise self._broken(
                 f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {actual:,}",

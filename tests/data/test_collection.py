@@ -1,25 +1,33 @@
-"""Collections are what the folders say, never a list in the code."""
+"""Collections are what the folders say, never a list in the code; what is not read is named."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from xlarank.data.collection import SPLITS, Collection, GraphFile, choose, choose_splits, discover
-from xlarank.data.errors import CollectionError
+from xlarank.data.collection import (
+    SPLITS,
+    Collection,
+    GraphFile,
+    choose,
+    choose_splits,
+    discover,
+    graph_files,
+    skipped_files,
+)
+from xlarank.data.errors import CollectionError, DataRootError
 
 
-def plant(npz: Path, *names: str) -> Path:
+def plant(npz: Path, names: Iterable[str]) -> Path:
     """Empty files at these places below an ``npz`` folder: discovery never opens them."""
     for name in names:
         path = npz / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     return npz
-
-
-# Names --------------------------------------------------------------------------------------------------
 
 
 def test_names_are_parsed_or_refused():
@@ -31,55 +39,73 @@ def test_names_are_parsed_or_refused():
         with pytest.raises(CollectionError, match=r"not a collection name; expected layout:<source>:<search>"):
             Collection.parse(name)
     assert Collection.parse("layout:a:z") < Collection.parse("layout:b:a") < Collection.parse("tile:a")
+    file = GraphFile(Collection.parse("layout:xla:random"), "valid", Path("x/unet_3d.4x4.bf16.npz"))
+    assert (file.name, file.family) == ("unet_3d.4x4.bf16", "unet"), "only .npz is cut off"
 
 
 # Discovery ----------------------------------------------------------------------------------------------
 
 
-def test_invented_sources_and_searches_are_found(tmp_path):
-    npz = plant(
-        tmp_path,
-        "layout/my-gpu/beam/train/a.npz",
+def test_invented_sources_and_searches_are_found_in_order(tmp_path):
+    places = [
         "layout/my-gpu/annealing/valid/b.npz",
+        "layout/my-gpu/beam/train/a.npz",
         "layout/xla/random/test/c.npz",
-        "tile/fpga/train/d.npz",
-    )
+        *(f"tile/fpga/{split}/{name}.npz" for split in ("train", "valid", "test") for name in "abc"),
+    ]
+    npz = plant(tmp_path, reversed(places))
     found = discover(npz)
-    assert [(str(file.collection), file.split, file.name) for file in found] == [
+    assert [file.path for file in found] == [npz / place for place in places]
+    assert [(str(file.collection), file.split, file.name) for file in found[:4]] == [
         ("layout:my-gpu:annealing", "valid", "b"),
         ("layout:my-gpu:beam", "train", "a"),
         ("layout:xla:random", "test", "c"),
-        ("tile:fpga", "train", "d"),
+        ("tile:fpga", "train", "a"),
     ]
-    assert found[0].path == npz / "layout/my-gpu/annealing/valid/b.npz"
-    splits = ("test", "valid", "train")
-    npz = plant(tmp_path / "order", *(f"tile/x/{split}/{name}.npz" for split in splits for name in "cab"))
-    expected = [(split, name) for split in reversed(splits) for name in "abc"]
-    assert [(file.split, file.name) for file in discover(npz)] == expected
-
-
-def test_what_lies_elsewhere_is_no_graph(tmp_path):
-    plant(
-        tmp_path,
-        "layout/xla/random/holdout/a.npz",  # no such split
-        "layout/xla/random/a.npz",
-        "layout/xla/random/train/deep/a.npz",
-        "layout/xla/train/a.npz",  # a layout collection names its search
-        "tile/xla/random/train/a.npz",
-        "fusion/xla/train/a.npz",
-        "layout/xla/random/train/a.npy",
-        "layout/xla/random/train/a.npz.part",
-        "layout/xla/random/train/readme.txt",
-        "tile/xla/train/.partial-k3j2.npz",  # left by a killed `atomic_write`
-        "tile/xla/train/._alexnet.npz",  # left by a Mac in archives
-    )
-    assert discover(tmp_path) == []
     assert discover(tmp_path / "absent") == []
+    with pytest.raises(DataRootError, match=r"here has no graph files; expected npz/layout/<source>"):
+        graph_files(tmp_path / "absent", [], where="here")
 
 
-def test_only_npz_is_cut_from_a_name():
-    file = GraphFile(Collection.parse("layout:xla:random"), "valid", Path("x/unet_3d.4x4.bf16.npz"))
-    assert (file.name, file.family) == ("unet_3d.4x4.bf16", "unet")
+#: Graphs that are not read, and why.
+WRONG = {
+    "layout/xla/random/validation/a.npz": "validation is not a split (train, valid, test); rename the folder",
+    "layout/xla/random/Train/a.npz": "rename the folder to train",
+    "layout/xla/random/odd/a.npz": "odd is not a split (train, valid, test)",
+    "layout/xla/train/a.npz": "too few folders between; expected layout/<source>/<search>/<split>/*.npz",
+    "tile/xla/random/train/a.npz": "too many folders between; expected tile/<source>/<split>/*.npz",
+    "tile/a.npz": "too few folders",
+    "tile/xla/test/a.NPZ": "1 file is here not called .npz in small letters",
+    "tile/xla/train/deeper/a.npz": "too many folders",
+}
+#: Files that are no graphs; .partial- is left by a killed `atomic_write`, ._ by a Mac in archives.
+OTHER = [f"layout/xla/random/train/{n}" for n in (".partial-k3j2.npz", "._a.npz", "a.npy", "a.npz.part", "b.txt")]
+OTHER += ["fusion/xla/train/a.npz", "elsewhere/a.npz", "tile/.cache/a.npz"]
+
+
+def test_what_lies_elsewhere_is_no_graph_and_named(tmp_path):
+    plant(tmp_path, (*WRONG, *OTHER))
+    assert discover(tmp_path) == []
+    (tmp_path / "tile" / "xla" / "again").symlink_to(tmp_path / "tile")
+    skipped = {str(file.path.relative_to(tmp_path)): str(file) for file in skipped_files(tmp_path)}
+    assert {where for where in skipped if "again" not in where} == {os.path.dirname(place) for place in WRONG}
+    assert {place: why for place, why in WRONG.items() if why not in skipped[os.path.dirname(place)]} == {}
+    assert 0 < max(where.count("again") for where in skipped) < 8, "links in a circle come to an end"
+
+
+def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    """Permission bits do not bind root, so the system's answer is made up."""
+    locked = plant(tmp_path, ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train"
+    scandir = os.scandir
+
+    def refuses(path: Path):
+        if Path(path) == locked:
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", refuses)
+    (found,) = skipped_files(tmp_path)
+    assert found.unreadable and str(found) == f"{locked}: cannot be read (Permission denied)"
 
 
 # Choosing -----------------------------------------------------------------------------------------------
@@ -87,19 +113,17 @@ def test_only_npz_is_cut_from_a_name():
 AVAILABLE = [Collection.parse(name) for name in ("tile:cpu", "layout:cpu:random", "layout:cpu:default")]
 
 
-def names(collections: list[Collection]) -> list[str]:
-    return [str(collection) for collection in collections]
-
-
 def test_all_are_chosen_or_those_named_once_in_the_order_asked():
-    assert names(choose([], AVAILABLE * 2)) == ["layout:cpu:default", "layout:cpu:random", "tile:cpu"]
+    assert [*map(str, choose([], AVAILABLE * 2))] == ["layout:cpu:default", "layout:cpu:random", "tile:cpu"]
     asked = ["tile:cpu", "layout:cpu:default", "tile:cpu"]
-    assert names(choose(asked, iter(AVAILABLE))) == ["tile:cpu", "layout:cpu:default"]
+    assert [*map(str, choose(asked, iter(AVAILABLE)))] == ["tile:cpu", "layout:cpu:default"]
+    assert choose_splits([]) == list(SPLITS) == ["train", "valid", "test"]
+    assert choose_splits(["test", "train", "test"]) == ["train", "test"]
 
 
 def test_a_name_that_is_not_there_is_refused_with_the_close_ones():
     for asked, do in (
-        ("layout:cpu:randm", "layout:cpu:random"),
+        ("layout:cpu:randm", "did you mean layout:cpu:random"),
         ("layout:xla:default", "layout:cpu:default"),
         ("tile:gpu", "tile:cpu"),
         ("zzz", "name one of these"),
@@ -112,10 +136,5 @@ def test_a_name_that_is_not_there_is_refused_with_the_close_ones():
     for some in ([], ["tile:cpu"]):
         with pytest.raises(CollectionError, match="the data root holds no collections"):
             choose(some, [])
-
-
-def test_splits():
-    assert choose_splits([]) == list(SPLITS) == ["train", "valid", "test"]
-    assert choose_splits(["test", "train", "test"]) == ["train", "test"]
     with pytest.raises(CollectionError, match="'holdout' is not a split; expected train, valid, test"):
         choose_splits(["train", "holdout"])

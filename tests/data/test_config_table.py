@@ -14,6 +14,7 @@ from xlarank.data.config_table import ConfigTable, code_counts
 from xlarank.data.errors import GraphFileError
 
 WIDTH = 18
+DTYPES = ("i1", "i2", "i8", "f2", "f4", "f8", ">f4", ">i4")
 
 
 @st.composite
@@ -38,50 +39,7 @@ def assert_equal_tables(one: ConfigTable, other: ConfigTable) -> None:
         assert got.dtype == want.dtype and np.array_equal(got, want), name
 
 
-def distinct_rows(full: np.ndarray, node: int) -> set[tuple[int, ...]]:
-    return {tuple(row) for row in np.unique(full[:, node], axis=0).astype(int).tolist()}
-
-
 # What the table is --------------------------------------------------------------------------------------
-
-
-@given(full=full_arrays())
-def test_the_table_stands_for_the_full_array(full):
-    """Oracle: `numpy.unique` of one node at a time."""
-    table = build(full)
-    assert (table.configs, table.nodes) == full.shape[:2]
-    assert (table.codes.dtype, table.rows.dtype, table.node.dtype) == (np.int32, np.int8, np.int32)
-    assert np.array_equal(table.rows[table.codes], full)
-    assert np.array_equal(table.node[table.codes], np.broadcast_to(np.arange(table.nodes), table.codes.shape))
-    assert len(table.start) == table.nodes + 1
-    assert table.start[0] == 0 and table.start[-1] == len(table.rows)
-    for node in range(table.nodes):
-        part = slice(table.start[node], table.start[node + 1])
-        assert (table.node[part] == node).all()
-        rows = [tuple(row) for row in table.rows[part].tolist()]
-        assert len(rows) == len(set(rows))
-        assert set(rows) == distinct_rows(full, node)
-    # Within a node rows ascend as numbers in base 7 whose last entry counts most.
-    keys = [(int(node), *reversed(row.tolist())) for node, row in zip(table.node, table.rows, strict=True)]
-    assert keys == sorted(set(keys))
-
-
-@given(full=full_arrays(), data=st.data())
-def test_permuting_and_repeating_configurations_changes_codes_only(full, data):
-    order = [*data.draw(st.permutations(range(len(full)))), *range(len(full))]
-    table, permuted = build(full), build(full[order])
-    assert np.array_equal(permuted.codes, table.codes[order])
-    for name in ("rows", "node", "start"):
-        assert np.array_equal(getattr(permuted, name), getattr(table, name))
-
-
-@given(full=full_arrays(max_nodes=4), data=st.data())
-def test_permuting_nodes_permutes_their_blocks_of_rows(full, data):
-    order = np.array(data.draw(st.permutations(range(full.shape[1]))), int)
-    table, permuted = build(full), build(full[:, order])
-    for place, node in enumerate(order):
-        theirs = permuted.rows[permuted.start[place] : permuted.start[place + 1]]
-        assert np.array_equal(theirs, table.rows[table.start[node] : table.start[node + 1]])
 
 
 def test_a_table_by_hand():
@@ -91,27 +49,45 @@ def test_a_table_by_hand():
     assert table.codes.tolist() == [[0, 2], [1, 2], [0, 2]]
     assert table.node.tolist() == [0, 0, 1]
     assert table.start.tolist() == [0, 2, 3]
+    assert table.frequency.tolist() == [2, 1, 3]
     assert np.array_equal(table.rows, [a, b, a])
-
-
-def test_extreme_rows_survive_the_key():
-    """All 5 is the largest key, 7**18 - 1 - all 6: exact only if no digit is lost on the way."""
+    # All 5 is the largest key, 7**18 - 1 - all 6; the others differ in its least and most significant digit.
     full = np.full((4, 1, WIDTH), 5, np.int8)
-    full[1] = -1
-    full[2, 0, 0] = 4  # differs from all 5 in the least significant digit
-    full[3, 0, 17] = 4
+    full[1], full[2, 0, 0], full[3, 0, 17] = -1, 4, 4
     table = build(full)
-    assert len(table.rows) == 4
+    assert len(table.rows) == 4 and np.array_equal(table.rows[table.codes], full)
+
+
+@given(full=full_arrays(), data=st.data())
+def test_the_table_stands_for_the_full_array(full, data):
+    """Oracle: `numpy.unique` of one node at a time."""
+    table = build(full)
+    assert (table.configs, table.nodes) == full.shape[:2]
+    assert (table.codes.dtype, table.rows.dtype, table.node.dtype) == (np.int32, np.int8, np.int32)
     assert np.array_equal(table.rows[table.codes], full)
+    assert np.array_equal(table.node[table.codes], np.broadcast_to(np.arange(table.nodes), table.codes.shape))
+    rows = [np.unique(full[:, node], axis=0) for node in range(table.nodes)]
+    assert table.start.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
+    assert table.node.tolist() == [node for node, own in enumerate(rows) for _ in own]
+    # Within a node rows ascend as numbers in base 7 whose last entry counts most.
+    keys = [(int(node), *reversed(row.tolist())) for node, row in zip(table.node, table.rows, strict=True)]
+    assert keys == sorted((node, *reversed(row.tolist())) for node, own in enumerate(rows) for row in own)
+    chosen = np.array(data.draw(st.lists(st.integers(0, len(full) - 1))), np.intp)
+    part = table.select(chosen)
+    assert (part.configs, part.nodes) == (len(chosen), table.nodes) and part.rows is table.rows
+    assert np.array_equal(part.rows[part.codes], full[chosen])
+    assert np.array_equal(part.frequency, np.bincount(table.codes[chosen].reshape(-1), minlength=len(table.rows)))
 
 
 # Ways to read the same configurations -------------------------------------------------------------------
 
 
-@given(full=full_arrays(), data=st.data())
-def test_blocks_of_any_size_give_the_same_table(full, data):
+@given(full=full_arrays(), dtype=st.sampled_from([*DTYPES, "u1"]), data=st.data())
+def test_order_blocks_and_types_change_nothing_but_the_order_of_codes(full, dtype, data):
+    full = np.maximum(full, 0) if dtype == "u1" else full
+    table = build(full)
     cuts = data.draw(st.lists(st.integers(0, len(full)), max_size=4).map(sorted))
-    assert_equal_tables(build(full, tuple(cuts)), build(full))
+    assert_equal_tables(build(full.astype(dtype), tuple(cuts)), table)
 
     def reused():  # as the stream does: nothing of a block may be kept
         buffer = np.empty((1, *full.shape[1:]), full.dtype)
@@ -120,26 +96,40 @@ def test_blocks_of_any_size_give_the_same_table(full, data):
             yield buffer
 
     got = ConfigTable.from_blocks(reused(), configs=full.shape[0], nodes=full.shape[1])
-    assert_equal_tables(got, build(full))
+    assert_equal_tables(got, table)
+    order = [*data.draw(st.permutations(range(len(full)))), *range(len(full))]
+    assert_equal_tables(build(full[order]), ConfigTable(table.codes[order], table.rows, table.node, table.start))
+    nodes = np.array(data.draw(st.permutations(range(full.shape[1]))), int)
+    permuted = build(full[:, nodes])
+    for place, node in enumerate(nodes):
+        theirs = permuted.rows[permuted.start[place] : permuted.start[place + 1]]
+        assert np.array_equal(theirs, table.rows[table.start[node] : table.start[node + 1]])
 
 
-@given(full=full_arrays(), dtype=st.sampled_from(["i1", "i2", "i8", "f2", "f4", "f8", ">f4", ">i4", "u1"]))
-def test_every_dtype_gives_the_same_table(full, dtype):
-    full = np.maximum(full, 0) if dtype == "u1" else full
-    assert_equal_tables(build(full.astype(dtype)), build(full))
+def test_many_distinct_rows_over_many_blocks():
+    """New rows arrive in every block, so the sorted keys grow and codes given earlier must stay right."""
+    rng = np.random.default_rng(1)
+    full = rng.integers(-1, 6, (60, 7, WIDTH)).astype(np.int8)
+    full[30:] = full[rng.integers(0, 30, 30)]
+    table = build(full, tuple(range(3, 60, 3)))
+    assert len(table.rows) == 30 * 7
+    assert np.array_equal(table.rows[table.codes], full)
 
 
 # The branches of the renumbering ------------------------------------------------------------------------
 
 
 @given(full=st.one_of(full_arrays(max_configs=12), full_arrays(max_configs=2, max_nodes=8, pool=12)))
-def test_renumbering_in_small_pieces_or_without_a_lookup_gives_the_same_table(full):
+def test_small_pieces_or_no_lookup_give_the_same_table(full):
     """Few configurations of many distinct rows leave the lookup, once its allowance is taken away."""
     expected = build(full)
+    counts = code_counts(expected.codes, len(expected.rows)).sum(axis=0)
     with pytest.MonkeyPatch.context() as patched:
         for piece in (1, 0):
             patched.setattr(config_table, "_PIECE", piece)
-            assert_equal_tables(build(full), expected)
+            got = build(full)
+            assert_equal_tables(got, expected)
+            assert got.frequency.tolist() == np.asarray(counts).reshape(-1).tolist()
 
 
 def test_the_fallback_is_taken_when_hardly_any_row_repeats(monkeypatch):
@@ -159,20 +149,10 @@ def test_the_fallback_is_taken_when_hardly_any_row_repeats(monkeypatch):
     assert True in called
 
 
-def test_many_distinct_rows_over_many_blocks():
-    """New rows arrive in every block, so the sorted keys grow and codes given earlier must stay right."""
-    rng = np.random.default_rng(1)
-    full = rng.integers(-1, 6, (60, 7, WIDTH)).astype(np.int8)
-    full[30:] = full[rng.integers(0, 30, 30)]
-    table = build(full, tuple(range(3, 60, 3)))
-    assert len(table.rows) == 30 * 7
-    assert np.array_equal(table.rows[table.codes], full)
+# Refusals and sums --------------------------------------------------------------------------------------
 
 
-# Refusals -----------------------------------------------------------------------------------------------
-
-
-def test_a_bad_entry_is_refused_wherever_it_is():
+def test_bad_entries_and_missing_configurations_are_refused():
     texts = {np.nan: "nan", np.inf: "inf", -np.inf: "-inf", 6: "6.0", -2: "-2.0", 0.5: "0.5", -0.25: "-0.25"}
     for value, text in texts.items():
         for place in ((0, 0, 0), (5, 1, 17)):
@@ -181,26 +161,8 @@ def test_a_bad_entry_is_refused_wherever_it_is():
             with pytest.raises(GraphFileError) as caught:
                 build(full, (2, 4))
             assert caught.value.got == f"node_config_feat holds {text}"
-
-
-def test_missing_configurations_are_refused():
-    full = layout_arrays()["node_config_feat"]
     with pytest.raises(GraphFileError, match="6 configurations were read; expected 7"):
-        ConfigTable.from_blocks([full], configs=7, nodes=2)
-
-
-# Sums over the codes ------------------------------------------------------------------------------------
-
-
-@given(full=full_arrays())
-def test_frequency_counts_the_configurations_that_take_a_row(full):
-    table = build(full)
-    with pytest.MonkeyPatch.context() as patch:
-        for piece in (config_table._PIECE, 1):
-            patch.setattr(config_table, "_PIECE", piece)
-            again = ConfigTable(table.codes, table.rows, table.node, table.start)
-            expected = code_counts(table.codes, len(table.rows)).sum(axis=0)
-            assert again.frequency.tolist() == np.asarray(expected).reshape(-1).tolist()
+        ConfigTable.from_blocks([layout_arrays()["node_config_feat"]], configs=7, nodes=2)
 
 
 @given(codes=hnp.arrays(np.int32, st.tuples(st.integers(0, 6), st.integers(0, 5)), elements=st.integers(0, 3)))
@@ -209,14 +171,3 @@ def test_equal_codes_of_a_configuration_add_up(codes):
     counts = code_counts(codes, 4)
     assert counts.shape == expected.shape
     assert np.array_equal(counts.toarray(), expected)
-
-
-@given(full=full_arrays(), data=st.data())
-def test_select_keeps_rows_and_takes_configurations(full, data):
-    table = build(full)
-    chosen = np.array(data.draw(st.lists(st.integers(0, len(full) - 1))), np.intp)
-    part = table.select(chosen)
-    assert (part.configs, part.nodes) == (len(chosen), table.nodes)
-    assert np.array_equal(part.rows[part.codes], full[chosen])
-    assert part.rows is table.rows
-    assert np.array_equal(part.frequency, np.bincount(table.codes[chosen].reshape(-1), minlength=len(table.rows)))

@@ -1,4 +1,4 @@
-"""Grouping identical configurations, against `numpy.unique` and plain loops."""
+"""Grouping identical configurations, against plain loops."""
 
 from __future__ import annotations
 
@@ -13,48 +13,38 @@ from xlarank.data.duplicates import Duplicates, group_codes, group_minimum, grou
 _CODES = hnp.arrays(np.int32, st.tuples(st.integers(1, 12), st.integers(0, 5)), elements=st.integers(0, 2))
 
 
-def by_hand(rows: np.ndarray) -> tuple[list[int], list[int]]:
+def assert_groups(found: Duplicates, rows: np.ndarray) -> None:
     """Groups in the order of their first appearance, by a dictionary of whole rows."""
     number: dict[tuple[float, ...], int] = {}
-    first, group = [], []
-    for i, row in enumerate(map(tuple, rows.tolist())):
-        if row not in number:
-            number[row] = len(number)
-            first.append(i)
-        group.append(number[row])
-    return first, group
-
-
-def assert_groups(found: Duplicates, rows: np.ndarray) -> None:
-    first, group = by_hand(rows)
-    assert found.first.tolist() == first
+    group = [number.setdefault(row, len(number)) for row in map(tuple, rows.tolist())]
     assert found.group.tolist() == group
-    assert found.distinct == len(first)
+    assert found.first.tolist() == [group.index(i) for i in range(len(number))]
+    assert found.distinct == len(number)
     assert found.first.dtype == found.group.dtype == np.int64
 
 
-@given(codes=_CODES)
-def test_codes_are_grouped_like_whole_rows(codes):
-    assert_groups(group_codes(codes), codes)
-
-
-@given(rows=hnp.arrays(np.float32, (9, 3), elements=st.sampled_from([0.0, 1.0, 0.5, 3e9])))
-def test_rows_of_floats_are_grouped(rows):
-    assert_groups(group_rows(rows), rows)
-
-
-@given(codes=_CODES)
-def test_a_hash_that_collides_changes_nothing(codes):
+class Ones:
     """All weights 1: every permutation of a row has the same hash, so the exact comparison must step in."""
 
-    class Ones:
-        def integers(self, *_, size, dtype):
-            return np.ones(size, dtype)
+    def integers(self, *_, size, dtype):
+        return np.ones(size, dtype)
 
+
+@given(codes=_CODES, data=st.data())
+def test_equal_rows_are_grouped_and_the_fastest_repeat_counts(codes, data):
+    groups = group_codes(codes)
+    assert_groups(groups, codes)
+    assert_groups(group_rows(codes / 2), codes)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(np.random, "default_rng", lambda seed: Ones())
         assert_groups(group_codes(codes), codes)
         assert group_codes(np.array([[0, 1], [1, 0]], np.int32)).distinct == 2
+    times = st.lists(st.integers(1, 2**60), min_size=len(codes), max_size=len(codes))
+    values = np.array(data.draw(times), np.int64)
+    before = values.copy()
+    expected = [min(values[groups.group == group]) for group in range(groups.distinct)]
+    assert group_minimum(values, groups.group, groups.distinct).tolist() == expected
+    assert np.array_equal(values, before), "the input stays as it was"
 
 
 def test_large_codes_many_configurations_and_no_nodes():
@@ -66,20 +56,8 @@ def test_large_codes_many_configurations_and_no_nodes():
     assert_groups(group_codes(np.zeros((4, 0), np.int32)), np.zeros((4, 1)))
 
 
-@given(codes=_CODES, data=st.data())
-def test_minimum_takes_the_fastest_repeat(codes, data):
-    values = np.array(
-        data.draw(st.lists(st.integers(1, 2**60), min_size=len(codes), max_size=len(codes))), np.int64
-    )
-    found = group_codes(codes)
-    expected = [min(values[found.group == group]) for group in range(found.distinct)]
-    before = values.copy()
-    assert group_minimum(values, found.group, found.distinct).tolist() == expected
-    assert np.array_equal(values, before), "the input stays as it was"
-
-
 def test_minimum_keeps_the_type():
-    found = group_rows(np.array([[1], [1]]))
-    assert group_minimum(np.array([2.5, 1.5]), found.group, found.distinct).tolist() == [1.5]
+    group = np.zeros(2, np.int64)
+    assert group_minimum(np.array([2.5, 1.5]), group, 1).tolist() == [1.5]
     # 2**53 + 1 would not survive a detour through floats.
-    assert group_minimum(np.array([2**53 + 1, 2**53 + 2]), found.group, found.distinct).tolist() == [2**53 + 1]
+    assert group_minimum(np.array([2**53 + 1, 2**53 + 2]), group, 1).tolist() == [2**53 + 1]

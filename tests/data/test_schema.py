@@ -22,7 +22,7 @@ from xlarank.data.schema import (
 )
 
 #: Spread over all columns, so that one name too many or too few anywhere is seen. Positions as in the
-#: description of google-research-datasets/tpu_graphs, ids of opcodes (below) as in its hlo_opcode.h.
+#: description of google-research-datasets/tpu_graphs, ids of opcodes as in its hlo_opcode.h.
 POSITIONS = {
     "is_root": 0, "element_size_in_bits": 1, "shape_element_type_is_invalid_type": 2,
     "shape_element_type_is_pred": 3, "shape_element_type_is_f32": 13, "shape_element_type_is_bf16": 15,
@@ -39,45 +39,29 @@ POSITIONS = {
     "padding_config_edge_padding_low_0": 125, "padding_config_edge_padding_high_0": 129,
     "is_stable": 133, "layout_minor_to_major_0": 134, "layout_minor_to_major_5": 139,
 }  # fmt: skip
+OPCODE_IDS = {
+    "unknown": 0, "abs": 1, "add": 2, "broadcast": 13, "convolution": 26, "copy": 27, "dot": 34, "fusion": 41,
+    "parameter": 63, "reduce": 70, "reshape": 75, "trace": 97, "transpose": 98, "tuple": 100, "tuple-select": 101,
+    "while": 102, "tan": 120,
+}  # fmt: skip
 
 
-def test_widths_and_unique_names():
+def test_names_are_where_the_format_puts_them():
     for columns, width in ((NODE_COLUMNS, 140), (LAYOUT_COLUMNS, 18), (TILE_COLUMNS, 24), (OPCODES, 121)):
         assert len(columns) == len(set(columns)) == width
     assert NODE_COLUMN == {name: i for i, name in enumerate(NODE_COLUMNS)}
     assert OPCODE == {name: i for i, name in enumerate(OPCODES)}
-
-
-def test_node_columns_are_where_the_format_puts_them():
     assert {name: NODE_COLUMN.get(name) for name in POSITIONS} == POSITIONS
-
-
-def test_opcodes_have_the_ids_of_the_dataset():
-    text = (
-        "unknown 0 abs 1 add 2 broadcast 13 convolution 26 copy 27 dot 34 fusion 41 parameter 63 reduce 70"
-        " reshape 75 trace 97 transpose 98 tuple 100 tuple-select 101 while 102 tan 120"
-    ).split()
-    expected = {int(number): name for name, number in zip(text[::2], text[1::2], strict=True)}
-    assert {number: OPCODES[number] for number in expected} == expected
+    assert {name: OPCODE.get(name) for name in OPCODE_IDS} == OPCODE_IDS
     assert frozenset({97, 101}) == RETIRED_OPCODES
-
-
-def test_slots():
-    assert LAYOUT_SLOTS == ("output", "input", "kernel")
+    assert LAYOUT_SLOTS == ("output", "input", "kernel") and TILE_SLOTS == ("kernel", "output", "input")
     assert LAYOUT_COLUMNS[0] == "output_layout_0" and LAYOUT_COLUMNS[17] == "kernel_layout_5"
-    assert TILE_SLOTS == ("kernel", "output", "input")
     assert [TILE_COLUMNS[i] for i in (0, 6, 7, 8, 23)] == [
         "kernel_bounds_0", "kernel_bounds_sum", "kernel_bounds_product", "output_bounds_0", "input_bounds_product"
     ]  # fmt: skip
-
-
-def test_element_bytes():
-    columns = [f"shape_element_type_is_{name}" for name in ELEMENT_BYTES]
-    assert list(NODE_COLUMNS[2:21]) == columns
-    assert {name: ELEMENT_BYTES[name] for name in ("pred", "s8", "bf16", "f32", "s64", "c128", "tuple")} == {
-        "pred": 1, "s8": 1, "bf16": 2, "f32": 4, "s64": 8, "c128": 16, "tuple": 0
-    }  # fmt: skip
-    assert sorted(set(ELEMENT_BYTES.values())) == [0, 1, 2, 4, 8, 16]
+    assert list(NODE_COLUMNS[2:21]) == [f"shape_element_type_is_{name}" for name in ELEMENT_BYTES]
+    sizes = {"pred": 1, "s8": 1, "bf16": 2, "f32": 4, "s64": 8, "c128": 16, "tuple": 0}
+    assert sizes.items() <= ELEMENT_BYTES.items() and set(ELEMENT_BYTES.values()) == {0, 1, 2, 4, 8, 16}
 
 
 # The numbers in files agree with the names --------------------------------------------------------------
@@ -87,14 +71,14 @@ def check_identities(graph: LayoutGraph | TileGraph) -> None:
     """Sums and products of real rows: wrong as soon as any column is called by its neighbour's name."""
     feat = graph.node_feat.astype(np.float64)
 
-    def block(stem: str, width: int) -> np.ndarray:
-        return feat[:, NODE_COLUMN[f"{stem}_0"] : NODE_COLUMN[f"{stem}_0"] + width]
+    def block(stem: str) -> np.ndarray:
+        return feat[:, NODE_COLUMN[f"{stem}_0"] : NODE_COLUMN[f"{stem}_0"] + MAX_RANK]
 
     def at(name: str) -> np.ndarray:
         return feat[:, NODE_COLUMN[name]]
 
     assert (feat[:, 2:21].sum(axis=1) == 1).all(), "one element type each"
-    dims = block("shape_dimensions", MAX_RANK)
+    dims = block("shape_dimensions")
     inside = np.arange(MAX_RANK) < tensor_ranks(graph.node_feat)[:, None]
     assert np.array_equal(at("shape_dimensions_sum"), dims.sum(axis=1))
     # float32 in the file: exact up to 2**24, rounded beyond.
@@ -102,12 +86,11 @@ def check_identities(graph: LayoutGraph | TileGraph) -> None:
     windows = at("window_window_reversal_true_count") + at("window_window_reversal_false_count")
     in_window = np.arange(MAX_RANK) < windows[:, None]
     for part in ("size", "stride", "padding_low", "padding_high", "window_dilation", "base_dilation"):
-        values = block(f"window_{part}", MAX_RANK)
+        values = block(f"window_{part}")
         np.testing.assert_allclose(at(f"window_{part}_sum"), values.sum(axis=1), rtol=1e-6)
-        np.testing.assert_allclose(
-            at(f"window_{part}_product"), np.where(in_window, values, 1).prod(axis=1), rtol=1e-6
-        )
-    default = block("layout_minor_to_major", MAX_RANK)
+        product = np.where(in_window, values, 1).prod(axis=1)
+        np.testing.assert_allclose(at(f"window_{part}_product"), product, rtol=1e-6)
+    default = block("layout_minor_to_major")
     for node in range(graph.nodes):
         rank = int(inside[node].sum())
         assert sorted(default[node, :rank]) == list(range(rank)), "a default layout is a permutation"
@@ -125,14 +108,11 @@ def check_identities(graph: LayoutGraph | TileGraph) -> None:
         np.testing.assert_allclose(tiles[..., 7], np.where(present, products, 0), rtol=1e-6)
 
 
-SAMPLE_FILES = discover(SAMPLE / "npz")
-
-
 def test_every_file_of_the_sample_is_read():
     """Promised by the sample's README: how many graphs and configurations, labels withheld in test only."""
     count: dict[tuple[str, str], int] = {}
     configs: dict[str, set[int]] = {}
-    for number, file in enumerate(SAMPLE_FILES):
+    for number, file in enumerate(discover(SAMPLE / "npz")):
         graph = read_graph(file.path, file.collection.kind)
         assert graph.name == file.name
         if number % 27 == 0:

@@ -57,8 +57,7 @@ def test_names_that_try_to_leave_are_refused_and_others_allowed():
 
 
 @given(name=st.text(max_size=12))
-def test_no_name_leaves_the_workspace(name):
-    """Whatever is allowed is one plain step below the split."""
+def test_every_allowed_name_is_one_plain_step_below_the_split(name):
     work = Workspace(Path("/srv/work"))
     try:
         path = work.graph_rows(LAYOUT, "train", name)
@@ -69,28 +68,17 @@ def test_no_name_leaves_the_workspace(name):
     assert os.path.basename(path) == f"{name}.parquet"
 
 
-# Whether it can be written ------------------------------------------------------------------------------
-
-
-def test_a_missing_workspace_is_made(tmp_path):
-    Workspace(tmp_path / "a" / "b").require_writable()
+def test_a_missing_workspace_is_made_and_what_cannot_be_written_refused(tmp_path, monkeypatch):
+    for _ in range(2):
+        Workspace(tmp_path / "a" / "b").require_writable()
     assert (tmp_path / "a" / "b").is_dir()
-    Workspace(tmp_path / "a" / "b").require_writable()
-
-
-def test_a_file_in_place_of_a_folder_is_refused(tmp_path):
     (tmp_path / "file").write_text("keep me")
     for below in ("", "work", "deep/work"):
-        target = tmp_path / "file" / below
         with pytest.raises(WorkspaceError) as caught:
-            Workspace(target).require_writable()
-        assert str(target) in caught.value.got and "cannot be written" in caught.value.got
+            Workspace(tmp_path / "file" / below).require_writable()
+        assert f"{tmp_path / 'file' / below} cannot be written" in caught.value.got
         assert "--workspace" in caught.value.do
     assert (tmp_path / "file").read_text() == "keep me"
-
-
-def test_a_folder_the_system_calls_read_only_is_refused(tmp_path, monkeypatch):
-    """The same for root, with the answer of the system played."""
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root nothing is read-only
     with pytest.raises(WorkspaceError, match="permission denied"):
         Workspace(tmp_path).require_writable()

@@ -11,7 +11,7 @@ from xlarank.data.writing import write_graph
 
 
 @pytest.mark.parametrize("arrays", [layout_arrays(), tile_arrays()], ids=["layout", "tile"])
-def test_a_graph_comes_back(tmp_path, arrays):
+def test_a_graph_comes_back_and_the_same_arrays_give_the_same_bytes(tmp_path, arrays):
     path = tmp_path / "npz" / "layout" / "my-gpu" / "a.npz"  # folders are made on the way
     graph = write_graph(path, **arrays)
     assert graph.name == "a" and [p.name for p in path.parent.iterdir()] == ["a.npz"]
@@ -19,47 +19,28 @@ def test_a_graph_comes_back(tmp_path, arrays):
         assert set(saved.files) == set(arrays)
         for key, array in arrays.items():
             assert saved[key].dtype == array.dtype and np.array_equal(saved[key], array), key
-
-
-def test_arrays_in_fortran_order_are_put_right(tmp_path):
-    """`read_graph` refuses such a file, so it must not be written."""
-    arrays = layout_arrays()
-    arrays["node_config_feat"] = np.asfortranarray(arrays["node_config_feat"])
-    graph = write_graph(tmp_path / "a.npz", **arrays)
-    assert np.array_equal(graph.table.rows[graph.table.codes], layout_arrays()["node_config_feat"])
+    # `read_graph` refuses Fortran order, so it must not be written.
+    write_graph(tmp_path / "b.npz", **{key: np.asfortranarray(array) for key, array in arrays.items()})
+    assert (tmp_path / "b.npz").read_bytes() == path.read_bytes()
 
 
 def test_an_invalid_graph_is_refused_and_the_old_file_stays(tmp_path):
-    path = tmp_path / "a.npz"
-    defects = [("node_config_feat", (0, 0, 0), 6), ("config_runtime", 0, -1), ("node_feat", (0, 0), np.nan)]
+    entries = (("node_config_feat", (0, 0, 0), 6), ("config_runtime", 0, -1), ("node_feat", (0, 0), np.nan))
+    wrong = []
+    for key, at, value in entries:
+        arrays = layout_arrays()
+        arrays[key][at] = value
+        wrong.append((key, arrays))
+    for good, key in ((layout_arrays, "node_splits"), (tile_arrays, "config_runtime_normalizers")):
+        wrong.append((f"array {key} is missing", {name: array for name, array in good().items() if name != key}))
+    # `numpy.savez` would pickle it; a file of xlarank holds plain arrays only.
+    wrong.append(("array notes holds Python objects", {**layout_arrays(), "notes": np.array([object()])}))
     for before in ({}, {"a.npz": b"what was there"}):
         for name, content in before.items():
             (tmp_path / name).write_bytes(content)
-        for key, at, value in defects:
-            arrays = layout_arrays()
-            arrays[key][at] = value
+        for words, arrays in wrong:
             with pytest.raises(GraphFileError) as caught:
-                write_graph(path, **arrays)
-            assert str(caught.value).startswith("a.npz: ") and "partial" not in str(caught.value)
+                write_graph(tmp_path / "a.npz", **arrays)
+            assert str(caught.value).startswith("a.npz: ") and words in str(caught.value)
+            assert "partial" not in str(caught.value)
             assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before
-
-
-def test_a_missing_array_is_refused_by_name(tmp_path):
-    for good, key in ((layout_arrays, "node_splits"), (tile_arrays, "config_runtime_normalizers")):
-        arrays = good()
-        del arrays[key]
-        with pytest.raises(GraphFileError, match=f"array {key} is missing"):
-            write_graph(tmp_path / "a.npz", **arrays)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_pickles_are_not_written(tmp_path):
-    """`numpy.savez` would pickle it; a file of xlarank holds plain arrays only."""
-    with pytest.raises(GraphFileError, match="notes"):
-        write_graph(tmp_path / "a.npz", **layout_arrays(), notes=np.array([object()]))
-
-
-def test_the_same_arrays_give_the_same_bytes(tmp_path):
-    for name in ("a.npz", "b.npz"):
-        write_graph(tmp_path / name, **layout_arrays())
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
