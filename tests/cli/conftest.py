@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,9 +61,3 @@ def trained(job: Job, tmp_path: Path) -> Path:
 @pytest.fixture
 def tree(job: Job, tmp_path: Path) -> Path:
     return Path(shutil.copytree(job.tree, tmp_path / "tree"))
-
-
-@pytest.fixture
-def command() -> Callable[..., Outcome]:
-    """A command in this process: an exception that would be a traceback fails the test."""
-    return here

@@ -9,7 +9,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,12 +46,8 @@ def shell(*words: object, cwd: Path, home: Path, script: str | Path = ROOT / "ru
     """``python run.py ...`` as a user types it."""
     done = subprocess.run(
         [sys.executable, str(script), *map(str, words)],
-        cwd=cwd,
-        env=environment(home),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+        cwd=cwd, env=environment(home), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert "Traceback" not in done.stdout + done.stderr, done.stderr
     return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -60,7 +56,8 @@ def here(*words: object) -> Outcome:
     """The same in this process: an exception that would be a traceback reaches the test."""
     out, err = io.StringIO(), io.StringIO()
     code: object = None
-    with _as_before(), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    before = sys.argv, {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         sys.argv = ["run.py", *map(str, words)]
         try:
             run.main()
@@ -68,25 +65,17 @@ def here(*words: object) -> Outcome:
             code = stopped.code
         else:
             raise AssertionError("a command ends by leaving")
+        finally:  # pytest reads its own words and listens to signals again
+            sys.argv = before[0]
+            for number, handler in before[1].items():
+                signal.signal(number, handler)
     assert code is None or isinstance(code, int), code
     return Outcome(code or 0, out.getvalue(), err.getvalue())
 
 
-@contextlib.contextmanager
-def _as_before() -> Iterator[None]:
-    """A command has its own words and listens to signals; afterwards pytest does again."""
-    words = sys.argv
-    heard = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        sys.argv = words
-        for number, handler in heard.items():
-            signal.signal(number, handler)
-
-
-def refused(outcome: Outcome, said: str) -> None:
-    """Exit code 1 and one clear line."""
+def refused(command: Outcome | Sequence[object], said: str) -> None:
+    """The words of a command, or what came of it, end in exit code 1 and one clear line."""
+    outcome = command if isinstance(command, Outcome) else here(*command)
     assert outcome.code == 1
     (line,) = outcome.errors
     assert re.search(said, line), line

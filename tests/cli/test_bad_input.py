@@ -8,79 +8,87 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Job
-from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment, refused, shell
+from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment, here, refused
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import graph_path, layout_graph
 
-Command = Callable[..., Outcome]
+#: Commands that read the data root and write to the workspace.
+VERBS = ("build-features", "tune", "train", "evaluate", "submit")
 
 
-def test_data_roots_that_hold_nothing(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for verb in ("info", "build-features", "tune", "train", "evaluate", "submit"):
-        options = ["--workspace", tmp_path / "work"] if verb != "info" else []
-        refused(
-            command(verb, "--data-root", tmp_path / "absent", *options),
-            r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA",
-        )
+def test_data_roots_that_hold_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, work = "--data-root", ["--workspace", tmp_path / "work"]
+    for words in (["info"], *([verb, *work] for verb in VERBS)):
+        said = r"absent \(--data-root\) does not exist; .*pass --data-root or set XLARANK_DATA"
+        refused([*words, root, tmp_path / "absent"], said)
     assert not (tmp_path / "work").exists()
     (tmp_path / "empty").mkdir()
-    refused(command("info", "--data-root", tmp_path / "empty"), "is not a TpuGraphs root")
-    (tmp_path / "file").write_text("")
-    refused(command("info", "--data-root", tmp_path / "file"), "is not a folder")
+    refused(["info", root, tmp_path / "empty"], "is not a TpuGraphs root")
     (tmp_path / "bare" / "npz" / "layout").mkdir(parents=True)
-    for words in (["info"], ["build-features", "--workspace", tmp_path / "work"]):
-        refused(command(*words, "--data-root", tmp_path / "bare"), "has no graph files; expected npz/layout/")
+    for words in (["info"], ["build-features", *work]):
+        refused([*words, root, tmp_path / "bare"], "has no graph files; expected npz/layout/")
     monkeypatch.setenv("XLARANK_DATA", str(tmp_path / "absent"))
-    refused(command("info"), r"absent \(XLARANK_DATA\) does not exist")
+    refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
 
 
-def test_words_that_mean_nothing(job: Job, trained: Path, command: Command, tmp_path: Path) -> None:
+def test_words_that_mean_nothing(job: Job, trained: Path, tmp_path: Path) -> None:
     root, there = ["--data-root", job.tree], ["--workspace", trained]
     for words in (
         ["info", *root],
         ["build-features", *root, *there],
         ["rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), *there],
-        *([verb, *there] for verb in ("tune", "train", "evaluate", "submit")),
+        *([verb, *there] for verb in VERBS[1:]),
     ):
         said = rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}"
-        refused(command(*words, "--collection", "layout:cpu:randm"), said)
-    build = ["build-features", *root, "--workspace", tmp_path / "new"]
-    refused(command(*build, "--tier", "nonsense"), "--tier is 'nonsense'; expected fast or full")
-    refused(command(*build, "--split", "validation"), "'validation' is not a split; expected train, valid, test")
-    refused(command("evaluate", *there, "-c", LAYOUT, "--model-from", TILE), f"model of {TILE} ranks tile graphs")
-    refused(command("train", *there, "--model", "forest"), "'forest' is not a model; expected .*lambdarank")
-    for url in ("nonsense://x", f"sqlite:///{tmp_path}/no/such/folder.db"):
-        refused(command("tune", *there, "--storage", url), "storage .*cannot be used .*check --storage")
-    refused(
-        command("evaluate", *there, "-c", LAYOUT, "--official-indices", tmp_path / "absent"),
-        r"the official indices .*cpu_random\.json",
-    )
-    refused(command("submit", "--workspace", "wrok"), "the workspace wrok does not exist")
-    shutil.rmtree(trained / "studies")
-    refused(command("tune", *there, "--timeout", "0"), "trial|time")
-
-
-def test_places_that_cannot_be_written(job: Job, trained: Path, command: Command, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    for verb in ("build-features", "tune", "train", "evaluate", "submit"):
-        refused(
-            command(verb, "--data-root", job.tree, "--workspace", tmp_path / "file"),
-            r"the workspace .*file cannot be written .*pass another --workspace",
-        )
-    for words in (
-        ["info", "--data-root", job.tree, "--json"],
-        ["submit", "--workspace", trained, "--out"],
+        refused([*words, "--collection", "layout:cpu:randm"], said)
+    build, evaluate = ["build-features", *root, "--workspace", tmp_path / "new"], ["evaluate", *there]
+    for words, said in (
+        ([*build, "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
+        ([*build, "--split", "validation"], "'validation' is not a split; expected train, valid, test"),
+        ([*evaluate, "-c", LAYOUT, "--model-from", TILE], f"model of {TILE} ranks tile graphs"),
+        ([*evaluate, "--split", "folds"], "'folds' is not a split"),
+        (
+            [*evaluate, "-c", LAYOUT, "--official-indices", tmp_path / "absent"],
+            r"the official indices .*cpu_random\.json",
+        ),
+        (["train", *there, "--model", "forest"], "'forest' is not a model; expected .*lambdarank"),
+        (["cross-validate", *there, "--model", "forest"], "'forest' is not a model"),
+        (["cross-validate", *there, "--by", "name"], "--by is 'name'; expected family or graph or kind"),
+        *(
+            (["tune", *there, "--storage", url], "storage .*cannot be used .*check --storage")
+            for url in ("nonsense://x", f"sqlite:///{tmp_path}/no/such/folder.db")
+        ),
+        (["submit", "--workspace", "wrok"], "the workspace wrok does not exist"),
     ):
-        refused(command(*words, tmp_path / "file" / "result"), r"cannot write .*result")
+        refused(words, said)
+    shutil.rmtree(trained / "studies")
+    refused(["tune", *there, "--timeout", "0"], "trial|time")
 
 
-def test_usage_errors_exit_with_2(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_that_cannot_be_written(
+    job: Job, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("in the way")
+    root = ["--data-root", job.tree]
+    for verb in VERBS:
+        said = r"the workspace .*file cannot be written .*pass another --workspace"
+        refused([verb, *root, "--workspace", "file"], said)
+    for words in (["info", *root, "--json"], ["submit", "--workspace", trained, "--out"]):
+        refused([*words, tmp_path / "file" / "result"], r"cannot write .*result")
+    for name, said in (
+        ("w" * 300, "File name too long"),
+        ("w\udcff", r"the path '.*w.udcff.*' is not valid UTF-8"),
+    ):
+        refused(["build-features", *root, "--workspace", name, "--tier", "fast"], said)
+
+
+def test_usage_errors_exit_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for words in (
         "bild-features", "info --nonsense", "tune --trials 0", "tune --trials many", "tune --timeout -1",
@@ -90,60 +98,60 @@ def test_usage_errors_exit_with_2(command: Command, tmp_path: Path, monkeypatch:
         *(f"{verb} --seed {seed}" for verb in ("build-features", "train", "run-all") for seed in (-1, 2**31)),
         *(f"{verb} --threads 100000" for verb in ("tune", "train", "cross-validate")),
     ):  # fmt: skip
-        outcome = command(*words.split())
+        outcome = here(*words.split())
         assert (outcome.code, outcome.out) == (2, "") and "Error" in outcome.err, words
         assert ("No such option" in outcome.err) == ("nonsense" in words), words
     assert list(tmp_path.iterdir()) == []
 
 
-def test_broken_files_are_named_while_the_others_are_done(tree: Path, command: Command, tmp_path: Path) -> None:
+def test_broken_files_are_named_while_the_others_are_done(tree: Path, tmp_path: Path) -> None:
     """A file name must not be able to forge a line of the output."""
     path = graph_path(tree, TILE, "train", "bmm__a")
     path.write_bytes(path.read_bytes()[:-100])
     evil = graph_path(tree, TILE, "valid", "expsum__a")
     evil.rename(evil.with_name("evil\nerror: all is lost.npz"))
     work = tmp_path / "work"
-    outcome = command("build-features", "--data-root", tree, "--workspace", work, "--tier", "fast")
+    outcome = here("build-features", "--data-root", tree, "--workspace", work, "--tier", "fast")
     assert outcome.code == 1
     named, other, summary = outcome.errors
     assert re.search(rf"{TILE} train bmm__a: cannot be opened", named) and "evil\\nerror" in other
     assert "2 broken files; the others were dealt with" in summary
     assert "\nerror: all is lost" not in outcome.out + outcome.err
     assert len(list(work.rglob("*.parquet"))) == 8
-    assert command("info", "--data-root", tree).code == 1
+    assert here("info", "--data-root", tree).code == 1
 
 
 def test_a_broken_test_file_makes_a_submission_fail_after_writing_it(
-    tree: Path, trained: Path, command: Command, tmp_path: Path
+    tree: Path, trained: Path, tmp_path: Path
 ) -> None:
     graph_path(tree, TILE, "test", "swish__a").write_bytes(b"no zip")
-    command("build-features", "--data-root", tree, "--workspace", trained, "--tier", "fast")
-    outcome = command("submit", "--workspace", trained, "--out", tmp_path / "out.csv")
+    here("build-features", "--data-root", tree, "--workspace", trained, "--tier", "fast")
+    outcome = here("submit", "--workspace", trained, "--out", tmp_path / "out.csv")
     assert outcome.code == 1 and "swish__a" in outcome.errors[0]
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()
 
 
-def test_a_collection_without_a_train_split(trained: Path, command: Command) -> None:
+def test_what_must_have_been_done_before(job: Job, trained: Path, tmp_path: Path) -> None:
+    there = ["--workspace", trained]
+    shutil.rmtree(trained / "models")
+    tile, layout = (graph_path(job.tree, *at) for at in ((TILE, "valid", "expsum__a"), (LAYOUT, "valid", "mlp__a")))
+    for words, said in (
+        (["evaluate", *there], "nothing could be evaluated on valid: .*run train first"),
+        (["submit", *there, "--out", tmp_path / "out.csv"], "nothing to submit: .*run train first"),
+        (["rank", tile, *there], "there is no trained tile model .*run train first"),
+    ):
+        refused(words, said)
+    assert not (tmp_path / "out.csv").exists()
+    done = here("rank", layout, *there)
+    assert done.code == 0 and "came with xlarank" in done.out
     shutil.rmtree(trained / "features" / "tile" / "cpu" / "train")
     for verb in ("tune", "train"):
-        refused(command(verb, "--workspace", trained, "-c", TILE), rf"{TILE} has no train split .*leave {TILE} out")
-    outcome = command("train", "--workspace", trained, "--seeds", "1", "--rounds", "5", "--threads", "1")
-    assert outcome.code == 0 and f"not trained: {TILE} has no train split" in outcome.out
+        refused([verb, *there, "-c", TILE], rf"{TILE} has no train split .*leave {TILE} out")
+    done = here("train", *there, "--seeds", "1", "--rounds", "5", "--threads", "1")
+    assert done.code == 0 and f"not trained: {TILE} has no train split" in done.out
 
 
-def test_before_training(job: Job, trained: Path, command: Command, tmp_path: Path) -> None:
-    shutil.rmtree(trained / "models")
-    there = ["--workspace", trained]
-    refused(command("evaluate", *there), "nothing could be evaluated on valid: .*run train first")
-    refused(command("submit", *there, "--out", tmp_path / "out.csv"), "nothing to submit: .*run train first")
-    assert not (tmp_path / "out.csv").exists()
-    tile = graph_path(job.tree, TILE, "valid", "expsum__a")
-    refused(command("rank", tile, *there), "there is no trained tile model .*run train first")
-    layout = command("rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), *there)
-    assert layout.code == 0 and "came with xlarank" in layout.out
-
-
-def test_damaged_graphs_models_and_rows(trained: Path, command: Command, tmp_path: Path) -> None:
+def test_damaged_graphs_models_and_rows(trained: Path, tmp_path: Path) -> None:
     there = ["--workspace", trained]
     (tmp_path / "text.npz").write_text("hello")
     save_npz(tmp_path / "half.npz", {"node_feat": tile_arrays()["node_feat"]})
@@ -152,31 +160,23 @@ def test_damaged_graphs_models_and_rows(trained: Path, command: Command, tmp_pat
         ("text.npz", r"text\.npz cannot be opened"),
         ("half.npz", r"half\.npz: array .* is missing"),
     ):
-        refused(command("rank", tmp_path / name, *there), said)
-    (trained / "models/tile/cpu/model.json").write_text("{")
-    refused(command("evaluate", *there, "-c", TILE), r"model\.json cannot be used .*run train again")
-    (trained / "features/tile/cpu/train/bmm__a.parquet").write_bytes(b"PAR1")
-    refused(command("train", *there, "-c", TILE), r"bmm__a\.parquet cannot be read")
-    (trained / "features/tile/cpu/train/manifest.json").write_text("{")
-    refused(command("train", *there, "-c", TILE), r"manifest\.json cannot be read")
+        refused(["rank", tmp_path / name, *there], said)
+    for place, content, verb, said in (
+        ("models/tile/cpu/model.json", "{", "evaluate", r"model\.json cannot be used .*run train again"),
+        ("features/tile/cpu/train/bmm__a.parquet", "PAR1", "train", r"bmm__a\.parquet cannot be read"),
+        ("features/tile/cpu/train/manifest.json", "{", "train", r"manifest\.json cannot be read"),
+    ):
+        (trained / place).write_text(content)
+        refused([verb, *there, "-c", TILE], said)
 
 
-def test_names_are_not_markup_of_the_terminal(job: Job, trained: Path, command: Command, tmp_path: Path) -> None:
+def test_names_are_not_markup_of_the_terminal(job: Job, trained: Path, tmp_path: Path) -> None:
     for name in ("data[bold]", "data[/old]"):
-        tree = tmp_path / name
-        tree.parent.mkdir(exist_ok=True)
-        shutil.copytree(job.tree, tree)
-        outcome = command("info", "--data-root", tree, "--json", tmp_path / "out[dim].json")
+        tree = Path(shutil.copytree(job.tree, tmp_path / name))
+        outcome = here("info", "--data-root", tree, "--json", tmp_path / "out[dim].json")
         assert outcome.code == 0 and f"data: {tree} " in outcome.out and "out[dim].json" in outcome.out
     graph = save_npz(tmp_path / "[red]graph.npz", layout_graph(1))
-    assert "[red]graph: 24 configurations" in command("rank", graph, "--workspace", trained).out
-
-
-@pytest.mark.slow
-def test_bad_input_from_a_real_shell(tmp_path: Path) -> None:
-    """Once for real what the tests above do inside their own process."""
-    outcome = shell("info", "--data-root", "absent", cwd=ROOT, home=tmp_path, script="run.py")
-    refused(outcome, "absent .*does not exist")
+    assert "[red]graph: 24 configurations" in here("rank", graph, "--workspace", trained).out
 
 
 #: The command line where no file may grow beyond so many bytes: what a full disk says, without one.
@@ -204,34 +204,23 @@ def test_a_disk_that_is_full_while_a_library_writes(job: Job, tmp_path: Path) ->
     refused(Outcome(done.returncode, done.stdout, done.stderr), r"cannot be written .*make room and run")
 
 
-def test_a_workspace_whose_name_nothing_takes(
-    tree: Path, command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name, said in (
-        ("w" * 300, "File name too long"),
-        ("w\udcff", r"the path '.*w.udcff.*' is not valid UTF-8"),
-    ):
-        refused(command("build-features", "--data-root", tree, "--workspace", name, "--tier", "fast"), said)
-
-
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("can't start new thread")])
 def test_too_little_memory_is_said_in_one_line(
-    command: Command, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: Exception
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], error: Exception
 ) -> None:
     def fail(*_: object) -> None:
         raise ValueError("what a library makes of it") from error
 
     monkeypatch.setattr("xlarank.data.root.find_data_root", fail)
-    assert command("info").code == 1
+    assert here("info").code == 1
     assert capfd.readouterr().err.startswith("error: not enough memory; ")
 
 
 def test_a_closed_standard_output_is_an_error_and_no_columns_are_those_of_a_file(
-    tree: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+    tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "0")
-    assert TILE in command("info", "--data-root", tree).out
+    assert TILE in here("info", "--data-root", tree).out
 
     @contextlib.contextmanager
     def closed(_: object):  # type: ignore[no-untyped-def]
@@ -240,4 +229,4 @@ def test_a_closed_standard_output_is_an_error_and_no_columns_are_those_of_a_file
         sys.stdout = before
 
     monkeypatch.setattr(contextlib, "redirect_stdout", closed)
-    refused(command("info", "--data-root", tree), "standard output is closed")
+    refused(["info", "--data-root", tree], "standard output is closed")

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import typer
 from typer.main import get_command
 
-from tests.cli.shell import Outcome
+from tests.cli.shell import here
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, graph_path, write_tree
 from xlarank.cli import console
 from xlarank.cli.app import app
 from xlarank.cli.common import moved_to_front
 from xlarank.cli.console import finish
-
-Command = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -31,29 +28,29 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return Path("small")
 
 
-def test_json_on_standard_output_is_alone_there(small: Path, command: Command) -> None:
-    done = command("info", "--data-root", small, "--json", "-")
+def test_json_on_standard_output_is_alone_there(small: Path) -> None:
+    done = here("info", "--data-root", small, "--json", "-")
     assert done.code == 0 and isinstance(json.loads(done.out), list)
     assert "data: " in done.err and not Path("-").exists()
-    assert "data: " in command("info", "--data-root", small).out, "the next command prints its tables again"
+    assert "data: " in here("info", "--data-root", small).out, "the next command prints its tables again"
     commands = get_command(app).commands  # type: ignore[attr-defined]
     without = [name for name, one in commands.items() if not any("--json" in part.opts for part in one.params)]
     assert without == ["demo"], "which runs other commands"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of posix")
-def test_an_output_that_is_a_pipe_is_refused_before_the_work(small: Path, command: Command) -> None:
+def test_an_output_that_is_a_pipe_is_refused_before_the_work(small: Path) -> None:
     os.mkfifo("pipe")
     for option in ("--json", "--out"):
-        done = command("submit", "--data-root", small, option, "pipe")
+        done = here("submit", "--data-root", small, option, "pipe")
         assert done.code == 1 and "it is a pipe" in done.err
     assert stat.S_ISFIFO(os.stat("pipe").st_mode)
-    assert "--out is -" in command("submit", "--data-root", small, "--out", "-").err
+    assert "--out is -" in here("submit", "--data-root", small, "--out", "-").err
     assert not Path("work").exists()
 
 
-def test_quiet_verbose_and_the_log(small: Path, command: Command) -> None:
-    done = command("info", "--data-root", small, "--quiet", "--log-file", "logs/run.log")
+def test_quiet_verbose_and_the_log(small: Path) -> None:
+    done = here("info", "--data-root", small, "--quiet", "--log-file", "logs/run.log")
     assert (done.code, done.out, done.err) == (0, "", "")
     logged = Path("logs/run.log").read_text()
     assert "data: " in logged and "collection" in logged
@@ -61,17 +58,17 @@ def test_quiet_verbose_and_the_log(small: Path, command: Command) -> None:
         path = small / "npz" / place
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    done = command("info", "--verbose", "--data-root", small, "--log-file", "logs/run.log")
+    done = here("info", "--verbose", "--data-root", small, "--log-file", "logs/run.log")
     assert "reading graphs: 1 of" in done.err
     assert done.code == 0 and done.out.count("skipped:") == 2 and "rename the folder to valid" in done.out
     assert Path("logs/run.log").read_text().startswith(logged), "a second command adds to it"
 
 
-def test_values_of_a_file_are_taken_checked_and_recorded(small: Path, command: Command) -> None:
+def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
     Path("run.toml").write_text(
         f'data-root = "{small}"\nseed = 3\n[build-features]\ncollection = ["tile:cpu"]\n[train]\nrounds = 9\n'
     )
-    done = command("build-features", "--config-file", "run.toml", "-c", "layout:cpu:random")
+    done = here("build-features", "--config-file", "run.toml", "-c", "layout:cpu:random")
     assert done.code == 0 and "layout:cpu:random" in done.out and "tile" not in done.out, "words win over the file"
     (line,) = Path("work/reports/runs.jsonl").read_text().splitlines()
     entry = json.loads(line)
@@ -85,7 +82,7 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small: Path, command: C
         ("= 3", 1, "cannot be read"),
     ):
         Path("run.toml").write_text(text)
-        done = command("train", "--config-file", "run.toml")
+        done = here("train", "--config-file", "run.toml")
         assert done.code == code and said in done.err
 
 
@@ -94,14 +91,14 @@ def test_what_stands_behind_two_dashes_is_left_alone() -> None:
     assert moved_to_front(["rank", "x", "--log-file=a"]) == ["--log-file=a", "rank", "x"]
 
 
-def test_build_train_rank_and_submit_from_nothing(small: Path, command: Command) -> None:
-    done = command("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", LAYOUT)
+def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
+    done = here("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", LAYOUT)
     assert "the workspace work has no features: building those of all collections of small first" in done.out
-    done = command("rank", graph_path(small, LAYOUT, "test", "x").parent, "--csv", "out.csv", "--json", "-")
+    done = here("rank", graph_path(small, LAYOUT, "test", "x").parent, "--csv", "out.csv", "--json", "-")
     assert done.code == 0 and set(json.loads(done.out)) == {"omega__a", "omega__b"}
     header = "graph,model,rank,configuration,score,runtime_ns,identical,speedup"
     assert Path("out.csv").read_text().startswith(f"{header}\nomega__a,")
-    done = command("submit", "--strict")
+    done = here("submit", "--strict")
     assert done.code == 1 and "note: 2 of 4 rows are not ranked by a model: default order" in done.out
 
 
@@ -130,21 +127,21 @@ def test_many_broken_files_take_few_lines(capsys: pytest.CaptureFixture[str]) ->
     assert len(lines) == 22 and lines[20] == "error: and 40 more; --verbose names all of them"
 
 
-def test_a_long_list_of_graphs_is_cut_short(command: Command, tmp_path: Path) -> None:
+def test_a_long_list_of_graphs_is_cut_short(tmp_path: Path) -> None:
     """Hundreds of tile kernels have one configuration only; they must not hide the table."""
     arrays = tile_arrays()
     arrays["config_feat"][:] = arrays["config_feat"][0]
     for number in range(25):
         save_npz(tmp_path / f"npz/tile/cpu/train/k__{number:02}.npz", arrays)
-    outcome = command("info", "--data-root", tmp_path, "--json", tmp_path / "info.json")
+    outcome = here("info", "--data-root", tmp_path, "--json", tmp_path / "info.json")
     listed = [line for line in outcome.out.splitlines() if line.startswith("cannot be ranked")]
     assert len(listed) == 21 and listed[-1].endswith(": and 5 more")
     (part,) = json.loads((tmp_path / "info.json").read_text())
     assert len(part["unrankable"]) == 25
 
 
-def test_columns_are_explained(command: Command) -> None:
-    outcome = command("explain-feature", "padding__output_waste__max")
+def test_columns_are_explained() -> None:
+    outcome = here("explain-feature", "padding__output_waste__max")
     assert outcome.code == 0
     assert "largest waste" in outcome.out and "padded size / true size" in outcome.out
-    assert command("explain-feature", "propagation__*").out.count("propagation__") == 4
+    assert here("explain-feature", "propagation__*").out.count("propagation__") == 4

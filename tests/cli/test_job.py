@@ -5,13 +5,12 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Job
-from tests.cli.shell import FILES, LAYOUT, ROOT, TILE, Outcome, shell
+from tests.cli.shell import FILES, LAYOUT, ROOT, TILE, here, refused, shell
 
 
 def test_what_each_step_prints_and_stores(job: Job) -> None:
@@ -56,36 +55,33 @@ def test_scores_submission_and_ranking_are_as_promised(job: Job) -> None:
 
 
 @pytest.mark.slow
-def test_the_repository_root_gives_the_same(job: Job, tmp_path: Path) -> None:
-    """``python run.py`` as the README has it."""
+def test_a_real_shell_gives_the_same(job: Job, tmp_path: Path) -> None:
+    """``python run.py`` in the repository's root, as the README has it."""
     words = ["evaluate", "--workspace", job.work, "--json", tmp_path / "scores.json"]
     assert shell(*words, cwd=ROOT, home=tmp_path, script="run.py").code == 0
     assert (tmp_path / "scores.json").read_bytes() == (job.folder / "scores.json").read_bytes()
+    refused(shell("info", "--data-root", "absent", cwd=ROOT, home=tmp_path), "absent .*does not exist")
 
 
-def test_a_second_round_does_nothing_anew(job: Job, trained: Path, command: Callable[..., Outcome]) -> None:
-    again = command("build-features", "--data-root", job.tree, "--tier", "fast", "--workspace", trained)
+def test_a_second_round_does_nothing_anew(job: Job, trained: Path) -> None:
+    again = here("build-features", "--data-root", job.tree, "--tier", "fast", "--workspace", trained)
     assert re.search(rf"{TILE}\s*│\s*train\s*│\s*3\s*│\s*0\s*│\s*3\s*│", again.out), "0 built, 3 kept"
-    tuned = command("tune", "--trials", "2", "--rounds", "10", "--workspace", trained)
+    tuned = here("tune", "--trials", "2", "--rounds", "10", "--workspace", trained)
     assert re.search(rf"{TILE}\s*│\s*2\s*│\s*0\s*│", tuned.out), "2 trials, 0 new"
 
 
-def test_naming_the_data_root_again_keeps_how_it_was_built(
-    tree: Path, command: Callable[..., Outcome], tmp_path: Path
-) -> None:
+def test_naming_the_data_root_again_keeps_how_it_was_built(tree: Path, tmp_path: Path) -> None:
     """Or the columns and configurations chosen in build-features would be undone by the next command."""
     place = ["--data-root", tree, "--workspace", tmp_path / "work"]
-    command("build-features", *place, "--tier", "fast", "--no-candidates", "--max-configs", "30", "-c", TILE)
+    here("build-features", *place, "--tier", "fast", "--no-candidates", "--max-configs", "30", "-c", TILE)
     manifest = tmp_path / "work" / "features" / "tile" / "cpu" / "train" / "manifest.json"
     before = json.loads(manifest.read_text())["recipe"]
     assert before["max_configs"] == 30
-    assert command("train", *place, "-c", TILE, "--seeds", "1", "--rounds", "5", "--threads", "1").code == 0
+    assert here("train", *place, "-c", TILE, "--seeds", "1", "--rounds", "5", "--threads", "1").code == 0
     assert json.loads(manifest.read_text())["recipe"] == before
 
 
-def test_the_data_root_of_the_environment_or_the_sample(
-    job: Job, command: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert "the embedded sample" in command("info", "--collection", TILE).out
+def test_the_data_root_of_the_environment_or_the_sample(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "the embedded sample" in here("info", "--collection", TILE).out
     monkeypatch.setenv("XLARANK_DATA", str(job.tree))
-    assert "named by XLARANK_DATA" in command("info").out
+    assert "named by XLARANK_DATA" in here("info").out

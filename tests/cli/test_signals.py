@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Job
-from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment
+from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment, here
 from tests.graphs import save_npz
 from tests.pipelines.trees import graph_path, layout_graph
 from xlarank.cli import interruption, programs
@@ -103,7 +103,7 @@ def test_ctrl_c_while_workers_start(tmp_path: Path) -> None:
 
 
 @posix_only
-def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path, command: Callable[..., Outcome]) -> None:
+def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path) -> None:
     shutil.copytree(job.work, tmp_path / "work")
     shutil.rmtree(tmp_path / "work" / "studies")
     best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best-lambdarank.json"
@@ -112,14 +112,15 @@ def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path, command: C
     assert outcome.code == 130
     assert outcome.errors == ["error: interrupted; what was finished is kept, run the same command again to go on"]
     assert json.loads(best.read_text())["model"] == "lambdarank"
-    again = command("tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE)
+    again = here("tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE)
     assert again.code == 0
     assert re.search(rf"{TILE}\s*│\s*\d+\s*│\s*0\s*│", again.out), "nothing left to do"
 
 
 @posix_only
 def test_an_interruption_that_a_library_hides_is_still_one(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], command: Callable[..., Outcome]
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """The exception that Ctrl-C raises may turn up in the middle of any library; a second press is final."""
 
@@ -140,7 +141,7 @@ def test_an_interruption_that_a_library_hides_is_still_one(
     for library in (hides_it, loses_it):
         monkeypatch.setattr("xlarank.pipelines.info.info", library)
         monkeypatch.setattr(interruption, "_heard", [])
-        assert command("info", "--collection", TILE).code == 130
+        assert here("info", "--collection", TILE).code == 130
         assert "error: interrupted" in capfd.readouterr().err
 
 
