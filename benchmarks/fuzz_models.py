@@ -30,7 +30,7 @@ from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.features.store import load_split
+from xlarank.features.store import each_graph
 from xlarank.models.trained import CARD, load_model
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.support.fitting import TrainRequest
@@ -93,7 +93,7 @@ def planted(folder: Path, booster: str, text: str) -> None:
 
 def ranking(workspace: Workspace, jobs: Connection) -> None:
     """A child that ranks whenever it is told to and says what came of it."""
-    (graph, *_) = load_split(workspace, COLLECTION, "valid")
+    (graph, *_) = each_graph(workspace, COLLECTION, "valid")
     while True:
         folder = jobs.recv()
         try:

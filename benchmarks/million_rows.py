@@ -3,7 +3,7 @@
     python -m benchmarks.million_rows [--rows 1000000] [--rounds 300] [--graphs 200] [--model lambdarank]
                                       [--threads 2] [--json FILE]
 
-Makes rows of layout graphs in memory, as `store.load_split` gives them, and fits the ranker with its
+Makes rows of layout graphs in memory, as `store.each_graph` gives them, and fits the ranker with its
 defaults through the code that ``train`` runs. Every configuration column takes another value in each row: more work
 for the trees than real columns, most of which take few. Prints seconds (of the clock and of the processor) and peak
 memory of the whole process, rows included, for making the rows and for the fit; and the tau that the ranker reaches

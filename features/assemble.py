@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -49,32 +49,50 @@ def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidate
 def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows:
     """Compute every column of the settings for each *distinct* configuration of a graph."""
     settings = settings or FeatureSettings()
+    context = _context(graph, settings)
+    chosen = settings.blocks("layout" if isinstance(context, LayoutContext) else "tile")
+    blocks, names = with_columns(chosen)
+    rows = np.zeros((len(names), graph.duplicates.distinct), np.float32).T
+    if isinstance(context, LayoutContext):
+        compute_together(context, [(block, at) for block, at in blocks if isinstance(block, LayoutBlock)], rows)
+    for block, at in blocks:
+        columns = rows[:, at : at + len(block.columns)]
+        if not isinstance(block, LayoutBlock):
+            values = block.compute(context)
+            if values.shape != columns.shape:
+                raise AssertionError(f"{type(block).__name__} gave {values.shape}")
+            columns[...] = values
+        context.columns |= dict(zip(block.columns, columns.T, strict=True))
+    constants: dict[str, np.float32] = {}
+    for block in chosen:
+        if block.scope is Scope.GRAPH:
+            constants |= zip(block.columns, block.compute(context).astype(np.float32), strict=True)
+    return GraphRows(
+        name=graph.name,
+        columns=[*constants, *names],
+        graph_values=np.array(list(constants.values()), np.float32),
+        config_values=rows,
+        group=graph.duplicates.group,
+        ids=np.arange(graph.configs),
+        runtime=graph.runtime,
+        normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
+        instances=_instances_of(context, settings),
+        kinds=kernel_kinds(context) if isinstance(context, TileContext) else (),
+    )
+
+
+def _context(graph: Graph, settings: FeatureSettings) -> LayoutContext | TileContext:
     if isinstance(graph, LayoutGraph):
-        return _layout(LayoutContext(graph, settings.tiling), settings)
+        return LayoutContext(graph, settings.tiling)
     if isinstance(graph, TileGraph):
-        return _tile(TileContext(graph, settings.tiling), settings)
+        return TileContext(graph, settings.tiling)
     raise TypeError(f"no features for {type(graph).__name__}")
 
 
-def _layout(context: LayoutContext, settings: FeatureSettings) -> GraphRows:
-    blocks, names = with_columns(settings.blocks("layout"))
-    rows = np.zeros((len(names), context.table.configs), np.float32).T
-    summed = [(block, at) for block, at in blocks if isinstance(block, LayoutBlock)]
-    compute_together(context, summed, rows)
-    for block, at in summed:
-        context.columns |= {name: rows[:, at + number] for number, name in enumerate(block.columns)}
-    _one_by_one([(block, at) for block, at in blocks if not isinstance(block, LayoutBlock)], context, rows)
-    instances = LazyInstances(lambda: instance_table(context, candidates=settings.candidates))
-    constants = _constants(settings.blocks("layout"), context)
-    return GraphRows.of(context.graph, constants, names, rows, instances)
-
-
-def _tile(context: TileContext, settings: FeatureSettings) -> GraphRows:
-    blocks, names = with_columns(settings.blocks("tile"))
-    rows = np.zeros((len(names), context.configs), np.float32).T
-    _one_by_one(blocks, context, rows)
-    computed = GraphRows.of(context.graph, _constants(settings.blocks("tile"), context), names, rows)
-    return replace(computed, kinds=kernel_kinds(context))
+def _instances_of(context: LayoutContext | TileContext, settings: FeatureSettings) -> LazyInstances | None:
+    if isinstance(context, TileContext):
+        return None
+    return LazyInstances(partial(instance_table, context, settings.candidates))
 
 
 def with_columns(chosen: Sequence[_Block]) -> tuple[list[tuple[_Block, int]], list[str]]:
@@ -88,44 +106,19 @@ def with_columns(chosen: Sequence[_Block]) -> tuple[list[tuple[_Block, int]], li
     return blocks, names
 
 
-def _constants(blocks: Sequence[Block], context: LayoutContext | TileContext) -> dict[str, float]:
-    constants: dict[str, float] = {}
-    for block in blocks:
-        if block.scope is Scope.GRAPH:
-            values = block.compute(context)
-            constants |= {name: float(np.float32(value)) for name, value in zip(block.columns, values, strict=True)}
-    return constants
-
-
-def _one_by_one(
-    blocks: Sequence[tuple[Block, int]], context: LayoutContext | TileContext, rows: NDArray[np.float32]
-) -> None:
-    for block, at in blocks:
-        values = block.compute(context)
-        if values.shape != (len(rows), len(block.columns)):
-            raise AssertionError(f"{type(block).__name__} gave {values.shape}")
-        mine = rows[:, at : at + len(block.columns)]
-        mine[...] = values
-        context.columns |= {name: mine[:, number] for number, name in enumerate(block.columns)}
-
-
-def instance_table(context: LayoutContext, *, candidates: bool = True) -> Instances:
+def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
     """The instances of the distinct configurations of a graph; without ``candidates``, no transductive columns."""
     table, instances = context.table, InstanceContext(context)
     combinations = instances.combinations
     blocks = instance_blocks(candidates=candidates)
-    columns = [name for block in blocks for name in block.columns]
-    values = np.empty((len(instances), len(columns)), np.float32)
-    at = 0
-    for block in blocks:
-        values[:, at : at + len(block.columns)] = block.compute(instances)
-        at += len(block.columns)
+    parts = [block.compute(instances).astype(np.float32) for block in blocks]
+    values = np.ascontiguousarray(np.concatenate(parts, axis=1))
     same = group_codes(values.view(np.int32))
     row_instance, pair_instance = np.full(len(table.rows), -1), np.full(combinations.total, -1)
     row_instance[instances.rows] = same.group[: len(instances.rows)]
     pair_instance[instances.taken] = same.group[len(instances.rows) :]
     return Instances(
-        columns=columns,
+        columns=[name for block in blocks for name in block.columns],
         values=values[same.first],
         codes=_own_codes(context),
         node=context.graph.configurable.astype(np.int32),

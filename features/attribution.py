@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.assemble import with_columns
+from xlarank.features.candidates import placed_columns
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.placing import placed_columns
 from xlarank.features.program.tensors import Floats, Ints
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
@@ -28,15 +28,11 @@ Code = TypeVar("Code", bound=np.integer[Any])
 
 @dataclass(frozen=True, eq=False)
 class Walk:
-    """Rows of both walks from one configuration to another.
+    """Rows of both walks from one configuration to another."""
 
-    Attributes:
-        nodes: ``(changed,)`` the nodes that differ, as numbered in the graph.
-        matrix: ``(2 * (changed + 1), columns)`` float32, the columns of the graph's rows: first in the order of
-            ``nodes``, then in the reverse order.
-    """
-
-    nodes: Ints
+    nodes: Ints  # ``(changed,)`` the nodes that differ, as numbered in the graph
+    # ``(2 * (changed + 1), columns)`` float32, the columns of the graph's rows: first in the order of ``nodes``,
+    # then in the reverse order.
     matrix: NDArray[np.float32]
 
     def by_node(self, values: Floats) -> dict[int, float]:
@@ -57,15 +53,12 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
     blocks, columns = with_columns([block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)])
     made = np.zeros((len(columns), len(codes)), np.float32).T
     compute_together(context, blocks, made, codes)
-    computed = dict(zip(columns, made.T, strict=True))
-    values = np.zeros((len(codes), len(rows.config_columns)), np.float32)
+    computed: dict[str, NDArray[np.floating[Any]]] = dict(zip(columns, made.T, strict=True))
     candidates = dict(zip(rows.config_columns, rows.config_values.T, strict=True))
-    for number, name in enumerate(rows.config_columns):
-        if name in computed:
-            values[:, number] = computed[name]
-        else:
-            base = placed_columns()[name]
-            values[:, number] = place_among(computed[base], candidates[base], name.startswith("rank__"))
+    for name in [name for name in rows.config_columns if name not in computed]:
+        placed = placed_columns()[name]
+        computed[name] = place_among(computed[placed], candidates[placed], name.startswith("rank__"))
+    values = np.stack([computed[name] for name in rows.config_columns], axis=1).astype(np.float32)
     # the ends are candidates: theirs are the very rows that are ranked, to the last bit
     start, end = rows.config_values[rows.group[then]], rows.config_values[rows.group[now]]
     half = len(codes) // 2

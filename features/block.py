@@ -18,9 +18,6 @@ class Tier(Enum):
     FAST = "fast"
     FULL = "full"
 
-    def includes(self, other: Tier) -> bool:
-        return self is Tier.FULL or other is Tier.FAST
-
 
 class Scope(Enum):
     """What a column is a number of: a graph, a configuration, or an instance (see `features.instances`)."""

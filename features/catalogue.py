@@ -7,11 +7,17 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.candidates import (
+    CandidateRanks,
+    CandidateScores,
+    Frequency,
+    TileCandidateRanks,
+    TileCandidateScores,
+)
 from xlarank.features.instances import node_blocks, pair_blocks
-from xlarank.features.layout import change, copies, dimension_roles, frequency, neighbourhood, outputs, padding
-from xlarank.features.placing import CandidateRanks, CandidateScores, TileCandidateRanks, TileCandidateScores
+from xlarank.features.layout import change, copies, dimension_roles, neighbourhood, outputs, padding
 from xlarank.features.program import composition
-from xlarank.features.tile import bounds, inner_loop, kernel, tpu_time, traffic
+from xlarank.features.tile import bounds, inner_loop, tpu_time, traffic
 
 
 def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -32,7 +38,7 @@ BLOCKS: Final = checked(
         composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeCounts(), composition.OpcodeBytes(),
         composition.GraphSize(), composition.BytesByClass(), composition.ElementTypes(), composition.Work(),
         composition.Computations(),
-        frequency.Frequency(), CandidateRanks(), CandidateScores(),
+        Frequency(), CandidateRanks(), CandidateScores(),
         change.SlotChange(), change.NodeChange(), change.ChangeByClass(), change.InnerChange(),
         copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
         neighbourhood.ConfigurableNodes(), neighbourhood.ChangedSurroundings(), neighbourhood.Boundary(),
@@ -42,7 +48,7 @@ BLOCKS: Final = checked(
         dimension_roles.SecondDotRoles(), dimension_roles.ReshapeRoles(), dimension_roles.SecondReshapeRoles(),
         dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(), padding.Violation(),
         bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidateRanks(), TileCandidateScores(),
-        inner_loop.TileInner(), inner_loop.TileEstimate(), kernel.Kernel(), traffic.Traffic(), tpu_time.TpuTime(),
+        inner_loop.TileInner(), inner_loop.TileEstimate(), traffic.Kernel(), traffic.Traffic(), tpu_time.TpuTime(),
     )
 )  # fmt: skip
 #: Columns of instances, of layout graphs alone.
@@ -73,6 +79,6 @@ def blocks_of(kind: Kind, tier: Tier = Tier.FULL, *, candidates: bool = True) ->
     chosen = [
         block
         for block in BLOCKS
-        if kind in block.kinds and tier.includes(block.tier) and (candidates or not block.transductive)
+        if kind in block.kinds and tier in (Tier.FULL, block.tier) and (candidates or not block.transductive)
     ]
     return sorted(chosen, key=lambda block: (block.scope is not Scope.GRAPH, block.transductive))

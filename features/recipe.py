@@ -23,7 +23,6 @@ _PRESENTATION: Final = (
     "data/errors.py",
     "features/attribution.py",
     "features/meanings.py",
-    "features/program/descriptions.py",
     "features/reference.py",
 )
 #: Fields of syntax trees that say nothing, or not the same in every version of Python.
@@ -32,17 +31,11 @@ _SILENT: Final = ("kind", "type_comment", "ctx")
 
 @dataclass(frozen=True)
 class FeatureSettings:
-    """What decides which columns there are and what they hold.
+    """What decides which columns there are and what they hold."""
 
-    Attributes:
-        tier: ``fast`` or ``full`` (see `xlarank.features.block.Tier`).
-        candidates: with the transductive columns that look at the graph's candidate set.
-        tiling: the hardware's tile.
-    """
-
-    tier: Tier = Tier.FULL
-    candidates: bool = True
-    tiling: Tiling = field(default=TPU)
+    tier: Tier = Tier.FULL  # ``fast`` or ``full`` (see `xlarank.features.block.Tier`)
+    candidates: bool = True  # with the transductive columns that look at the graph's candidate set
+    tiling: Tiling = field(default=TPU)  # the hardware's tile
 
     def blocks(self, kind: Kind) -> list[Block]:
         """The blocks of one kind of graph, in column order."""
@@ -69,20 +62,14 @@ class FeatureSettings:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything but the file that decides what is stored; rows of another recipe are built again.
+    """Everything but the file that decides what is stored; rows of another recipe are built again."""
 
-    Attributes:
-        code_hash: `FeatureSettings.code_hash` of the kind.
-        tier, candidates, tiling: the settings behind it.
-        max_configs: rows kept per graph, 0 for all.
-        seed: of the sample that ``max_configs`` draws.
-    """
-
-    code_hash: str
+    code_hash: str  # `FeatureSettings.code_hash` of the kind
+    # tier, candidates, tiling: the settings behind it.
     tier: str
     candidates: bool
-    max_configs: int
-    seed: int
+    max_configs: int  # rows kept per graph, 0 for all
+    seed: int  # of the sample that ``max_configs`` draws
     tiling: Tiling = TPU
 
     @classmethod
@@ -127,6 +114,7 @@ def source_hash(root: Path = _ROOT) -> str:
     That is all of ``features/`` but what only shows columns, and what of ``data/`` their computation imports,
     directly or not. Syntax trees are hashed without docstrings: those, comments and line breaks are free to change.
     """
+    own = [path.relative_to(root).as_posix() for path in root.joinpath("features").rglob("*.py")]
     texts: dict[str, str] = {}
     reached = [_START]
     while reached:
@@ -135,19 +123,15 @@ def source_hash(root: Path = _ROOT) -> str:
             tree = ast.parse(root.joinpath(name).read_bytes())
             texts[name] = _text(tree)
             reached += _imported(tree, root)
-    for path in root.joinpath("features").rglob("*.py"):
-        name = path.relative_to(root).as_posix()
-        if name not in texts and name not in _PRESENTATION:
-            texts[name] = _text(ast.parse(path.read_bytes()))
-    digest = hashlib.sha256()
-    for name in sorted(texts):
-        digest.update(f"{name}\0{texts[name]}\0".encode())
-    return digest.hexdigest()
+    texts |= {
+        name: _text(ast.parse(root.joinpath(name).read_bytes())) for name in {*own} - {*texts, *_PRESENTATION}
+    }
+    return hashlib.sha256("".join(f"{name}\0{texts[name]}\0" for name in sorted(texts)).encode()).hexdigest()
 
 
 def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
     """Files of ``data`` and ``features`` that a module imports."""
-    names = []
+    names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names += [alias.name for alias in node.names]
@@ -160,36 +144,15 @@ def _imported(tree: ast.Module, root: Path) -> Iterator[str]:
             yield file
 
 
-def _text(tree: ast.Module) -> str:
-    parts: list[str] = []
-    _write(tree, parts)
-    return "\0".join(parts)
-
-
-def _write(value: Any, parts: list[str]) -> None:
-    """A syntax tree as words, without docstrings and without what is empty (other versions have other fields)."""
-    if isinstance(value, ast.AST):
-        parts.append(type(value).__name__)
-        for name in value._fields:
-            part = getattr(value, name, None)
-            if part is None or part == [] or name in _SILENT:
-                continue
-            parts.append(name)
-            _write(part[1:] if name == "body" and _has_docstring(value) else part, parts)
-        parts.append(")")
-    elif isinstance(value, list):
-        parts.append("[")
-        for part in value:
-            _write(part, parts)
-        parts.append("]")
-    else:
-        parts.append(ascii(value))
-
-
-def _has_docstring(node: ast.AST) -> bool:
-    if not isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    first = node.body[0] if node.body else None
-    return (
-        isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-    )
+def _text(value: Any) -> str:
+    """A syntax tree as text, without docstrings and without what is empty (other versions have other fields)."""
+    if isinstance(value, list):
+        return f"[{','.join(map(_text, value))}]"
+    if not isinstance(value, ast.AST):
+        return ascii(value)
+    fields = {name: getattr(value, name, None) for name in value._fields if name not in _SILENT}
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    if isinstance(value, documented) and ast.get_docstring(value, clean=False) is not None:
+        fields["body"] = value.body[1:]
+    texts = [f"{name}={_text(part)}" for name, part in fields.items() if part is not None and part != []]
+    return f"{type(value).__name__}({','.join(texts)})"

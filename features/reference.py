@@ -20,6 +20,13 @@ A column is called `block__what__how`. *Graph* columns are constant within a gra
 differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive* columns
 look at the unlabelled candidate set of the graph; `build-features --no-candidates` leaves them out.
 """
+_INSTANCES: Final = """
+## Instances of layout graphs
+
+Not columns of configurations, but of what they are made of: each distinct (node, row) and each
+combination of rows that meet over a tensor. The model `sum-pooled` adds up a score of each. -1 where a
+column does not apply.
+"""
 
 
 def markdown() -> str:
@@ -37,18 +44,8 @@ def markdown() -> str:
         )
         parts += [_section(block) for block in blocks]
         if kind == "layout":
-            parts.append(_instances())
+            parts += [_INSTANCES, *(_section(block) for block in INSTANCE_BLOCKS)]
     return "".join(parts)
-
-
-def _instances() -> str:
-    introduction = (
-        "\n## Instances of layout graphs\n\n"
-        "Not columns of configurations, but of what they are made of: each distinct (node, row) and each\n"
-        "combination of rows that meet over a tensor. The model `sum-pooled` adds up a score of each. -1 where a\n"
-        "column does not apply.\n"
-    )
-    return introduction + "".join(_section(block) for block in INSTANCE_BLOCKS)
 
 
 def _section(block: Block) -> str:

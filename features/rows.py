@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.duplicates import group_minimum
-from xlarank.data.graph import Graph, TileGraph
 from xlarank.features.instances.graph_instances import LazyInstances
 
 if TYPE_CHECKING:  # imported where a table is asked for
@@ -23,59 +22,25 @@ class GraphRows:
 
     Rows are written out in full (`matrix`) only where, and as many at a time, as they are looked at: nearly half of
     a layout's columns are about the graph, and a million rows of full width take 4.2 GB, kept like this 2.3 GB.
-
-    Attributes:
-        name: the graph's name.
-        columns: names, graph columns first, then configuration columns.
-        graph_values: ``(graph columns,)`` float32, constant within the graph.
-        config_values: ``(distinct, configuration columns)`` float32.
-        group: ``(configs,)`` int64; the row of each configuration.
-        ids: ``(configs,)`` int64; its index in the npz file.
-        runtime: ``(configs,)`` int64 nanoseconds; 0 where not measured or withheld.
-        normalizer: ``(configs,)`` int64; 1 for layouts.
-        instances: what the rows are made of, computed or read when first asked for; None for tiles.
-        kinds: kinds of kernel that the graph may be (`xlarank.features.tile.kernel_kind`); empty for layouts.
     """
 
-    name: str
-    columns: list[str]
-    graph_values: NDArray[np.float32]
-    config_values: NDArray[np.float32]
-    group: NDArray[np.int64]
-    ids: NDArray[np.int64]
-    runtime: NDArray[np.int64]
-    normalizer: NDArray[np.int64]
+    name: str  # the graph's name
+    columns: list[str]  # names, graph columns first, then configuration columns
+    graph_values: NDArray[np.float32]  # ``(graph columns,)`` float32, constant within the graph
+    config_values: NDArray[np.float32]  # ``(distinct, configuration columns)`` float32
+    group: NDArray[np.int64]  # ``(configs,)`` int64; the row of each configuration
+    ids: NDArray[np.int64]  # ``(configs,)`` int64; its index in the npz file
+    runtime: NDArray[np.int64]  # ``(configs,)`` int64 nanoseconds; 0 where not measured or withheld
+    normalizer: NDArray[np.int64]  # ``(configs,)`` int64; 1 for layouts
+    # what the rows are made of, computed or read when first asked for; None for tiles.
     instances: LazyInstances | None = None
+    # kinds of kernel that the graph may be (`xlarank.features.tile.kernel_kind`); empty for layouts.
     kinds: tuple[str, ...] = ()
 
-    @classmethod
-    def of(
-        cls,
-        graph: Graph,
-        constants: dict[str, float],
-        config_columns: list[str],
-        config_values: NDArray[np.float32],
-        instances: LazyInstances | None = None,
-    ) -> GraphRows:
-        """Columns computed for all distinct configurations of a graph, joined with its labels."""
-        return cls(
-            name=graph.name,
-            columns=[*constants, *config_columns],
-            graph_values=np.array(list(constants.values()), np.float32),
-            config_values=config_values,
-            group=graph.duplicates.group,
-            ids=np.arange(graph.configs),
-            runtime=graph.runtime,
-            normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
-            instances=instances,
-        )
-
     def __repr__(self) -> str:
-        return (
-            f"<GraphRows {self.name!r}: {len(self):,} distinct of {len(self.ids):,} configurations "
-            f"({np.count_nonzero(self.runtime):,} measured), {len(self.graph_columns):,} graph columns + "
-            f"{len(self.config_columns):,} configuration columns>"
-        )
+        configs = f"{len(self):,} distinct of {len(self.ids):,} configurations"
+        columns = f"{len(self.graph_columns):,} graph columns + {len(self.config_columns):,} configuration columns"
+        return f"<GraphRows {self.name!r}: {configs} ({np.count_nonzero(self.runtime):,} measured), {columns}>"
 
     def __len__(self) -> int:
         """Number of distinct configurations."""
@@ -126,12 +91,8 @@ class GraphRows:
 
     def summary(self) -> dict[str, Any]:
         """Counts for the manifest."""
-        return {
-            "configs": len(self.ids),
-            "rows": len(self),
-            "labelled": self.labelled,
-            "rankable": self.rankable,
-        }
+        counts = {"configs": len(self.ids), "rows": len(self)}
+        return counts | {"labelled": self.labelled, "rankable": self.rankable}
 
     def matrix(
         self, which: NDArray[np.intp] | slice | None = None, used: NDArray[np.intp] | None = None
@@ -192,8 +153,3 @@ class GraphRows:
             graph_values=self.graph_values[used[used < graph]],
             config_values=self.config_values[:, used[used >= graph] - graph],
         )
-
-    def with_column(self, name: str, values: NDArray[np.floating[Any]]) -> GraphRows:
-        """With one more configuration column, ``(distinct,)``, as the last."""
-        wider = np.concatenate([self.config_values, values[:, None].astype(np.float32)], axis=1)
-        return replace(self, columns=[*self.columns, name], config_values=wider)

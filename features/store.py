@@ -36,26 +36,26 @@ from xlarank.features.seal import require_seal, seal, seal_zip, sealable
 _METADATA: Final = b"xlarank"
 _BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
 MANIFEST: Final = "manifest.json"
+#: Name of the entry that says how instances were made.
+_ABOUT: Final = "about"
+#: What pyarrow raises for files that are cut short or something else, and what numpy and zipfile do.
+_BROKEN: Final = (OSError, ValueError, KeyError, TypeError)
+_BROKEN_PARQUET: Final = (*_BROKEN, pa.ArrowException, AttributeError)
+_BROKEN_NPZ: Final = (*_BROKEN, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass
 class Manifest:
-    """What a collection's split holds.
+    """What a collection's split holds."""
 
-    Attributes:
-        recipe: how the rows were made.
-        data_root: where from.
-        graph_columns, config_columns: names; all float32.
-        graphs: name -> counts and source of every graph that was built.
-        broken: name -> why, of every file that could not be.
-    """
-
-    recipe: Recipe
-    data_root: str
+    recipe: Recipe  # how the rows were made
+    data_root: str  # where from
+    # graph_columns, config_columns: names; all float32.
     graph_columns: list[str]
     config_columns: list[str]
+    # name -> counts and source of every graph that was built.
     graphs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)  # name -> why, of every file that could not be
 
     @property
     def columns(self) -> list[str]:
@@ -71,6 +71,22 @@ class _About:
     labelled: bool = False
     rankable: bool = False
     source: Source | None = None
+
+
+def _whole(path: Path) -> bytes:
+    """The content of a file that is as it was written; raises `ValueError` for another."""
+    content = read_bytes(path)
+    require_seal(content)
+    return content
+
+
+def _is_of(metadata: dict[str, Any], recipe: Recipe, source: Source) -> bool:
+    """Whether a file was made by this recipe from this source."""
+    return bool(metadata["recipe"] == asdict(recipe) and metadata["source"] == asdict(source))
+
+
+def _unreadable(path: Path, error: BaseException, expected: str) -> FeatureStoreError:
+    return FeatureStoreError(f"{path} cannot be read ({error})", expected=expected, do="run build-features again")
 
 
 def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> None:
@@ -106,19 +122,15 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
 def read_rows(path: Path, recipe: Recipe | None = None, source: object = None) -> GraphRows:
     """Read one graph's parquet file; raises `FeatureStoreError`, also for another ``recipe`` or ``source``."""
     try:
-        content = read_bytes(path)
-        require_seal(content)
         # half the time of pq.read_table, which counts with thousands of files
-        with pq.ParquetFile(pa.BufferReader(content)) as file:
+        with pq.ParquetFile(pa.BufferReader(_whole(path))) as file:
             table = file.read()
         metadata = json.loads(table.schema.metadata[_METADATA])
         if recipe is not None and (metadata["recipe"], metadata["source"]) != (asdict(recipe), source):
             raise ValueError(f"its settings or its source are not those of {MANIFEST}")
         return _parse(table, metadata)
-    except (OSError, pa.ArrowException, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FeatureStoreError(
-            f"{path} cannot be read ({error})", expected="stored features", do="run build-features again"
-        ) from error
+    except _BROKEN_PARQUET as error:
+        raise _unreadable(path, error, "stored features") from error
 
 
 def _parse(table: pa.Table, metadata: dict[str, Any]) -> GraphRows:
@@ -149,13 +161,49 @@ def current_summary(path: Path, recipe: Recipe, source: Source) -> dict[str, Any
     if not path.exists():
         return None
     try:
-        content = read_bytes(path)
-        require_seal(content)
-        metadata = json.loads((pq.read_metadata(pa.BufferReader(content)).metadata or {})[_METADATA])
-        same = metadata["recipe"] == asdict(recipe) and metadata["source"] == asdict(source)
-        return dict(metadata["summary"]) if same else None
-    except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
+        metadata = json.loads((pq.read_metadata(pa.BufferReader(_whole(path))).metadata or {})[_METADATA])
+        return dict(metadata["summary"]) if _is_of(metadata, recipe, source) else None
+    except _BROKEN_PARQUET:
         return None
+
+
+def write_instances(path: Path, instances: Instances, recipe: Recipe, source: Source) -> None:
+    """Write one graph's instances beside its rows, whole or not at all; raises `WorkspaceError`.
+
+    Only the codes of the nodes grow with the configurations, one or two bytes each.
+    """
+    about = {"columns": instances.columns, "recipe": asdict(recipe), "source": asdict(source)}
+    arrays: dict[str, Any] = {name: getattr(instances, name) for name in ARRAYS}
+    # node by node: neighbouring entries are mostly equal, and half the size when compressed
+    arrays["codes"] = np.ascontiguousarray(instances.codes.T)
+    arrays[_ABOUT] = np.array(json.dumps(about))
+    with atomic_write(path) as partial:
+        with partial.open("wb") as stream:
+            np.savez_compressed(stream, **arrays)
+        seal_zip(partial)
+
+
+def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
+    """Whether the file in place is whole and was made from this source by this recipe."""
+    try:
+        with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
+            return _is_of(json.loads(str(archive[_ABOUT])), recipe, source)
+    except _BROKEN_NPZ:
+        return False
+
+
+def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
+    """Read one graph's instances; raises `FeatureStoreError` unless they are whole and of this making."""
+    try:
+        with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
+            about = json.loads(str(archive[_ABOUT]))
+            if not _is_of(about, recipe, source):
+                raise ValueError("it was made from another file or by other code than the rows")
+            arrays = {name: archive[name] for name in ARRAYS}
+            arrays["codes"] = np.ascontiguousarray(arrays["codes"].T)
+            return Instances(columns=[str(name) for name in about["columns"]], **arrays)
+    except _BROKEN_NPZ as error:
+        raise _unreadable(path, error, "stored instances") from error
 
 
 def write_manifest(workspace: Workspace, collection: Collection, split: str, manifest: Manifest) -> None:
@@ -173,42 +221,27 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
             from_json(_About, about, name)
         return manifest
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise FeatureStoreError(
-            f"{path} cannot be read ({error})", expected="a manifest", do="run build-features again"
-        ) from error
+        raise _unreadable(path, error, "a manifest") from error
 
 
 def stored_collections(workspace: Workspace) -> list[Collection]:
     """Collections that have a manifest for at least one split."""
     root = workspace.root / "features"
-    collections = {
-        Collection(path.relative_to(root).parts[:-2])
-        for split in SPLITS
-        for path in root.glob(f"*/**/{split}/{MANIFEST}")
-    }
-    return sorted(collections)
+    paths = [path for split in SPLITS for path in root.glob(f"*/**/{split}/{MANIFEST}")]
+    return sorted({Collection(path.relative_to(root).parts[:-2]) for path in paths})
 
 
 def stored_roots(workspace: Workspace) -> set[str]:
     """Data roots that the stored rows were made from."""
-    roots = set()
-    for collection in stored_collections(workspace):
-        for split in SPLITS:
-            manifest = read_manifest(workspace, collection, split)
-            if manifest is not None:
-                roots.add(manifest.data_root)
-    return roots
-
-
-def load_split(workspace: Workspace, collection: Collection, split: str) -> list[GraphRows]:
-    """All graphs of a split in the order of the manifest; empty where nothing was built."""
-    return list(each_graph(workspace, collection, split))
+    built = [(collection, split) for collection in stored_collections(workspace) for split in SPLITS]
+    manifests = [read_manifest(workspace, collection, split) for collection, split in built]
+    return {manifest.data_root for manifest in manifests if manifest is not None}
 
 
 def each_graph(
     workspace: Workspace, collection: Collection, split: str, manifest: Manifest | None = None
 ) -> Iterator[GraphRows]:
-    """The same one by one: the stored rows of a split need not fit into memory together.
+    """Yield the graphs of a split in the order of the manifest; none where nothing was built.
 
     ``manifest`` is that of the split, where it was read before. Raises `FeatureStoreError` for rows that are not as
     it describes: another `build-features` has written them, perhaps with other settings.
@@ -219,61 +252,6 @@ def each_graph(
     for name, about in manifest.graphs.items():
         rows = read_rows(workspace.graph_rows(collection, split, name), manifest.recipe, about.get("source"))
         if collection.kind == "layout":
-            path = workspace.graph_instances(collection, split, name)
-            rows = replace(rows, instances=LazyInstances(partial(_instances_beside, path, manifest.recipe, about)))
+            path, source = workspace.graph_instances(collection, split, name), Source(**about["source"])
+            rows = replace(rows, instances=LazyInstances(partial(read_instances, path, manifest.recipe, source)))
         yield rows
-
-
-def _instances_beside(path: Path, recipe: Recipe, about: dict[str, Any]) -> Instances:
-    return read_instances(path, recipe, Source(**about["source"]))
-
-
-_ABOUT: Final = "about"
-#: What numpy and zipfile raise for files that are cut short or something else.
-_BROKEN: Final = (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
-
-
-def write_instances(path: Path, instances: Instances, recipe: Recipe, source: Source) -> None:
-    """Write one graph's instances, whole or not at all; raises `WorkspaceError`."""
-    about = {"columns": instances.columns, "recipe": asdict(recipe), "source": asdict(source)}
-    arrays: dict[str, Any] = {name: getattr(instances, name) for name in ARRAYS}
-    # node by node: neighbouring entries are mostly equal, and half the size when compressed
-    arrays["codes"] = np.ascontiguousarray(instances.codes.T)
-    arrays[_ABOUT] = np.array(json.dumps(about))
-    with atomic_write(path) as partial:
-        with partial.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
-        seal_zip(partial)
-
-
-def _whole(path: Path) -> io.BytesIO:
-    """The content of a file that is as it was written; raises `ValueError` for another."""
-    content = read_bytes(path)
-    require_seal(content)
-    return io.BytesIO(content)
-
-
-def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
-    """Whether the file in place is whole and was made from this source by this recipe."""
-    try:
-        with np.load(_whole(path), allow_pickle=False) as archive:
-            about = json.loads(str(archive[_ABOUT]))
-            return bool(about["recipe"] == asdict(recipe) and about["source"] == asdict(source))
-    except _BROKEN:
-        return False
-
-
-def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
-    """Read one graph's instances; raises `FeatureStoreError` unless they are whole and of this making."""
-    try:
-        with np.load(_whole(path), allow_pickle=False) as archive:
-            about = json.loads(str(archive[_ABOUT]))
-            if about["recipe"] != asdict(recipe) or about["source"] != asdict(source):
-                raise ValueError("it was made from another file or by other code than the rows")
-            arrays = {name: archive[name] for name in ARRAYS}
-            arrays["codes"] = np.ascontiguousarray(arrays["codes"].T)
-            return Instances(columns=[str(name) for name in about["columns"]], **arrays)
-    except _BROKEN as error:
-        raise FeatureStoreError(
-            f"{path} cannot be read ({error})", expected="stored instances", do="run build-features again"
-        ) from error

@@ -16,19 +16,12 @@ from xlarank.features.tile.tpu_time import TpuTime
 
 @dataclass(frozen=True)
 class Target:
-    """Hardware that kernels run on.
+    """Hardware that kernels run on."""
 
-    Attributes:
-        name: short, as the card of a model says it.
-        about: in words.
-        columns: those of tiles that speak of this hardware alone.
-        estimate: the one of them that estimates a time, log2; empty where none does.
-    """
-
-    name: str
-    about: str
-    columns: frozenset[str]
-    estimate: str = ""
+    name: str  # short, as the card of a model says it
+    about: str  # in words
+    columns: frozenset[str]  # those of tiles that speak of this hardware alone
+    estimate: str = ""  # the one of them that estimates a time, log2; empty where none does
 
 
 CPU: Final = Target(
@@ -42,12 +35,8 @@ TPU: Final = Target(
     "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",
     frozenset(
         [
-            "kernel__physical__flag",
-            "traffic__padded_tile__log",
-            "traffic__padded_tile__ratio",
-            "traffic__padded_vmem__ratio",
-            "traffic__vmem__ratio",
-            *TpuTime.columns,
+            *("kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio"),
+            *("traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns),
         ]
     ),
     "tpu__cycles__log",

@@ -33,17 +33,11 @@ PAIR_RELATIONS: Final = ("1 edge", "2 edges", "3 or more edges", "siblings")
 
 @dataclass(frozen=True)
 class Part:
-    """One instance of one configuration.
+    """One instance of one configuration."""
 
-    Attributes:
-        instance: row of `Instances.values`.
-        nodes: the node, or the two nodes of a pair, as numbered in the graph.
-        text: what it is, for people.
-    """
-
-    instance: int
-    nodes: tuple[int, ...]
-    text: str
+    instance: int  # row of `Instances.values`
+    nodes: tuple[int, ...]  # the node, or the two nodes of a pair, as numbered in the graph
+    text: str  # what it is, for people
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,42 +45,26 @@ class Instances:
     """The instances of one graph, for its distinct configurations.
 
     What all configurations share (nodes with one row, pairs with one combination) orders nothing and is left out.
-
-    Attributes:
-        columns: names of the columns of ``values``.
-        values: ``(instances, columns)`` float32.
-        codes: ``(configs, nodes)`` unsigned; which of its own rows each node takes.
-        node: ``(nodes,)`` number in the graph of each configurable node.
-        opcode: ``(nodes,)`` its opcode.
-        first: ``(nodes,)`` where a node's rows start among all rows.
-        rows: ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`.
-        row_instance: ``(R,)`` instance of each row; -1 for none.
-        request: ``(R, 3)`` which of the different layouts of a slot a row requests.
-        pairs: ``(pairs, 5)`` left node and slot, right node and slot (index into ``node`` and
-            `xlarank.data.schema.LAYOUT_SLOTS`), relation (index into `PAIR_RELATIONS`).
-        pair_first: ``(pairs,)`` where a pair's combinations start in ``pair_instance``.
-        pair_width: ``(pairs,)`` requested layouts of its right side;
-            combination = left request * width + right request.
-        pair_instance: ``(combinations,)`` instance of each; -1 for none.
-        structure: ``(1,)`` uint64 `xlarank.data.topology.structure_hash` of the graph.
-        sizes: ``(nodes, 6)`` output shape of each configurable node, 0 past the rank.
     """
 
-    columns: list[str]
-    values: NDArray[np.float32]
-    codes: NDArray[np.unsignedinteger[Any]]
-    node: Ints
-    opcode: Ints
-    first: Ints
-    rows: NDArray[np.int8]
-    row_instance: Ints
-    request: Ints
+    columns: list[str]  # names of the columns of ``values``
+    values: NDArray[np.float32]  # ``(instances, columns)`` float32
+    codes: NDArray[np.unsignedinteger[Any]]  # ``(configs, nodes)`` unsigned; which of its own rows each node takes
+    node: Ints  # ``(nodes,)`` number in the graph of each configurable node
+    opcode: Ints  # ``(nodes,)`` its opcode
+    first: Ints  # ``(nodes,)`` where a node's rows start among all rows
+    rows: NDArray[np.int8]  # ``(R, 18)`` int8 the distinct rows, as in `xlarank.data.config_table.ConfigTable`
+    row_instance: Ints  # ``(R,)`` instance of each row; -1 for none
+    request: Ints  # ``(R, 3)`` which of the different layouts of a slot a row requests
+    # ``(pairs, 5)`` left node and slot, right node and slot (index into ``node`` and
+    # `xlarank.data.schema.LAYOUT_SLOTS`), relation (index into `PAIR_RELATIONS`).
     pairs: Ints
-    pair_first: Ints
+    pair_first: Ints  # ``(pairs,)`` where a pair's combinations start in ``pair_instance``
+    # ``(pairs,)`` requested layouts of its right side; combination = left request * width + right request.
     pair_width: Ints
-    pair_instance: Ints
-    structure: NDArray[np.uint64]
-    sizes: Ints
+    pair_instance: Ints  # ``(combinations,)`` instance of each; -1 for none
+    structure: NDArray[np.uint64]  # ``(1,)`` uint64 `xlarank.data.topology.structure_hash` of the graph
+    sizes: Ints  # ``(nodes, 6)`` output shape of each configurable node, 0 past the rank
 
     def __len__(self) -> int:
         return len(self.values)
@@ -125,17 +103,14 @@ class Instances:
     def parts(self, config: int) -> list[Part]:
         """What one distinct configuration is made of: nodes, then pairs."""
         (held,) = self._held(np.array([config]))
-        row = self.first[self._nodes] + self.codes[config, self._nodes]
-        parts = [
-            Part(int(instance), (int(self.node[k]),), self._say_row(int(k), int(r)))
-            for k, r, instance in zip(self._nodes, row, held, strict=False)
+        texts: list[tuple[tuple[int, ...], str]]
+        texts = [((k,), self._row_text(config, k)) for k in self._nodes.tolist()]
+        texts += [((pair[0], pair[2]), self._pair_text(config, pair)) for pair in self.pairs.tolist()]
+        return [
+            Part(instance, tuple(int(self.node[k]) for k in of), text)
+            for (of, text), instance in zip(texts, held.tolist(), strict=True)
             if instance >= 0
         ]
-        for pair, instance in zip(self.pairs, held[len(self._nodes) :], strict=True):
-            if instance >= 0:
-                nodes = int(self.node[pair[0]]), int(self.node[pair[2]])
-                parts.append(Part(int(instance), nodes, self._say_pair(config, pair)))
-        return parts
 
     @cached_property
     def _nodes(self) -> Ints:
@@ -171,20 +146,20 @@ class Instances:
     def _name(self, k: int) -> str:
         return f"{OPCODES[int(self.opcode[k])]} {self.node[k]}"
 
-    def _say_row(self, k: int, row: int) -> str:
-        slots = [f"{slot} {text}" for s, slot in enumerate(LAYOUT_SLOTS) if (text := self._layout(row, s))]
+    def _row_text(self, config: int, k: int) -> str:
+        slots = [f"{slot} {text}" for s, slot in enumerate(LAYOUT_SLOTS) if (text := self._layout(config, k, s))]
         return f"{self._name(k)}: {', '.join(slots) or 'nothing set'}"
 
-    def _say_pair(self, config: int, pair: Ints) -> str:
-        left, left_slot, right, right_slot, relation = map(int, pair)
-        sides = []
-        for k, slot in ((left, left_slot), (right, right_slot)):
-            row = int(self.first[k] + self.codes[config, k])
-            sides.append(f"{self._name(k)} {LAYOUT_SLOTS[slot]} {self._layout(row, slot) or 'default'}")
-        return f"{sides[0]} against {sides[1]} ({PAIR_RELATIONS[relation]})"
+    def _pair_text(self, config: int, pair: list[int]) -> str:
+        left, right = (
+            f"{self._name(k)} {LAYOUT_SLOTS[slot]} {self._layout(config, k, slot) or 'default'}"
+            for k, slot in (pair[:2], pair[2:4])
+        )
+        return f"{left} against {right} ({PAIR_RELATIONS[pair[4]]})"
 
-    def _layout(self, row: int, slot: int) -> str:
-        entries = [str(d) for d in self.rows[row, MAX_RANK * slot : MAX_RANK * (slot + 1)] if d >= 0]
+    def _layout(self, config: int, k: int, slot: int) -> str:
+        row = self.rows[int(self.first[k] + self.codes[config, k])]
+        entries = [str(d) for d in row[MAX_RANK * slot : MAX_RANK * (slot + 1)] if d >= 0]
         return "{" + ",".join(entries) + "}" if entries else ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xlarank.features.block import Block, Scope
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.slot_pairs import Combinations, Pairs
+from xlarank.features.layout.slot_pairs import Combinations
 from xlarank.features.program.tensors import Ints
 
 #: A graph with more combinations than this in all loses the pairs that have most: memory stays bounded.
@@ -22,22 +22,15 @@ _MOST_COMBINATIONS: Final = 1 << 21
 
 @dataclass(frozen=True)
 class PairCombinations:
-    """Every combination of requested layouts that each pair of a graph can take, over all relations of pairs.
+    """Every combination of requested layouts that each pair of a graph can take, over all relations of pairs."""
 
-    Attributes:
-        pairs: ``(pairs, 5)`` as in `xlarank.features.instances.graph_instances.Instances`.
-        first, width: ``(pairs,)`` combination = first + left request * width + right request.
-        total: number of combinations.
-        frequency: ``(total,)`` how often they are taken, over all pairs and configurations.
-        by_relation: the same by the relation of the two slots.
-    """
-
-    pairs: Ints
+    pairs: Ints  # ``(pairs, 5)`` as in `xlarank.features.instances.graph_instances.Instances`
+    # first, width: ``(pairs,)`` combination = first + left request * width + right request.
     first: Ints
     width: Ints
-    total: int
-    frequency: Ints
-    by_relation: tuple[Combinations, ...]
+    total: int  # number of combinations
+    frequency: Ints  # ``(total,)`` how often they are taken, over all pairs and configurations
+    by_relation: tuple[Combinations, ...]  # the same by the relation of the two slots
 
     @classmethod
     def of(cls, context: LayoutContext) -> PairCombinations:
@@ -46,8 +39,10 @@ class PairCombinations:
         sides: list[Ints] = []
         starts: list[Ints] = []
         total = 0
-        for relation, candidates in enumerate([*context.pairs, context.siblings]):
-            one = Combinations.of(context.requested, _varying(context, candidates), _MOST_COMBINATIONS - total)
+        varies = np.diff(context.table.start) > 1
+        for relation, every in enumerate([*context.pairs, context.siblings]):
+            varying = every.take(np.flatnonzero(varies[every.left] | varies[every.right]))
+            one = Combinations.of(context.requested, varying, _MOST_COMBINATIONS - total)
             pairs = one.pairs
             number = np.full(len(pairs), relation)
             sides.append(np.stack([pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, number], axis=1))
@@ -67,12 +62,6 @@ class PairCombinations:
         return cls(joined, first, width, total, frequency, tuple(by_relation))
 
 
-def _varying(context: LayoutContext, pairs: Pairs) -> Pairs:
-    """Pairs of which some side takes more than one row."""
-    rows = np.diff(context.table.start)
-    return pairs.take(np.flatnonzero((rows[pairs.left] > 1) | (rows[pairs.right] > 1)))
-
-
 class InstanceContext:
     """Which rows and combinations of rows of a graph are instances: first all rows, then all combinations.
 
@@ -87,7 +76,6 @@ class InstanceContext:
 
     @cached_property
     def combinations(self) -> PairCombinations:
-        """What the pairs can take."""
         return PairCombinations.of(self.layout)
 
     @cached_property
@@ -115,21 +103,16 @@ class InstanceBlock(Block, abstract=True):
     kinds = ("layout",)
     scope = Scope.INSTANCE
 
-    @abstractmethod
-    def compute(self, context: InstanceContext) -> NDArray[np.floating[Any]]:
-        """``(instances, columns)``."""
-
 
 class NodeBlock(InstanceBlock, abstract=True):
     """Columns of nodes and the rows they take; `ABSENT` for pairs."""
 
     @abstractmethod
-    def of_rows(self, context: LayoutContext) -> Mapping[str, NDArray[Any]]:
-        """``(R,)`` each column for every distinct row of the table, by name."""
+    def of_rows(self, context: LayoutContext) -> Sequence[NDArray[Any]]:
+        """``(R,)`` each column, in order, for every distinct row of the table."""
 
     def compute(self, context: InstanceContext) -> NDArray[np.float32]:
-        values = self.of_rows(context.layout)
         columns = np.full((len(context), len(self.columns)), ABSENT, np.float32)
-        for number, name in enumerate(self.columns):
-            columns[: len(context.rows), number] = values[name][context.rows]
+        for number, values in zip(range(len(self.columns)), self.of_rows(context.layout), strict=True):
+            columns[: len(context.rows), number] = values[context.rows]
         return columns

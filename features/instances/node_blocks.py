@@ -59,26 +59,17 @@ class InstanceNode(NodeBlock):
         "node__level__share": "longest path down from the node, of the graph's longest",
     }
 
-    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
-        graph = context.graph
-        node = graph.configurable[context.table.node]
-        group = opcode_group(graph.opcode)
+    def of_rows(self, context: LayoutContext) -> list[NDArray[Any]]:
+        node = context.graph.configurable[context.table.node]
+        group = opcode_group(context.graph.opcode)
         consumer = _largest_consumer(context)[node]
-        has = consumer >= 0
-        return {
-            "node__opcode__group": group[node],
-            "node__rank__dims": context.rank[node],
-            "node__bytes__log2": log2p(context.bytes[node]),
-            "node__bytes__share": millionths(context.bytes[node], context.bytes.sum()),
-            "node__flops__log2": log2p(context.flops[node]),
-            "node__flops__share": millionths(context.flops[node], context.flops.sum()),
-            "node__fanout__count": _fanout(context)[node],
-            "node__root__flag": context.column("is_root")[node] > 0,
-            "node__fused__flag": context.fused[node],
-            "node__consumer__opcode": np.where(has, group[consumer], ABSENT),
-            "node__consumer__configurable": np.where(has, context.position[consumer] >= 0, ABSENT),
-            "node__level__share": context.level[node] / max(1, int(context.level.max())),
-        }
+        configurable = context.position[consumer] >= 0
+        values: list[NDArray[Any]] = [group[node], context.rank[node]]
+        for size in (context.bytes, context.flops):
+            values += [log2p(size[node]), millionths(size[node], size.sum())]
+        values += [_fanout(context)[node], context.column("is_root")[node] > 0, context.fused[node]]
+        values += [np.where(consumer >= 0, of_consumer, ABSENT) for of_consumer in (group[consumer], configurable)]
+        return [*values, context.level[node] / max(1, int(context.level.max()))]
 
 
 def _fanout(context: LayoutContext) -> Ints:
@@ -103,36 +94,32 @@ class InstanceRow(NodeBlock):
         **{f"{slot}__{what}__row": text for slot in LAYOUT_SLOTS for what, text in _SLOT.items()},
     }
 
-    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+    def of_rows(self, context: LayoutContext) -> list[NDArray[Any]]:
         row_type, k = context.row_type, context.table.node
-        table: dict[str, NDArray[Any]] = {}
+        values: list[NDArray[Any]] = []
         stored = float(context.bytes[~context.fused].sum())
         given, changed = np.zeros(len(k)), np.zeros(len(k))
-        for number, (slot, rows) in enumerate(context.slots.items()):
+        for number, rows in enumerate(context.slots.values()):
             tensor = context.slot_tensor[k, number]
             layout = rows.layout[row_type]
             present, laid = tensor >= 0, layout[:, 0] >= 0
             minor = np.maximum(layout[:, 0], 0)
             default = context.default_layout[tensor]
             default_minor = np.take_along_axis(context.dims[tensor], np.maximum(default[:, :1], 0), axis=1)[:, 0]
-            columns = {
-                "given": rows.given[row_type],
-                "changed": rows.changed[row_type],
-                "minor_changed": rows.minor_changed[row_type],
-                "distance": rows.distance[row_type],
-                "contiguity": rows.contiguity[row_type],
-                "minor": log2p(rows.minor[row_type]),
-                "default_minor": log2p(default_minor),
-                "minor_place": np.where(laid, context.rank[tensor] - 1 - layout[:, 0], ABSENT),
-                "minor_role": np.where(laid, context.roles[k, number, minor], ABSENT),
-                "kept": millionths(
-                    np.where(rows.given[row_type] & context.fused[tensor], context.bytes[tensor], 0), stored
-                ),
-            }
-            given += present & columns["given"]
-            changed += present & columns["changed"]
-            table |= {f"{slot}__{what}__row": np.where(present, values, ABSENT) for what, values in columns.items()}
-        return table | {"row__given__count": given, "row__changed__count": changed}
+            kept = np.where(rows.given[row_type] & context.fused[tensor], context.bytes[tensor], 0)
+            of_slot = [rows.given, rows.changed, rows.minor_changed, rows.distance, rows.contiguity]
+            columns = [
+                *(of_type[row_type] for of_type in of_slot),
+                log2p(rows.minor[row_type]),
+                log2p(default_minor),
+                np.where(laid, context.rank[tensor] - 1 - layout[:, 0], ABSENT),
+                np.where(laid, context.roles[k, number, minor], ABSENT),
+                millionths(kept, stored),
+            ]
+            given += present & columns[0]
+            changed += present & columns[1]
+            values += [np.where(present, column, ABSENT) for column in columns]
+        return [given, changed, *values]
 
 
 class InstanceOperands(NodeBlock):
@@ -140,21 +127,12 @@ class InstanceOperands(NodeBlock):
 
     columns = {f"{slot}__{what}__node": text for slot in LAYOUT_SLOTS[1:] for what, text in _OPERAND.items()}
 
-    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
-        group, fanout = opcode_group(context.graph.opcode), _fanout(context)
-        table: dict[str, NDArray[Any]] = {}
-        for number, slot in enumerate(LAYOUT_SLOTS[1:], 1):
-            tensor = context.slot_tensor[context.table.node, number]
-            columns = {
-                "bytes": log2p(context.bytes[tensor]),
-                "share": millionths(context.bytes[tensor], context.bytes.sum()),
-                "opcode": group[tensor],
-                "configurable": context.position[tensor] >= 0,
-                "fanout": fanout[tensor],
-                "fused": context.fused[tensor],
-            }
-            table |= {f"{slot}__{what}__node": np.where(tensor >= 0, v, ABSENT) for what, v in columns.items()}
-        return table
+    def of_rows(self, context: LayoutContext) -> list[NDArray[Any]]:
+        share = millionths(context.bytes, context.bytes.sum())
+        of_tensor = [log2p(context.bytes), share, opcode_group(context.graph.opcode), context.position >= 0]
+        of_tensor += [_fanout(context), context.fused]
+        slots = (context.slot_tensor[context.table.node, number] for number in (1, 2))
+        return [np.where(tensor >= 0, column[tensor], ABSENT) for tensor in slots for column in of_tensor]
 
 
 class InstanceAgreement(NodeBlock):
@@ -165,38 +143,29 @@ class InstanceAgreement(NodeBlock):
         "row__input_is_kernel__agrees": "whether input and kernel have one full layout",
     }
 
-    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+    def of_rows(self, context: LayoutContext) -> list[NDArray[Any]]:
         row_type, k = context.row_type, context.table.node
         output, input_, kernel = (rows.key[row_type] for rows in context.slots.values())
         has_input, has_kernel = (context.slot_tensor[k, slot] >= 0 for slot in (1, 2))
-        return {
-            "row__input_is_output__agrees": np.where(has_input, input_ == output, ABSENT),
-            "row__input_is_kernel__agrees": np.where(has_input & has_kernel, input_ == kernel, ABSENT),
-        }
+        with_output = np.where(has_input, input_ == output, ABSENT)
+        return [with_output, np.where(has_input & has_kernel, input_ == kernel, ABSENT)]
 
 
 class InstanceSurroundings(NodeBlock):
     """Which groups of operations stand one edge up and one edge down from a node instance."""
 
     columns = {
-        **{f"near__{name}__up": f"whether an operand is of group {name}" for name in _NEAR},
-        **{f"near__{name}__down": f"whether a consumer is of group {name}" for name in _NEAR},
+        f"near__{name}__{side}": f"whether {neighbour} is of group {name}"
+        for side, neighbour in (("up", "an operand"), ("down", "a consumer"))
+        for name in _NEAR
     }
 
-    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+    def of_rows(self, context: LayoutContext) -> list[NDArray[Any]]:
         group = opcode_group(context.graph.opcode)
         member = (group[:, None] == [OPCODE_GROUPS.index(name) for name in _NEAR]).astype(np.float64)
         node = context.graph.configurable
-        row = context.table.node
-        sides = {
-            "up": context.operands[node] @ member,
-            "down": context.consumers[node] @ member,
-        }
-        return {
-            f"near__{name}__{side}": counts[row, number] > 0
-            for side, counts in sides.items()
-            for number, name in enumerate(_NEAR)
-        }
+        sides = [matrix[node] @ member for matrix in (context.operands, context.consumers)]
+        return list((np.concatenate(sides, axis=1)[context.table.node] > 0).T)
 
 
 _ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
@@ -234,27 +203,26 @@ class InstanceOutput(NodeBlock):
         },
     }
 
-    def of_rows(self, context: LayoutContext) -> dict[str, NDArray[Any]]:
+    def of_rows(self, context: LayoutContext) -> list[NDArray[Any]]:
         rows, regions = context.output_rows, context.regions
         node = context.graph.configurable[context.table.node]
         second = np.maximum(rows.second, 0)
         has_second = rows.second >= 0
-        table: dict[str, NDArray[Any]] = {
-            "output__padded__ratio": np.log2(rows.padded),
-            "output__excess__ratio": np.log2(rows.padded / rows.least),
-            "output__default_excess__ratio": np.log2(rows.default / rows.least),
-            "output__padded__share": log2p(1e6 * rows.padded * rows.bytes),
-            "region__padded__share": log2p(1e6 * rows.padded * rows.region_bytes),
-            "region__excess__share": log2p(1e6 * (rows.padded - rows.least) * rows.region_bytes),
-            "region__tensors__count": regions.tensors[rows.region],
-            "region__makers__count": regions.makers[rows.region],
-            "output__second__size": log2p(np.where(has_second, context.dims[node, second], 1)),
-            "output__second__place": np.where(has_second, context.rank[node] - second, 0),
-        }
-        for end, dim in (("minor", rows.minor), ("second", rows.second)):
-            at, has = np.maximum(dim, 0), dim >= 0
-            for side, roles in (("made", regions.made), ("read", regions.read)):
-                for number, name in enumerate(ROLE_NAMES):
-                    table[f"region__{end}_{name}__{side}"] = has & roles[rows.region, number, at]
-            table[f"region__{end}_reduced__read"] = has & regions.reduced[rows.region, at]
-        return {name: np.where(rows.given, table[name], ABSENT) for name in self.columns}
+        values: list[NDArray[Any]] = [
+            np.log2(rows.padded),
+            np.log2(rows.padded / rows.least),
+            np.log2(rows.default / rows.least),
+            log2p(1e6 * rows.padded * rows.bytes),
+            log2p(1e6 * rows.padded * rows.region_bytes),
+            log2p(1e6 * (rows.padded - rows.least) * rows.region_bytes),
+            regions.tensors[rows.region],
+            regions.makers[rows.region],
+            log2p(np.where(has_second, context.dims[node, second], 1)),
+            np.where(has_second, context.rank[node] - second, 0),
+        ]
+        ends = [(np.maximum(dim, 0), dim >= 0) for dim in (rows.minor, rows.second)]
+        for at, has in ends:
+            for roles in (regions.made, regions.read):
+                values += [has & roles[rows.region, number, at] for number in range(len(ROLE_NAMES))]
+        values += [has & regions.reduced[rows.region, at] for at, has in ends]
+        return [np.where(rows.given, column, ABSENT) for column in values]

@@ -42,17 +42,15 @@ class InstancePair(InstanceBlock):
     }
 
     def compute(self, context: InstanceContext) -> NDArray[np.float32]:
-        values = np.full((len(context), len(self.columns)), ABSENT, np.float32)
-        at, start = len(context.rows), 0
+        parts = [np.full((len(context.rows), len(self.columns)), ABSENT, np.float32)]
+        start = 0
         for relation, combinations in enumerate(context.combinations.by_relation):
             end = start + combinations.total
             taken = context.taken[(context.taken >= start) & (context.taken < end)] - start
-            for first in range(0, len(taken), _BATCH):
-                batch = taken[first : first + _BATCH]
-                values[at : at + len(batch)] = self._values(context.layout, combinations, relation, batch)
-                at += len(batch)
+            batches = (taken[first : first + _BATCH] for first in range(0, len(taken), _BATCH))
+            parts += [self._values(context.layout, combinations, relation, batch) for batch in batches]
             start = end
-        return values
+        return np.concatenate(parts)
 
     @staticmethod
     def _values(context: LayoutContext, of: Combinations, relation: int, combination: Ints) -> NDArray[np.float32]:
@@ -128,12 +126,10 @@ def _rarity_of_rows(context: LayoutContext) -> Floats:
 
 def _rarity_of_combinations(combinations: PairCombinations) -> Floats:
     """``(combinations, 2)`` of `InstanceRarity` for combinations, over equal pairs between equal nodes."""
-    frequency = np.maximum(combinations.frequency, 1)
-    starts = np.unique(combinations.first)
+    if not combinations.total:
+        return np.zeros((0, 2))
+    frequency, starts = np.maximum(combinations.frequency, 1), np.unique(combinations.first)
     group = np.searchsorted(starts, np.arange(combinations.total), side="right") - 1
-    taken, most = np.zeros(len(starts)), np.zeros(len(starts))
-    np.add.at(taken, group, combinations.frequency)
-    np.maximum.at(most, group, frequency)
-    share = np.log2(np.maximum(taken[group] / frequency, 1.0)) if len(starts) else np.zeros(0)
-    behind = np.log2(most[group] / frequency) if len(starts) else np.zeros(0)
-    return np.stack([share, behind], axis=1)
+    taken, most = np.add.reduceat(combinations.frequency, starts), np.maximum.reduceat(frequency, starts)
+    share = np.log2(np.maximum(taken[group] / frequency, 1.0))
+    return np.stack([share, np.log2(most[group] / frequency)], axis=1)

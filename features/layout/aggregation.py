@@ -9,8 +9,8 @@ as long as the graph has configurations.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -26,6 +26,11 @@ from xlarank.features.program.tensors import Floats, Ints
 
 #: Quantities of combinations of pairs' types of rows: (pair, left type, right type) -> ``(combinations, n)``.
 PairQuantities = Callable[[Ints, Ints, Ints], Floats]
+#: Turns the aggregates of some configurations into a block's columns, ``(configs, columns)``.
+Finalize = Callable[["Batch"], Floats]
+#: Codes and configurations in one batch: small enough for the cache, large enough to be worth a turn.
+_CODES: Final = 1 << 17
+_CONFIGS: Final = (128, 2048)
 #: Above this many combinations of pairs' rows, quantities are computed of those alone that a batch takes.
 _COMBINATIONS: Final = 1 << 22
 #: Nanoseconds, measured: a multiplication of the sparse and of the dense product, counting one code, and
@@ -41,18 +46,15 @@ class _OverNodes:
     each_node: bool
 
 
-@dataclass(frozen=True)
-class _OverPairs:
-    """Sums over one set of pairs, by its number."""
-
-    number: int
+#: Aggregates over nodes, or sums over one set of pairs.
+_Kind = _OverNodes | Pairs
 
 
 @dataclass(frozen=True)
 class Request:
     """Quantities ``first`` to ``first + count`` of those that are aggregated alike."""
 
-    kind: _OverNodes | _OverPairs
+    kind: _Kind
     first: int
     count: int
 
@@ -65,12 +67,12 @@ class _Group:
     values: Floats
 
     def part(self, request: Request) -> tuple[slice, Ints]:
-        """The columns of ``values`` that were requested, and which columns of the result they are."""
+        """Columns of ``values`` that were requested, and which columns of the result they are."""
         low, high = np.searchsorted(self.which, (request.first, request.first + request.count))
         return slice(int(low), int(high)), self.which[low:high] - request.first
 
 
-_Results = dict[_OverNodes | _OverPairs, list[_Group]]
+_Results = dict[_Kind, list[_Group]]
 
 
 class Batch:
@@ -113,22 +115,13 @@ class Batch:
         return len(self.codes)
 
 
-@dataclass
-class _PairRequests:
-    """What is requested of one set of pairs."""
-
-    pairs: Pairs
-    quantities: list[PairQuantities] = field(default_factory=list)
-    over: list[float] = field(default_factory=list)
-
-
 class Aggregation:
     """Collects requests, then computes them for batches of the configurations."""
 
     def __init__(self, context: LayoutContext) -> None:
         self._context = context
         self._tables: dict[_OverNodes, list[Floats]] = {}
-        self._pairs: list[_PairRequests] = []
+        self._pairs: dict[Pairs, list[tuple[PairQuantities, Sequence[float]]]] = {}
 
     def sum(
         self, values: Sequence[NDArray[Any]], over: Sequence[float] | float = 1.0, *, each_node: bool = False
@@ -141,6 +134,11 @@ class Aggregation:
         table /= np.asarray(over, np.float64)
         return self._request(_OverNodes(maximum=False, each_node=each_node), table)
 
+    def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> Request:
+        """`sum` of quantities that each come with what they are divided by."""
+        values, over = zip(*parts, strict=True)
+        return self.sum(values, over)
+
     def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
         """Largest over nodes of quantities as `sum` takes them, at least 0."""
         kind = _OverNodes(maximum=True, each_node=each_node)
@@ -152,14 +150,9 @@ class Aggregation:
         ``quantities(pair, consumer's type of row, producer's)`` gives ``(combinations, len(over))``. Of rows that
         request one layout of the tensor handed on, one is looked at, so they must depend on these layouts only.
         """
-        known = [number for number, one in enumerate(self._pairs) if one.pairs is pairs]
-        if not known:
-            self._pairs.append(_PairRequests(pairs))
-        number = known[0] if known else len(self._pairs) - 1
-        requests = self._pairs[number]
-        request = Request(_OverPairs(number), len(requests.over), len(over))
-        requests.quantities.append(quantities)
-        requests.over += over
+        earlier = self._pairs.setdefault(pairs, [])
+        request = Request(pairs, sum(len(each) for _, each in earlier), len(over))
+        earlier.append((quantities, over))
         return request
 
     def _request(self, kind: _OverNodes, table: Floats) -> Request:
@@ -173,34 +166,29 @@ class Aggregation:
         context = self._context
         row_type = context.row_type.astype(np.int32)
         sums: dict[_OverNodes, list[_Table]] = {}
-        maxima: dict[_OverNodes, list[_Maximum]] = {}
+        maxima: dict[_OverNodes, list[Callable[[NDArray[np.integer]], Floats]]] = {}
         for kind, tables in self._tables.items():
             joined = np.concatenate(tables, axis=1)
             if kind.maximum:
-                maxima[kind] = [
-                    _Maximum(values, values if kind.each_node else values[row_type], context) for values in joined.T
-                ]
+                by_row = joined if kind.each_node else joined[row_type]
+                maxima[kind] = [_maximum(*both, context) for both in zip(joined.T, by_row.T, strict=True)]
             elif kind.each_node:
                 everywhere = np.ones(context.table.nodes, bool)
                 sums[kind] = [_Table(np.arange(joined.shape[1]), everywhere, joined)]
             else:
                 sums[kind] = _by_nodes(joined, context)
-        pair_sums = {
-            _OverPairs(number): _PairSums(context, requests) for number, requests in enumerate(self._pairs)
-        }
+        pair_sums = {pairs: _pair_sums(context, pairs, requests) for pairs, requests in self._pairs.items()}
 
         def batch(codes: NDArray[np.int32]) -> Batch:
-            results: _Results = {}
-            aggregates = Batch(row_type[codes], results)
+            types = row_type[codes]
+            results: _Results = {pairs: [summed(types)] for pairs, summed in pair_sums.items()}
+            aggregates = Batch(types, results)
             for kind, tables in sums.items():
-                taken = codes if kind.each_node else aggregates.codes
-                results[kind] = [_Group(table.which, table.sum(taken)) for table in tables]
+                results[kind] = [table.sums(codes if kind.each_node else types) for table in tables]
             for kind, quantities in maxima.items():
                 by_node = np.ascontiguousarray(codes.T) if kind.each_node else aggregates.by_node
                 values = np.stack([most(by_node) for most in quantities], axis=1)
                 results[kind] = [_Group(np.arange(len(quantities)), values)]
-            for of_pairs, summed in pair_sums.items():
-                results[of_pairs] = [summed(aggregates.codes)]
             return aggregates
 
         return batch
@@ -214,8 +202,8 @@ class _Table:
     nodes: NDArray[np.bool_]
     values: Floats
 
-    def sum(self, codes: NDArray[np.integer]) -> Floats:
-        return _looked_up(codes if self.nodes.all() else codes[:, self.nodes], self.values)
+    def sums(self, codes: NDArray[np.integer]) -> _Group:
+        return _Group(self.which, _looked_up(codes if self.nodes.all() else codes[:, self.nodes], self.values))
 
 
 def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
@@ -251,81 +239,71 @@ def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
     return tables
 
 
-class _Maximum:
-    """The largest of a quantity over nodes; compares ranks, which are small numbers.
+def _maximum(values: Floats, row_values: Floats, context: LayoutContext) -> Callable[[NDArray[np.integer]], Floats]:
+    """What finds the largest of a quantity over nodes, by codes ``(nodes, configs)``; it compares small ranks.
 
     Every node has at least the smallest of its rows, so nodes that never exceed the largest of these, the
     floor, need not be looked at.
     """
+    ascending, rank = np.unique(values, return_inverse=True)
+    rank = rank.astype(np.min_scalar_type(max(0, len(ascending) - 1)))
+    floor, nodes = 0.0, np.zeros(0, np.int64)
+    if context.table.nodes:
+        start = context.table.start[:-1]
+        least, most = (reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum))
+        floor = max(0.0, float(least.max()))
+        nodes = np.flatnonzero(most > floor)
 
-    def __init__(self, values: Floats, row_values: Floats, context: LayoutContext) -> None:
-        self._values, rank = np.unique(values, return_inverse=True)
-        self._rank = rank.astype(np.min_scalar_type(max(0, len(self._values) - 1)))
-        self._floor = 0.0
-        self._nodes = np.zeros(0, np.int64)
-        if context.table.nodes:
-            start = context.table.start[:-1]
-            least, most = (reduce.reduceat(row_values, start) for reduce in (np.minimum, np.maximum))
-            self._floor = max(0.0, float(least.max()))
-            self._nodes = np.flatnonzero(most > self._floor)
-
-    def __call__(self, by_node: NDArray[np.integer]) -> Floats:
-        if len(self._nodes) == 0:
-            return np.full(by_node.shape[1], self._floor)
-        highest: Floats = np.maximum(self._values[self._rank[by_node[self._nodes]].max(axis=0)], self._floor)
+    def largest(by_node: NDArray[np.integer]) -> Floats:
+        if len(nodes) == 0:
+            return np.full(by_node.shape[1], floor)
+        highest: Floats = np.maximum(ascending[rank[by_node[nodes]].max(axis=0)], floor)
         return highest
 
+    return largest
 
-class _PairSums:
-    """Sums over one set of pairs.
+
+def _pair_sums(
+    context: LayoutContext, pairs: Pairs, requests: Sequence[tuple[PairQuantities, Sequence[float]]]
+) -> Callable[[NDArray[np.integer]], _Group]:
+    """What sums over one set of pairs, by codes ``(configs, nodes)``.
 
     A pair takes few distinct combinations of requested layouts; the quantities of every combination are computed
     once and looked up.
     """
+    over = np.concatenate([divisors for _, divisors in requests])
+    combinations = Combinations.of(context.requested, pairs)
+    number: NDArray[np.integer] = context.requested.number
+    base: NDArray[np.integer] = combinations.first[combinations.group]
+    width: NDArray[np.integer] = combinations.width[combinations.group]
+    offsets = pairs.left_slot * len(context.type_node), pairs.right_slot * len(context.type_node)
 
-    def __init__(self, context: LayoutContext, requests: _PairRequests) -> None:
-        self._requests = requests
-        self._pairs = pairs = requests.pairs
-        self._over = np.array(requests.over)
-        self._combinations = combinations = Combinations.of(context.requested, pairs)
-        self._base = combinations.first[combinations.group]
-        self._width = combinations.width[combinations.group]
-        self._offsets = pairs.left_slot * len(context.type_node), pairs.right_slot * len(context.type_node)
-        self._number = context.requested.number
-        self._table: Floats | None = None
-        self._used = np.arange(len(self._over))
-        if 0 < combinations.total <= _COMBINATIONS:  # small numbers, so the lookups are half as wide
-            table = self._quantities(np.arange(combinations.total))
-            self._used = np.flatnonzero(table.any(axis=0))
-            self._table = np.ascontiguousarray(table[:, self._used])
-            self._number = self._number.astype(np.int32)
-            self._width, self._base = self._width.astype(np.int32), self._base.astype(np.int32)
-
-    def _quantities(self, combination: Ints) -> Floats:
-        sides = self._combinations.sides(combination)
-        parts = [quantities(*sides) for quantities in self._requests.quantities]
-        divided: Floats = np.concatenate(parts, axis=1) / self._over
+    def quantities(combination: Ints) -> Floats:
+        sides = combinations.sides(combination)
+        divided: Floats = np.concatenate([of_pairs(*sides) for of_pairs, _ in requests], axis=1) / over
         return divided
 
-    def __call__(self, codes: NDArray[np.integer]) -> _Group:
-        pairs = self._pairs
+    everything: Floats | None = None
+    used = np.arange(len(over))
+    if 0 < combinations.total <= _COMBINATIONS:  # small numbers, so the lookups are half as wide
+        everything = quantities(np.arange(combinations.total))
+        used = np.flatnonzero(everything.any(axis=0))
+        everything = np.ascontiguousarray(everything[:, used])
+        number, width, base = (array.astype(np.int32) for array in (number, width, base))
+
+    def summed(codes: NDArray[np.integer]) -> _Group:
         if len(pairs) == 0:
             return _Group(np.zeros(0, np.int64), np.zeros((len(codes), 0)))
-        combination = self._number[codes[:, pairs.left] + self._offsets[0]] * self._width
-        combination += self._number[codes[:, pairs.right] + self._offsets[1]]
-        combination += self._base
-        table, used = self._table, self._used
+        combination = number[codes[:, pairs.left] + offsets[0]] * width
+        combination += number[codes[:, pairs.right] + offsets[1]]
+        combination += base
+        table = everything
         if table is None:
-            taken, number = np.unique(combination, return_inverse=True)
-            table, combination = self._quantities(taken), number.reshape(combination.shape)
+            taken, place = np.unique(combination, return_inverse=True)
+            table, combination = quantities(taken), place.reshape(combination.shape)
         return _Group(used, _looked_up(combination, table))
 
-
-#: Turns the aggregates of some configurations into a block's columns, ``(configs, columns)``.
-Finalize = Callable[[Batch], Floats]
-#: Codes and configurations in one batch: small enough for the cache, large enough to be worth a turn.
-_CODES: Final = 1 << 17
-_CONFIGS: Final = (128, 2048)
+    return summed
 
 
 class LayoutBlock(Block, abstract=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,40 +13,34 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
 
-
-def _slot_columns() -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for slot in LAYOUT_SLOTS:
-        columns |= {
-            f"change__{slot}_set__share": f"share of configurable nodes whose {slot} layout is set",
-            f"change__{slot}_changed__share": f"share whose full {slot} layout differs from the default",
-            f"change__{slot}_changed_bytes__share": f"share of the {slot} bytes laid out unlike the default",
-            f"change__{slot}_distance__mean": f"mean share of dimension pairs of the {slot} ordered unlike "
-            "the default",
-            f"change__{slot}_minor_changed__share": f"share whose {slot} has another minor-most dimension than "
-            "by default",
-            f"change__{slot}_minor_changed_bytes__share": f"share of the {slot} bytes with another minor-most "
-            "dimension than by default",
-            f"change__{slot}_scattered_bytes__share": f"{slot} bytes times (1 - contiguity), over all {slot} "
-            "bytes; contiguity is log(run) / log(elements) of the runs a copy from the default moves whole",
-        }
-    return columns
+_OF_SLOT: Final = {
+    "set__share": "share of configurable nodes whose {} layout is set",
+    "changed__share": "share of configurable nodes whose full {} layout differs from the default",
+    "changed_bytes__share": "share of the {} bytes laid out unlike the default",
+    "distance__mean": "mean share of dimension pairs of the {} ordered unlike the default",
+    "minor_changed__share": "share of configurable nodes whose {} has another minor-most dimension than by default",
+    "minor_changed_bytes__share": "share of the {} bytes with another minor-most dimension than by default",
+    "scattered_bytes__share": "{0} bytes times (1 - contiguity), over all {0} bytes; contiguity is "
+    "log(run) / log(elements) of the runs that a copy from the default moves whole",
+}
 
 
 class SlotChange(LayoutBlock):
     """Layouts set and changed, per slot: sums over configurable nodes, over their number or bytes."""
 
-    columns = _slot_columns()
+    columns = {
+        f"change__{slot}_{what}": text.format(slot) for slot in LAYOUT_SLOTS for what, text in _OF_SLOT.items()
+    }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        tables: list[NDArray[Any]] = []
-        scales: list[float] = []
+        parts: list[tuple[NDArray[Any], float]] = []
         nodes = context.configurable_nodes
         for rows in context.slots.values():
-            tables += [rows.given, rows.changed, rows.changed * rows.bytes, rows.distance]
-            tables += [rows.minor_changed, rows.minor_changed * rows.bytes, (1 - rows.contiguity) * rows.bytes]
-            scales += [nodes, nodes, rows.total_bytes, nodes, nodes, rows.total_bytes, rows.total_bytes]
-        return aggregation.sum(tables, over=scales)
+            parts += [(rows.given, nodes), (rows.changed, nodes), (rows.changed * rows.bytes, rows.total_bytes)]
+            parts += [(rows.distance, nodes), (rows.minor_changed, nodes)]
+            parts += [(rows.minor_changed * rows.bytes, rows.total_bytes)]
+            parts += [((1 - rows.contiguity) * rows.bytes, rows.total_bytes)]
+        return aggregation.shares(parts)
 
 
 class NodeChange(LayoutBlock):
@@ -88,32 +82,30 @@ class ChangeByClass(LayoutBlock):
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        tables: list[NDArray[Any]] = []
-        scales: list[float] = []
-        for number in range(len(OPCODE_CLASSES)):
-            mine = context.type_class == number
-            for rows in context.slots.values():
-                tables.append(mine * rows.changed * rows.bytes)
-                scales.append(rows.total_bytes)
-        return aggregation.sum(tables, over=scales)
+        return aggregation.shares(
+            ((context.node_class[context.type_node] == number) * rows.changed * rows.bytes, rows.total_bytes)
+            for number in range(len(OPCODE_CLASSES))
+            for rows in context.slots.values()
+        )
+
+
+_NODES: Final = "configurable nodes whose"
+_UNLIKE: Final = "have one shape but two layouts"
 
 
 class InnerChange(LayoutBlock):
     """Nodes whose tensors of one shape have two layouts (they transpose as they go), or one layout."""
 
     columns = {
-        "change__output_unlike_input__share": "share of configurable nodes whose output and input have one "
-        "shape but two layouts",
-        "change__output_unlike_input_bytes__share": "share of the output bytes of nodes whose output and "
-        "input have one shape but two layouts",
-        "change__output_unlike_kernel__share": "share of configurable nodes whose output and kernel have one "
-        "shape but two layouts",
-        "change__input_unlike_kernel__share": "share of configurable nodes whose input and kernel have one "
-        "shape but two layouts",
-        "change__output_set_like_input__share": "share of configurable nodes whose output and input are both "
-        "set, and to the same layout",
-        "change__input_set_like_kernel__share": "share of configurable nodes whose input and kernel are both "
-        "set, and to the same layout",
+        f"change__{what}__share": f"share of {meaning}"
+        for what, meaning in (
+            ("output_unlike_input", f"{_NODES} output and input {_UNLIKE}"),
+            ("output_unlike_input_bytes", f"the output bytes of nodes whose output and input {_UNLIKE}"),
+            ("output_unlike_kernel", f"{_NODES} output and kernel {_UNLIKE}"),
+            ("input_unlike_kernel", f"{_NODES} input and kernel {_UNLIKE}"),
+            ("output_set_like_input", f"{_NODES} output and input are both set, and to the same layout"),
+            ("input_set_like_kernel", f"{_NODES} input and kernel are both set, and to the same layout"),
+        )
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:

@@ -14,28 +14,16 @@ from xlarank.features.layout.slot_pairs import FARTHEST, PairLayouts, Pairs
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, layout_key
 
-
-def _columns(block: str, mark: str, far: str) -> dict[str, str]:
-    handed = f"share of the bytes of {far}"
-    return {
-        f"{block}__clash{mark}__share": f"share of {far} with two different layouts set",
-        f"{block}__clash{mark}_bytes__share": f"{handed} with two different layouts set",
-        f"{block}__mismatch{mark}__share": f"share of {far} with different layouts, unset = default",
-        f"{block}__mismatch{mark}_bytes__share": f"{handed} with different layouts, unset = default",
-        f"{block}__half{mark}__share": f"share of {far} with one layout set, unlike the other's default",
-        f"{block}__half{mark}_bytes__share": f"{handed} with one layout set, unlike the other's default",
-        f"{block}__agree{mark}__share": f"share of {far} with one layout set on both sides",
-    }
-
-
-_FAR: Final = ("1 edge apart", "2 edges apart", f"3 to {FARTHEST} edges apart")
-
-
-def _by_hop() -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for hop, far in enumerate(_FAR, 1):
-        columns |= _columns("disagreement", f"_{hop}hop", f"consumer-producer pairs {far}")
-    return columns
+_COMPARED: Final = {
+    "clash{}__share": "share of {} with two different layouts set",
+    "clash{}_bytes__share": "share of the bytes of {} with two different layouts set",
+    "mismatch{}__share": "share of {} with different layouts, unset = default",
+    "mismatch{}_bytes__share": "share of the bytes of {} with different layouts, unset = default",
+    "half{}__share": "share of {} with one layout set, unlike the other's default",
+    "half{}_bytes__share": "share of the bytes of {} with one layout set, unlike the other's default",
+    "agree{}__share": "share of {} with one layout set on both sides",
+}
+_DISTANCES: Final = {"_1hop": "1 edge", "_2hop": "2 edges", "_3hop": f"3 to {FARTHEST} edges"}
 
 
 class Disagreement(LayoutBlock):
@@ -47,13 +35,15 @@ class Disagreement(LayoutBlock):
     about the bytes it moves. Partial layouts are completed by the default before comparing.
     """
 
-    columns = _by_hop()
+    columns = {
+        f"disagreement__{what.format(hop)}": text.format(f"consumer-producer pairs {far} apart")
+        for hop, far in _DISTANCES.items()
+        for what, text in _COMPARED.items()
+    }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        requests = []
-        for pairs in context.pairs:
-            layouts = PairLayouts(context, pairs)
-            requests.append(aggregation.sum_pairs(pairs, layouts.disagreement, layouts.over()))
+        by_hop = [PairLayouts(context, pairs) for pairs in context.pairs]
+        requests = [aggregation.sum_pairs(one.pairs, one.disagreement, one.over()) for one in by_hop]
 
         def finalize(batch: Batch) -> Floats:
             return np.concatenate([batch[hop] for hop in requests], axis=1)
@@ -68,7 +58,10 @@ class SiblingDisagreement(LayoutBlock):
     requests in a row of readers need at least n - 1 copies. Terms as in `Disagreement`.
     """
 
-    columns = _columns("siblings", "", "neighbouring readers of one tensor")
+    columns = {
+        f"siblings__{what.format('')}": text.format("neighbouring readers of one tensor")
+        for what, text in _COMPARED.items()
+    }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         layouts = PairLayouts(context, context.siblings)
@@ -100,10 +93,8 @@ class DisagreementByClass(LayoutBlock):
     @staticmethod
     def _quantities(context: LayoutContext, pairs: Pairs) -> PairQuantities:
         layouts = PairLayouts(context, pairs)
-        names = np.arange(len(OPCODE_CLASSES))
-        is_consumer = context.node_class[pairs.left][:, None] == names
-        is_producer = context.node_class[pairs.right][:, None] == names
-        member = np.concatenate([is_consumer, is_producer], axis=1)
+        sides = (context.node_class[side][:, None] for side in (pairs.left, pairs.right))
+        member = np.concatenate([side == np.arange(len(OPCODE_CLASSES)) for side in sides], axis=1)
 
         def mismatched_bytes(pair: Ints, consumer: Ints, producer: Ints) -> Floats:
             wanted, made, _ = layouts.layouts(pair, consumer, producer)

@@ -15,21 +15,7 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 
-_POSITIONS = {"minor": "minor-most", "second": "second minor-most"}
-
-
-def _columns(name: str, slots: Sequence[str], roles: Sequence[str], position: str) -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for slot in slots:
-        for role in roles:
-            what = f"the {_POSITIONS[position]} dimension is {role}"
-            columns |= {
-                f"roles__{name}_{slot}_{role}_{position}__share": f"share of configurable {name} nodes: of the "
-                f"{slot}, {what}",
-                f"roles__{name}_{slot}_{role}_{position}_bytes__share": f"share of the {slot} bytes of "
-                f"configurable {name} nodes: {what}",
-            }
-    return columns
+_POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
 
 
 class _Roles(LayoutBlock, abstract=True):
@@ -38,23 +24,33 @@ class _Roles(LayoutBlock, abstract=True):
     tier = Tier.FULL
     of_class: str
     roles: Sequence[str]
-    slots: Sequence[str]
-    position = 0
+    slots: Sequence[str] = LAYOUT_SLOTS
+    position = "minor"
+
+    def __init_subclass__(cls) -> None:
+        cls.columns = {}
+        for slot in cls.slots:
+            for role in cls.roles:
+                name = f"roles__{cls.of_class}_{slot}_{role}_{cls.position}"
+                what = f"the {_POSITIONS[cls.position]} dimension is {role}"
+                nodes = f"configurable {cls.of_class} nodes"
+                cls.columns[f"{name}__share"] = f"share of {nodes}: of the {slot}, {what}"
+                cls.columns[f"{name}_bytes__share"] = f"share of the {slot} bytes of {nodes}: {what}"
+        super().__init_subclass__()
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        tables: list[NDArray[Any]] = []
-        scales: list[float] = []
+        parts: list[tuple[NDArray[Any], float]] = []
         of_class = COARSE_CLASSES.index(self.of_class)
         mine = context.type_coarse_class == of_class
         for slot in self.slots:
             rows = context.slots[slot]
-            at = rows.layout[:, self.position]
+            at = rows.layout[:, list(_POSITIONS).index(self.position)]
             named = context.roles[context.type_node, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
             for role in range(len(self.roles)):
                 here = mine & (at >= 0) & (named == role)
-                tables += [here, here * rows.bytes]
-                scales += [context.nodes_of_class[of_class], rows.bytes_of_class[of_class]]
-        return aggregation.sum(tables, over=scales)
+                parts.append((here, context.nodes_of_class[of_class]))
+                parts.append((here * rows.bytes, rows.bytes_of_class[of_class]))
+        return aggregation.shares(parts)
 
 
 class ConvolutionRoles(_Roles):
@@ -63,15 +59,13 @@ class ConvolutionRoles(_Roles):
     Of a kernel, ``batch`` is the input feature and ``feature`` the output feature.
     """
 
-    of_class, slots, roles = "convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES
-    columns = _columns(of_class, slots, roles, "minor")
+    of_class, roles = "convolution", CONVOLUTION_ROLES
 
 
 class SecondConvolutionRoles(ConvolutionRoles):
     """Role of a convolution's second minor-most dimensions; as `ConvolutionRoles`."""
 
-    position = 1
-    columns = _columns("convolution", LAYOUT_SLOTS, CONVOLUTION_ROLES, "second")
+    position = "second"
 
 
 class DotRoles(_Roles):
@@ -80,34 +74,32 @@ class DotRoles(_Roles):
     Of the output, ``rows`` come from the left operand and ``contracted`` stands for those of the right one.
     """
 
-    of_class, slots, roles = "dot", LAYOUT_SLOTS, DOT_ROLES
-    columns = _columns(of_class, slots, roles, "minor")
+    of_class, roles = "dot", DOT_ROLES
 
 
 class SecondDotRoles(DotRoles):
     """Role of a dot's second minor-most dimensions; as `DotRoles`."""
 
-    position = 1
-    columns = _columns("dot", LAYOUT_SLOTS, DOT_ROLES, "second")
+    position = "second"
 
 
 class ReshapeRoles(_Roles):
     """Whether a reshape's minor-most dimensions are kept, split or merged by it."""
 
     of_class, slots, roles = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES
-    columns = _columns(of_class, slots, roles, "minor")
 
 
 class SecondReshapeRoles(ReshapeRoles):
     """Whether a reshape's second minor-most dimensions are kept, split or merged; as `ReshapeRoles`."""
 
-    position = 1
-    columns = _columns("reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES, "second")
+    position = "second"
 
 
 _RANKS: Final = range(2, MAX_RANK + 1)
 #: Lower ends of the bins of minor-most sizes; the tile has 8 x 128 elements.
-_BINS: Final = (1, 2, 8, 32, 128, 512)
+_BIN_STARTS: Final = (1, 2, 8, 32, 128, 512)
+#: Lower end of a bin -> what follows its upper end.
+_BINS: Final = dict(zip(_BIN_STARTS, (*_BIN_STARTS[1:], np.inf), strict=True))
 
 
 class TypeHistogram(LayoutBlock):
@@ -139,32 +131,25 @@ class TypeHistogram(LayoutBlock):
         return aggregation.sum(tables, over=context.configurable_nodes)
 
 
-def _bins() -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for slot in LAYOUT_SLOTS:
-        for low, high in zip(_BINS, (*_BINS[1:], None), strict=True):
-            sizes = f"{low} or more" if high is None else f"{low} to {high - 1}"
-            columns |= {
-                f"types__{slot}_minor_from{low}__share": f"share of configurable nodes whose {slot}'s minor-most "
-                f"size is {sizes}",
-                f"types__{slot}_minor_from{low}_bytes__share": f"share of the {slot} bytes with a "
-                f"minor-most size of {sizes}",
-            }
-    return columns
-
-
 class MinorSizes(LayoutBlock):
     """Minor-most sizes in bins, by nodes and by bytes: what runs along the 128 lanes."""
 
     tier = Tier.FULL
-    columns = _bins()
+    columns = {
+        f"types__{slot}_minor_from{low}{of}__share": f"share of {what.format(slot)} {low} "
+        + ("or more" if high == np.inf else f"to {high - 1}")
+        for slot in LAYOUT_SLOTS
+        for low, high in _BINS.items()
+        for of, what in (
+            ("", "configurable nodes whose {}'s minor-most size is"),
+            ("_bytes", "the {} bytes with a minor-most size of"),
+        )
+    }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        tables: list[NDArray[Any]] = []
-        scales: list[float] = []
+        parts: list[tuple[NDArray[Any], float]] = []
         for rows in context.slots.values():
-            for low, high in zip(_BINS, (*_BINS[1:], None), strict=True):
-                here = (rows.minor >= low) & (True if high is None else rows.minor < high)
-                tables += [here, here * rows.bytes]
-                scales += [context.configurable_nodes, rows.total_bytes]
-        return aggregation.sum(tables, over=scales)
+            for low, high in _BINS.items():
+                here = (rows.minor >= low) & (rows.minor < high)
+                parts += [(here, context.configurable_nodes), (here * rows.bytes, rows.total_bytes)]
+        return aggregation.shares(parts)

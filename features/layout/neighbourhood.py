@@ -12,7 +12,7 @@ from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.tensors import Floats
+from xlarank.features.program.tensors import Floats, log2p
 
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = 5
@@ -76,7 +76,7 @@ class ChangedSurroundings(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         heavy = [context.opcode_class == OPCODE_CLASSES.index(name) for name in _HEAVY]
-        quantities = np.stack([np.log2(1 + context.bytes), *heavy], axis=1).astype(np.float64)
+        quantities = np.stack([log2p(context.bytes), *heavy], axis=1)
         around = []
         for matrix in (context.operands, context.consumers, context.neighbours):
             mean = _row_normalised(matrix)
@@ -123,9 +123,8 @@ class Boundary(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         output = context.slots["output"]
         changed_type = context.type_changed.astype(np.float32)
-        waste_type = ((output.now.waste - output.default.waste) * output.bytes / output.total_bytes).astype(
-            np.float32
-        )
+        extra = (output.now.waste - output.default.waste) * output.bytes / output.total_bytes
+        waste_type = extra.astype(np.float32)
         pairs = context.straight_pairs
         left, right = pairs.left, pairs.right
         keys = np.concatenate([context.slots[slot].key for slot in LAYOUT_SLOTS]).astype(np.int32)

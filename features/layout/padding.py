@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,33 +15,31 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
 
-
-def _columns(block: str, of: str, whose: str) -> dict[str, str]:
-    return {
-        f"{block}__{of}_waste__mean": f"mean of the waste over {whose}",
-        f"{block}__{of}_waste__max": f"largest waste, {whose}",
-        f"{block}__{of}_waste_bytes__ratio": f"bytes of padding over true bytes, all {whose} together",
-        f"{block}__{of}_waste_change__mean": f"mean of the waste minus the default's over {whose}",
-        f"{block}__{of}_waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes, all "
-        f"{whose} together",
-    }
+_WASTE: Final = {
+    "waste__mean": "mean of the waste over {}",
+    "waste__max": "largest waste, {}",
+    "waste_bytes__ratio": "bytes of padding over true bytes, all {} together",
+    "waste_change__mean": "mean of the waste minus the default's over {}",
+    "waste_change_bytes__ratio": "bytes of padding beyond the default's over true bytes, all {} together",
+}
+_WASTE_OF_CLASS: Final = {"waste__log": "sum of the waste over {}, log2(1 + x)", **_WASTE}
 
 
 def _all_slots(block: str) -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for slot in LAYOUT_SLOTS:
-        columns |= _columns(block, slot, f"{slot} tensors of configurable nodes")
-    return columns
+    return {
+        f"{block}__{slot}_{what}": text.format(f"{slot} tensors of configurable nodes")
+        for slot in LAYOUT_SLOTS
+        for what, text in _WASTE.items()
+    }
 
 
 def _classes_and_slots(block: str) -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for coarse in COARSE_CLASSES:
-        for slot in LAYOUT_SLOTS:
-            whose = f"{slot} tensors of configurable {coarse} nodes"
-            columns[f"{block}__{coarse}_{slot}_waste__log"] = f"sum of the waste over {whose}, log2(1 + x)"
-            columns |= _columns(block, f"{coarse}_{slot}", whose)
-    return columns
+    return {
+        f"{block}__{coarse}_{slot}_{what}": text.format(f"{slot} tensors of configurable {coarse} nodes")
+        for coarse in COARSE_CLASSES
+        for slot in LAYOUT_SLOTS
+        for what, text in _WASTE_OF_CLASS.items()
+    }
 
 
 class Padding(LayoutBlock):
@@ -56,19 +54,14 @@ class Padding(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         requests = self._requests(context, aggregation, None)
 
-        def finalize(batch: Batch) -> Floats:
-            mean, largest, others = self._waste(batch, requests)
-            return np.concatenate([mean, largest, others], axis=2).reshape(len(batch), -1)
-
-        return finalize
+        return lambda batch: np.concatenate(self._waste(batch, requests), axis=2).reshape(len(batch), -1)
 
     def _requests(
         self, context: LayoutContext, aggregation: Aggregation, classes: Sequence[int] | None
     ) -> tuple[Request, Request]:
         """Sums and maxima for each slot: of all configurable nodes, or of those of each coarse class."""
-        tables: list[NDArray[Any]] = []
+        parts: list[tuple[NDArray[Any], float]] = []
         wastes: list[Floats] = []
-        scales: list[float] = []
         for coarse in [None] if classes is None else classes:
             for rows in context.slots.values():
                 now = rows.now.packed if self.packed else rows.now.waste
@@ -78,10 +71,10 @@ class Padding(LayoutBlock):
                     mine = context.type_coarse_class == coarse
                     now, extra = mine * now, mine * extra
                     nodes, bytes_ = context.nodes_of_class[coarse], rows.bytes_of_class[coarse]
-                tables += [now, now * rows.bytes, extra, extra * rows.bytes]
-                scales += [nodes, bytes_] * 2
+                for waste in (now, extra):
+                    parts += [(waste, nodes), (waste * rows.bytes, bytes_)]
                 wastes.append(now)
-        return aggregation.sum(tables, over=scales), aggregation.maximum(wastes)
+        return aggregation.shares(parts), aggregation.maximum(wastes)
 
     @staticmethod
     def _waste(batch: Batch, requests: tuple[Request, Request]) -> tuple[Floats, Floats, Floats]:
@@ -132,37 +125,28 @@ _MISFITS = {
 }
 
 
-def _violation_columns() -> dict[str, str]:
-    columns: dict[str, str] = {}
-    for slot in LAYOUT_SLOTS:
-        for name, what in _MISFITS.items():
-            columns |= {
-                f"violation__{slot}_{name}__share": f"share of configurable nodes: the {slot}'s {what}",
-                f"violation__{slot}_{name}_bytes__share": f"share of the {slot} bytes: {what}",
-                f"violation__{slot}_{name}_change__share": f"share of configurable nodes minus the default's: "
-                f"the {slot}'s {what}",
-            }
-    return columns
-
-
 class Violation(LayoutBlock):
     """Violation ratios: shares of configurable nodes (or of bytes) whose layout wastes lanes or sublanes.
 
     The first is the ratio that lifted Harvard's ordered pair accuracy from 0.6 to 0.75 (2023).
     """
 
-    columns = _violation_columns()
+    columns = {
+        f"violation__{slot}_{name}{of}__share": f"share of {whose.format(slot)} {what}"
+        for slot in LAYOUT_SLOTS
+        for name, what in _MISFITS.items()
+        for of, whose in (
+            ("", "configurable nodes: the {}'s"),
+            ("_bytes", "the {} bytes:"),
+            ("_change", "configurable nodes minus the default's: the {}'s"),
+        )
+    }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
-        tables: list[NDArray[Any]] = []
-        scales: list[float] = []
+        parts: list[tuple[NDArray[Any], float]] = []
+        nodes = context.configurable_nodes
         for rows in context.slots.values():
-            pairs = (
-                (rows.now.violation, rows.default.violation),
-                (rows.now.minor_misfit, rows.default.minor_misfit),
-                (rows.now.second_misfit, rows.default.second_misfit),
-            )
-            for now, default in pairs:
-                tables += [now, now * rows.bytes, now.astype(float) - default]
-                scales += [context.configurable_nodes, rows.total_bytes, context.configurable_nodes]
-        return aggregation.sum(tables, over=scales)
+            for name in ("violation", "minor_misfit", "second_misfit"):
+                now, default = getattr(rows.now, name), getattr(rows.default, name)
+                parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (now.astype(float) - default, nodes)]
+        return aggregation.shares(parts)

@@ -31,24 +31,17 @@ _ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.inde
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """The regions of one graph; arrays are ``(regions, ...)`` but for ``of``.
+    """The regions of one graph; arrays are ``(regions, ...)`` but for ``of``."""
 
-    Attributes:
-        of: ``(nodes,)`` the region of each node's output.
-        tensors: number of tensors.
-        bytes: those that a fusing compiler stores, without padding.
-        makers: configurable nodes among them.
-        made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension is that to a configurable node that makes,
-            or reads, a tensor of the region.
-        reduced: ``(regions, 6)`` whether a reduction that reads a tensor of the region removes the dimension.
-    """
-
-    of: Ints
-    tensors: Ints
-    bytes: Floats
-    makers: Ints
+    of: Ints  # ``(nodes,)`` the region of each node's output
+    tensors: Ints  # number of tensors
+    bytes: Floats  # those that a fusing compiler stores, without padding
+    makers: Ints  # configurable nodes among them
+    # made, read: ``(regions, ROLE_NAMES, 6)`` whether a dimension is that to a configurable node that makes, or
+    # reads, a tensor of the region.
     made: NDArray[np.bool_]
     read: NDArray[np.bool_]
+    # ``(regions, 6)`` whether a reduction that reads a tensor of the region removes the dimension.
     reduced: NDArray[np.bool_]
 
 
@@ -106,27 +99,20 @@ def _reduced(facts: LayoutFacts, of: Ints, count: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, eq=False)
 class OutputRows:
-    """Arrays are ``(R,)``, for every distinct row of the table, whether it sets the output's layout or not.
+    """Arrays are ``(R,)``, for every distinct row of the table, whether it sets the output's layout or not."""
 
-    Attributes:
-        given: it does.
-        minor, second: the minor-most and the second minor-most dimension of the full layout; -1 for none.
-        padded, least, default: bytes in tiles over true bytes: in the full layout, in the one that pads least, in
-            the default.
-        bytes: of the output over those of all tensors that a fusing compiler stores.
-        region: which region the output is in.
-        region_bytes: of the region's stored tensors (at least the output) over the same.
-    """
-
-    given: NDArray[np.bool_]
+    given: NDArray[np.bool_]  # it does
+    # minor, second: the minor-most and the second minor-most dimension of the full layout; -1 for none.
     minor: Ints
     second: Ints
+    # padded, least, default: bytes in tiles over true bytes: in the full layout, in the one that pads least, in the
+    # default.
     padded: Floats
     least: Floats
     default: Floats
-    bytes: Floats
-    region: Ints
-    region_bytes: Floats
+    bytes: Floats  # of the output over those of all tensors that a fusing compiler stores
+    region: Ints  # which region the output is in
+    region_bytes: Floats  # of the region's stored tensors (at least the output) over the same
 
 
 def output_rows(facts: LayoutFacts, regions: Regions) -> OutputRows:
@@ -162,11 +148,10 @@ def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -
     >>> least_waste(dims, rank, np.array([4.0]), Tiling()).tolist()  # 128 along the lanes, 8 along the sublanes
     [0.0]
     """
-    least = np.full(len(dims), np.inf)
-    layout = np.full(dims.shape, -1)
-    for first, second in permutations(range(MAX_RANK), 2):
-        fits = np.flatnonzero(rank > max(first, second))
-        layout[:, 0], layout[:, 1] = first, second
+    least, layout = np.full(len(dims), np.inf), np.full(dims.shape, -1)
+    for pair in permutations(range(MAX_RANK), 2):
+        fits = np.flatnonzero(rank > max(pair))
+        layout[:, :2] = pair
         waste = packed_waste(dims[fits], layout[fits], element_bytes[fits], tiling)
         least[fits] = np.minimum(least[fits], waste)
     return least

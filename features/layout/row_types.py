@@ -39,21 +39,13 @@ from xlarank.features.program.tensors import (
 
 @dataclass(frozen=True)
 class TensorPhysics:
-    """What a layout does to a tensor; every array is ``(tensors,)``.
+    """What a layout does to a tensor; every array is ``(tensors,)``."""
 
-    Attributes:
-        waste: padded over true size under the tiling, minus 1.
-        packed: the same with narrow elements packed and small tiles for few rows.
-        violation: the largest dimension is not minor-most.
-        minor_misfit: the minor-most size is no multiple of the lanes.
-        second_misfit: the second minor-most size is no multiple of the sublanes.
-    """
-
-    waste: Floats
-    packed: Floats
-    violation: NDArray[np.bool_]
-    minor_misfit: NDArray[np.bool_]
-    second_misfit: NDArray[np.bool_]
+    waste: Floats  # padded over true size under the tiling, minus 1
+    packed: Floats  # the same with narrow elements packed and small tiles for few rows
+    violation: NDArray[np.bool_]  # the largest dimension is not minor-most
+    minor_misfit: NDArray[np.bool_]  # the minor-most size is no multiple of the lanes
+    second_misfit: NDArray[np.bool_]  # the second minor-most size is no multiple of the sublanes
 
     @classmethod
     def of(cls, dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> TensorPhysics:
@@ -69,36 +61,22 @@ class TensorPhysics:
 
 @dataclass(frozen=True)
 class SlotRows:
-    """One slot (output, input or kernel) of every type of row; arrays are ``(T,)``.
+    """One slot (output, input or kernel) of every type of row; arrays are ``(T,)``."""
 
-    Attributes:
-        bytes: size of the tensor; 0 where the node has no such tensor.
-        given: the row sets a layout.
-        layout: ``(T, 6)`` the full layout: the one given, completed by the default.
-        key: one number per full layout, for comparing.
-        minor: size of the minor-most dimension, 0 for a scalar and where there is no tensor.
-        changed: the full layout differs from the default.
-        minor_changed: its minor-most dimension does.
-        distance: share of dimension pairs ordered differently from the default.
-        contiguity: how much a copy from the default moves in one piece, 0 to 1.
-        now, default: physics of the full layout and of the default.
-        total_bytes: bytes of this slot's tensors over all configurable nodes, at least 1.
-        bytes_of_class: ``(4,)`` the same by `xlarank.features.program.opcode_classes.COARSE_CLASSES`.
-    """
-
-    bytes: Floats
-    given: NDArray[np.bool_]
-    layout: Ints
-    key: Ints
-    minor: Ints
-    changed: NDArray[np.bool_]
-    minor_changed: NDArray[np.bool_]
-    distance: Floats
-    contiguity: Floats
+    bytes: Floats  # size of the tensor; 0 where the node has no such tensor
+    given: NDArray[np.bool_]  # the row sets a layout
+    layout: Ints  # ``(T, 6)`` the full layout: the one given, completed by the default
+    key: Ints  # one number per full layout, for comparing
+    minor: Ints  # size of the minor-most dimension, 0 for a scalar and where there is no tensor
+    changed: NDArray[np.bool_]  # the full layout differs from the default
+    minor_changed: NDArray[np.bool_]  # its minor-most dimension does
+    distance: Floats  # share of dimension pairs ordered differently from the default
+    contiguity: Floats  # how much a copy from the default moves in one piece, 0 to 1
+    # now, default: physics of the full layout and of the default.
     now: TensorPhysics
     default: TensorPhysics
-    total_bytes: float
-    bytes_of_class: Floats
+    total_bytes: float  # bytes of this slot's tensors over all configurable nodes, at least 1
+    bytes_of_class: Floats  # ``(4,)`` the same by `xlarank.features.program.opcode_classes.COARSE_CLASSES`
 
 
 class LayoutFacts(ProgramContext):
@@ -179,11 +157,6 @@ class LayoutFacts(ProgramContext):
     def type_node(self) -> Ints:
         """``(T,)`` index of a configurable node that takes each type."""
         return self.table.node[self._types[0]].astype(np.int64)
-
-    @cached_property
-    def type_class(self) -> Ints:
-        """``(T,)`` opcode class of the nodes that take each type."""
-        return self.node_class[self.type_node]
 
     @cached_property
     def type_coarse_class(self) -> Ints:

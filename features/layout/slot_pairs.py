@@ -32,21 +32,16 @@ _PASSING: Final = tuple(OPCODE[name] for name in ("copy", "reverse", "all-reduce
 
 @dataclass(frozen=True, eq=False)
 class Pairs:
-    """Two slots each; arrays are ``(pairs,)``.
+    """Two slots each; arrays are ``(pairs,)``."""
 
-    Attributes:
-        left, right: indices among the configurable nodes (consumer and producer, or two consumers).
-        left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
-        bytes: size of the tensor that is handed on.
-        permutation: ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one.
-    """
-
+    # left, right: indices among the configurable nodes (consumer and producer, or two consumers).
     left: Ints
     right: Ints
+    # left_slot, right_slot: index into `xlarank.data.schema.LAYOUT_SLOTS`.
     left_slot: Ints
     right_slot: Ints
-    bytes: Floats
-    permutation: Ints
+    bytes: Floats  # size of the tensor that is handed on
+    permutation: Ints  # ``(pairs, 6)`` dimension of the left tensor -> dimension of the right one
 
     def __len__(self) -> int:
         return len(self.left)
@@ -196,23 +191,14 @@ class PairLayouts:
 
 @dataclass(frozen=True)
 class RequestedLayouts:
-    """The distinct layouts that nodes of one signature request of each slot; the slots lie one after the other.
+    """The distinct layouts that nodes of one signature request of each slot; the slots lie one after the other."""
 
-    Attributes:
-        signature: ``(configurable nodes,)`` `xlarank.features.layout.row_types.LayoutFacts.signature`.
-        signatures: number of different nodes.
-        number: ``(3 * T,)`` which of its node's requested layouts a type of row holds.
-        count: ``(3 * signatures,)`` how many requested layouts there are.
-        first: ``(3 * signatures,)`` where they start in ``types``.
-        types: one type of row for each requested layout.
-    """
-
-    signature: Ints
-    signatures: int
-    number: Ints
-    count: Ints
-    first: Ints
-    types: Ints
+    signature: Ints  # ``(configurable nodes,)`` `xlarank.features.layout.row_types.LayoutFacts.signature`
+    signatures: int  # number of different nodes
+    number: Ints  # ``(3 * T,)`` which of its node's requested layouts a type of row holds
+    count: Ints  # ``(3 * signatures,)`` how many requested layouts there are
+    first: Ints  # ``(3 * signatures,)`` where they start in ``types``
+    types: Ints  # one type of row for each requested layout
 
     @classmethod
     def of(cls, facts: LayoutFacts) -> RequestedLayouts:
@@ -241,27 +227,18 @@ class Combinations:
     """Every combination of one set of pairs; pairs of equal tensors between equal nodes share theirs.
 
     A combination is ``first + left * width + right``, with the number of the requested layout on either side.
-
-    Attributes:
-        pairs: the pairs.
-        requested: what their sides can request.
-        group: ``(pairs,)`` number of the group of equal pairs; the arrays below are per group.
-        example: one pair of each.
-        left, right: slot and signature of the sides, index into `RequestedLayouts.count`.
-        width: requested layouts of the right side.
-        first: where their combinations start.
-        total: number of combinations.
     """
 
-    pairs: Pairs
-    requested: RequestedLayouts
-    group: Ints
-    example: Ints
+    pairs: Pairs  # the pairs
+    requested: RequestedLayouts  # what their sides can request
+    group: Ints  # ``(pairs,)`` number of the group of equal pairs; the arrays below are per group
+    example: Ints  # one pair of each
+    # left, right: slot and signature of the sides, index into `RequestedLayouts.count`.
     left: Ints
     right: Ints
-    width: Ints
-    first: Ints
-    total: int
+    width: Ints  # requested layouts of the right side
+    first: Ints  # where their combinations start
+    total: int  # number of combinations
 
     @classmethod
     def of(cls, requested: RequestedLayouts, pairs: Pairs, most: int | None = None) -> Combinations:

@@ -21,11 +21,16 @@ def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
     return {f"opcodes__{name.replace('-', '_')}{how}": meaning.format(name) for name in names.values()}
 
 
-class OpcodeHistogram(Block):
-    """Share of nodes with each opcode: count(opcode) / nodes; no unit, sums to 1."""
+class _ProgramBlock(Block, abstract=True):
+    """Numbers of the program, whatever is configured in it."""
 
     kinds = ("layout", "tile")
     scope = Scope.GRAPH
+
+
+class OpcodeHistogram(_ProgramBlock):
+    """Share of nodes with each opcode: count(opcode) / nodes; no unit, sums to 1."""
+
     columns = _opcode_columns("__share", "share of nodes that are {}")
 
     def compute(self, context: ProgramContext) -> Floats:
@@ -33,11 +38,9 @@ class OpcodeHistogram(Block):
         return counts / context.graph.nodes
 
 
-class OpcodeCounts(Block):
+class OpcodeCounts(_ProgramBlock):
     """Number of nodes with each opcode, log2(1 + count)."""
 
-    kinds = ("layout", "tile")
-    scope = Scope.GRAPH
     tier = Tier.FULL
     columns = _opcode_columns("__log", "number of {} nodes, log2(1 + x)")
 
@@ -47,11 +50,9 @@ class OpcodeCounts(Block):
         return logs
 
 
-class OpcodeBytes(Block):
+class OpcodeBytes(_ProgramBlock):
     """Share of all output bytes that each opcode writes; no unit, sums to 1."""
 
-    kinds = ("layout", "tile")
-    scope = Scope.GRAPH
     tier = Tier.FULL
     columns = _opcode_columns("_bytes__share", "share of the bytes written by {} nodes")
 
@@ -60,11 +61,9 @@ class OpcodeBytes(Block):
         return np.divide(written, max(context.bytes.sum(), 1.0))
 
 
-class ElementTypes(Block):
+class ElementTypes(_ProgramBlock):
     """Shares of nodes and of output bytes by element type; each sums to 1 (bytes to 0 without any)."""
 
-    kinds = ("layout", "tile")
-    scope = Scope.GRAPH
     columns = {
         **{f"elements__{name}__share": f"share of nodes with elements of type {name}" for name in ELEMENT_BYTES},
         **{f"elements__{name}_bytes__share": f"share of the bytes in type {name}" for name in ELEMENT_BYTES},
@@ -76,11 +75,9 @@ class ElementTypes(Block):
         return np.concatenate([nodes / context.graph.nodes, written / max(context.bytes.sum(), 1.0)])
 
 
-class GraphSize(Block):
+class GraphSize(_ProgramBlock):
     """Size and depth of the graph; logarithms are log2(1 + x)."""
 
-    kinds = ("layout", "tile")
-    scope = Scope.GRAPH
     columns = {
         "size__nodes__log": "number of nodes",
         "size__edges__log": "number of edges",
@@ -95,30 +92,17 @@ class GraphSize(Block):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        nodes = context.graph.nodes
-        depth = int(context.level.max())
-        total = context.bytes.sum()
-        return np.array(
-            [
-                np.log2(1 + nodes),
-                np.log2(1 + len(context.graph.edges)),
-                np.log2(1 + depth),
-                depth / nodes,
-                np.bincount(context.level).max() / nodes,
-                (context.column("is_root") > 0).mean(),
-                np.log2(1 + total),
-                context.bytes.max() / max(total, 1.0),
-                context.rank.mean(),
-                context.bytes[context.element_bytes <= 2].sum() / max(total, 1.0),
-            ]
-        )
+        nodes, edges, depth = context.graph.nodes, len(context.graph.edges), int(context.level.max())
+        total, narrow = context.bytes.sum(), context.bytes[context.element_bytes <= 2].sum()
+        sizes = [np.log2(1 + nodes), np.log2(1 + edges), np.log2(1 + depth), depth / nodes]
+        sizes += [np.bincount(context.level).max() / nodes, (context.column("is_root") > 0).mean()]
+        sizes += [np.log2(1 + total), context.bytes.max() / max(total, 1.0), context.rank.mean()]
+        return np.array([*sizes, narrow / max(total, 1.0)])
 
 
-class BytesByClass(Block):
+class BytesByClass(_ProgramBlock):
     """Share of all output bytes that each opcode class writes; no unit, sums to 1."""
 
-    kinds = ("layout", "tile")
-    scope = Scope.GRAPH
     columns = {
         f"size__{name}_bytes__share": f"share of the bytes written by {name} nodes" for name in OPCODE_CLASSES
     }
@@ -129,28 +113,24 @@ class BytesByClass(Block):
 
 
 _QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)
+_STATISTICS: Final = {
+    **{how: f"{how} over nodes" for how in ("mean", "std", "max")},
+    **{f"q{100 * q:g}": f"{100 * q:g} % quantile" for q in _QUANTILES},
+}
 _DIRECTIONS: Final = {"in": "operands of a node", "out": "consumers of a node", "total": "neighbours"}
 
 
-def _degree_columns() -> dict[str, str]:
-    columns = {}
-    for direction, what in _DIRECTIONS.items():
-        for how in ("mean", "std", "max"):
-            columns[f"degrees__{direction}__{how}"] = f"{how} over nodes of the number of {what}"
-        for q in _QUANTILES:
-            columns[f"degrees__{direction}__q{100 * q:g}"] = f"{100 * q:g} % quantile of the number of {what}"
-    return columns
-
-
-class Degrees(Block):
+class Degrees(_ProgramBlock):
     """Degree statistics over nodes: in (operands), out (consumers) and their sum; edges.
 
     Quantiles are interpolated linearly (numpy's default); std divides by the number of nodes.
     """
 
-    kinds = ("layout", "tile")
-    scope = Scope.GRAPH
-    columns = _degree_columns()
+    columns = {
+        f"degrees__{direction}__{how}": f"{statistic} of the number of {what}"
+        for direction, what in _DIRECTIONS.items()
+        for how, statistic in _STATISTICS.items()
+    }
 
     def compute(self, context: ProgramContext) -> Floats:
         nodes, edges = context.graph.nodes, context.graph.edges
@@ -165,14 +145,12 @@ class Degrees(Block):
 _PARTS: Final = ("convolution", "dot", "reduce")
 
 
-class Work(Block):
+class Work(_ProgramBlock):
     """Floating-point operations by what does them, and per byte; logarithms are log2(1 + x).
 
     See `xlarank.features.program.program_context.ProgramContext.flops` for the estimate. Bytes: of all outputs.
     """
 
-    kinds = ("layout", "tile")
-    scope = Scope.GRAPH
     columns = {
         "work__flops__log": "operations of all nodes",
         **{f"work__{part}_flops__log": f"operations of {part} nodes" for part in (*_PARTS, "other")},
@@ -207,11 +185,5 @@ class Computations(Block):
         assert isinstance(graph, LayoutGraph)
         ends = np.unique(np.concatenate([[0], graph.splits, [graph.nodes]]))  # with or without the outer ends
         sizes = np.diff(ends)
-        return np.array(
-            [
-                np.log2(1 + len(sizes)),
-                sizes.max() / graph.nodes,
-                np.log2(1 + sizes.mean()),
-                sizes.std() / graph.nodes,
-            ]
-        )
+        logs = np.log2(1 + len(sizes)), np.log2(1 + sizes.mean())
+        return np.array([logs[0], sizes.max() / graph.nodes, logs[1], sizes.std() / graph.nodes])

@@ -130,16 +130,13 @@ def _dot(facts: ProgramFacts, tensors: Ints) -> Ints:
     roles = np.full((len(tensors), 3, MAX_RANK), contracted_role)
     roles[:, 0][np.arange(MAX_RANK) < (batch + rows)[:, None]] = rows_role
     roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
-    for slot, first in ((1, batch), (2, batch + rows)):
+    for slot, first, last in ((1, batch, batch + rows), (2, batch + rows, rank)):
         operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
-        last = np.where(slot == 1, batch + rows, rank)
         for position in range(MAX_RANK):
             _find(operand, output[:, position], position < batch, roles[:, slot], batch_role, contracted_role)
-        order = range(MAX_RANK) if slot == 1 else range(MAX_RANK - 1, -1, -1)
-        for position in order:
+        for position in range(MAX_RANK) if slot == 1 else reversed(range(MAX_RANK)):
             own = (position >= first) & (position < last)
-            ahead = slot == 1
-            _find(operand, output[:, position], own, roles[:, slot], rows_role, contracted_role, ahead=ahead)
+            _find(operand, output[:, position], own, roles[:, slot], rows_role, contracted_role, ahead=slot == 1)
     return roles
 
 
@@ -171,22 +168,13 @@ def _reshape(facts: ProgramFacts, tensors: Ints) -> Ints:
     ends = products[0][:, :, None] == products[1][:, None, :]
     closes = (ends & real[1][:, None, :]).any(axis=2) & real[0]
     bounds = np.where(closes, products[0], np.inf)
-    groups = [
-        (bounds[:, None, :] < product[:, :, None]).sum(axis=2)  # common ends strictly before this one
-        for product in products
-    ]
-    counts: list[NDArray[np.int64]] = []
-    for own in (0, 1):
-        counts.append(
-            np.stack(
-                [
-                    ((groups[side][:, None, :] == groups[own][:, :, None]) & real[side][:, None, :]).sum(axis=2)
-                    for side in (0, 1)
-                ]
-            )
-        )
+    # of every dimension, the common ends strictly before it
+    groups = [(bounds[:, None, :] < product[:, :, None]).sum(axis=2) for product in products]
     for slot in (0, 1):
-        of_output, of_input = counts[slot]
+        of_output, of_input = (
+            ((groups[side][:, None, :] == groups[slot][:, :, None]) & real[side][:, None, :]).sum(axis=2)
+            for side in (0, 1)
+        )
         changed = real[slot] & ~((of_output == 1) & (of_input == 1))
         role = np.where(of_output > of_input, RESHAPE_ROLES.index("split"), RESHAPE_ROLES.index("merged"))
         roles[:, slot][changed] = role[changed]

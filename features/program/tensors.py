@@ -7,6 +7,7 @@ the end. `Tiling` is the hardware's: a parameter, never a constant in a formula.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, Final
 
 import numpy as np
@@ -20,18 +21,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Tiling:
-    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements.
+    """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements."""
 
-    Attributes:
-        sublanes, lanes: the tile of an element that fills a word.
-        word_bytes: narrower elements are packed, so that a tile holds as many more rows of them.
-        fewest_sublanes: a tensor of few rows gets a tile of fewer, halved down to this.
-    """
-
+    # sublanes, lanes: the tile of an element that fills a word.
     sublanes: int = 8
     lanes: int = 128
-    word_bytes: int = 4
-    fewest_sublanes: int = 2
+    word_bytes: int = 4  # narrower elements are packed, so that a tile holds as many more rows of them
+    fewest_sublanes: int = 2  # a tensor of few rows gets a tile of fewer, halved down to this
 
 
 #: TPU v2/v3 and later for 32-bit elements (XLA's tiled layout T(8,128)).
@@ -111,8 +107,10 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     rows = np.where(vector, np.ceil(minor / tiling.lanes), second)
     packing = np.maximum(1.0, tiling.word_bytes / np.maximum(element_bytes, 1.0))
     tile = np.full(len(dims), float(tiling.sublanes))
-    for smaller in _halves(tiling.sublanes, tiling.fewest_sublanes):
+    smaller = tiling.sublanes // 2
+    while smaller >= tiling.fewest_sublanes:
         tile = np.where(rows <= smaller * packing, smaller, tile)
+        smaller //= 2
     tile = np.where(vector & (rows <= 1), 1.0 / packing, tile)
     height = _rounded(rows, tile * packing)
     width = _rounded(minor, tiling.lanes)
@@ -120,15 +118,6 @@ def packed_waste(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling
     waste: Floats = np.where(vector, folded, width * height)
     waste[layout[:, 0] < 0] = 1.0
     return np.maximum(waste - 1.0, 0.0)
-
-
-def _halves(size: int, fewest: int) -> list[int]:
-    """Heights below ``size``, each half of the one before, down to ``fewest``."""
-    heights = []
-    while size // 2 >= fewest:
-        size //= 2
-        heights.append(size)
-    return heights
 
 
 def _rounded(size: NDArray[np.integer] | Floats, multiple: int | Floats) -> Floats:
@@ -182,12 +171,10 @@ def permutation_distance(one: Ints, other: Ints) -> Floats:
         position[np.arange(len(layout))[:, None], layout] = np.arange(MAX_RANK)
         positions.append(position[:, :MAX_RANK])
     rank = (one >= 0).sum(axis=1)
-    present = np.arange(MAX_RANK) < rank[:, None]
     differing = np.zeros(len(one))
-    for i in range(MAX_RANK):
-        for j in range(i + 1, MAX_RANK):
-            crossed = (positions[0][:, i] < positions[0][:, j]) != (positions[1][:, i] < positions[1][:, j])
-            differing += crossed & present[:, j]
+    for i, j in combinations(range(MAX_RANK), 2):
+        crossed = (positions[0][:, i] < positions[0][:, j]) != (positions[1][:, i] < positions[1][:, j])
+        differing += crossed & (j < rank)
     share: Floats = differing / np.maximum(rank * (rank - 1) / 2, 1)
     return share
 

@@ -95,28 +95,19 @@ class TileShape(Block):
     kinds = ("tile",)
     columns = {
         **{
-            f"shape__output_last{i}__log": f"output bound of the dimension {i} before the last, log2(1 + x)"
+            f"shape__{name.format(i)}": meaning.format(i)
+            for name, meaning in (
+                ("output_last{}__log", "output bound of the dimension {} before the last, log2(1 + x)"),
+                ("output_last{}__ratio", "output bound over extent of the dimension {} before the last"),
+                ("input_last{}__log", "input (vector) bound of the dimension {} before the last, log2(1 + x)"),
+                (
+                    "output_over_input_last{}__log",
+                    "output bound over input bound, dimension {} before the last, log2",
+                ),
+                ("input_last{}__ratio", "input (vector) bound over extent of the dimension {} before the last"),
+                ("kernel_{}__ratio", "kernel bound over extent of the kernel's dimension {}"),
+            )
             for i in range(3)
-        },
-        **{
-            f"shape__output_last{i}__ratio": f"output bound over extent of the dimension {i} before the last"
-            for i in range(3)
-        },
-        **{
-            f"shape__input_last{i}__log": f"input (vector) bound of the dimension {i} before the last, log2(1 + x)"
-            for i in range(3)
-        },
-        **{
-            f"shape__output_over_input_last{i}__log": f"output bound over input bound, dimension {i} before the "
-            "last, log2"
-            for i in range(3)
-        },
-        **{
-            f"shape__input_last{i}__ratio": f"input (vector) bound over extent of the dimension {i} before the last"
-            for i in range(3)
-        },
-        **{
-            f"shape__kernel_{i}__ratio": f"kernel bound over extent of the kernel's dimension {i}" for i in range(3)
         },
         "shape__kernel_volume__ratio": "kernel tile over the kernel's extents, volumes, at most 2^24",
         "shape__output_over_input__log": "output tile over input (vector) tile, log2 of volumes",
@@ -132,28 +123,21 @@ class TileShape(Block):
     }
 
     def compute(self, context: TileContext) -> Floats:
-        output, input_ = context.tiles["output"], context.tiles["input"]
-        extents = context.extents["output"]
-        rank = int((extents > 0).sum())
-        parts: list[list[Floats]] = [[], [], [], [], []]
-        for i in range(3):
-            at = rank - 1 - i
-            out = output[:, at] if at >= 0 else np.ones(context.configs)
-            vector = input_[:, at] if at >= 0 else np.ones(context.configs)
-            extent = extents[at] if at >= 0 else 1.0
-            parts[0].append(log2p(out))
-            parts[1].append(out / extent)
-            parts[2].append(log2p(vector))
-            parts[3].append(np.log2(out / vector))
-            parts[4].append(vector / extent)
+        output, input_, rank = context.tiles["output"], context.tiles["input"], context.output_rank
+        ones = np.ones(context.configs)
+        parts: list[tuple[Floats, ...]] = []
+        for at in range(rank - 1, rank - 4, -1):
+            out, vector = (output[:, at], input_[:, at]) if at >= 0 else (ones, ones)
+            extent = context.extents["output"][at] if at >= 0 else 1.0
+            parts.append((log2p(out), out / extent, log2p(vector), np.log2(out / vector), vector / extent))
         last, inner_last = output[:, max(0, rank - 1)], input_[:, max(0, rank - 1)]
-        before = output[:, rank - 2] if rank > 1 else np.ones(context.configs)
+        before, inner_before = (output[:, rank - 2], input_[:, rank - 2]) if rank > 1 else (ones, ones)
         inner = np.maximum(context.extents["kernel"], 1.0)
         cut = context.tiles["kernel"] / inner
         volumes = np.log2(output.prod(axis=1) / input_.prod(axis=1))
         return np.stack(
             [
-                *(column for group in parts for column in group),
+                *(column for group in zip(*parts, strict=True) for column in group),
                 *cut[:, :3].T,
                 np.minimum(cut.prod(axis=1), 2.0**24),
                 volumes,
@@ -161,7 +145,7 @@ class TileShape(Block):
                 (inner_last % 16) / 16,
                 (last % 16) / 16,
                 _alignment(inner_last),
-                _alignment(input_[:, rank - 2] if rank > 1 else np.ones(context.configs)),
+                _alignment(inner_before),
                 _alignment(last),
                 _alignment(context.tiles["kernel"].prod(axis=1)),
                 np.log2(input_.prod(axis=1) / inner_last * np.ceil(inner_last / _VECTOR)),

@@ -37,35 +37,24 @@ class InnerLoop:
 
     A vector tile of m x n elements (n along the last dimension, m the product of the others) takes
     r = ceil(n / lanes) registers a row, and m * r of them hold partial sums.
-
-    Attributes:
-        lanes: elements of a register.
-        elements: m * n.
-        n: elements of a row.
-        registers: m * r.
-        divides: the vector tile divides the output tile in every dimension; otherwise IREE computes element
-            by element.
-        chains: multiply-adds that do not wait for each other. Where operands are shared (products, convolutions
-            over input features), the reduction is one chain an element; elsewhere each reduction step starts anew.
-        loads: registers loaded for one step of the reduction: m + r where m rows and r columns are multiplied
-            with each other, else each element has its own (and a depthwise convolution r weights).
-        lines: cache lines that one row of the vector tile touches.
-        line_cycles: cycles to fetch one of them, 0 where operands are not shared.
-        spilled: registers needed beyond those there are: m * r + r + 1 - 16, at least 0.
-        depth: elements summed over for one output element, 1 where nothing is.
     """
 
-    lanes: float
-    elements: Floats
-    n: Floats
-    registers: Floats
+    lanes: float  # elements of a register
+    elements: Floats  # m * n
+    n: Floats  # elements of a row
+    registers: Floats  # m * r
+    # the vector tile divides the output tile in every dimension; otherwise IREE computes element by element.
     divides: Floats
+    # multiply-adds that do not wait for each other. Where operands are shared (products, convolutions over input
+    # features), the reduction is one chain an element; elsewhere each reduction step starts anew.
     chains: Floats
+    # registers loaded for one step of the reduction: m + r where m rows and r columns are multiplied with each
+    # other, else each element has its own (and a depthwise convolution r weights).
     loads: Floats
-    lines: Floats
-    line_cycles: float
-    spilled: Floats
-    depth: float
+    lines: Floats  # cache lines that one row of the vector tile touches
+    line_cycles: float  # cycles to fetch one of them, 0 where operands are not shared
+    spilled: Floats  # registers needed beyond those there are: m * r + r + 1 - 16, at least 0
+    depth: float  # elements summed over for one output element, 1 where nothing is
 
     @property
     def cycles(self) -> Floats:
@@ -75,15 +64,9 @@ class InnerLoop:
         Low et al. 2016, *Analytical Modeling Is Enough for High-Performance BLIS*, derive the best register
         tile from the same quantities.
         """
-        step = np.maximum.reduce(
-            [
-                self.registers / _ISSUED,
-                _LATENCY * self.registers / self.chains,
-                self.loads / _ISSUED,
-                self.lines * self.line_cycles,
-            ]
-        )
-        cycles = (step + _SPILL * self.spilled) * self.lanes / self.elements
+        limits = [self.registers / _ISSUED, _LATENCY * self.registers / self.chains]
+        limits += [self.loads / _ISSUED, self.lines * self.line_cycles]
+        cycles = (np.maximum.reduce(limits) + _SPILL * self.spilled) * self.lanes / self.elements
         return np.where(self.divides > 0, cycles, _LATENCY * self.lanes)
 
 

@@ -13,9 +13,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.roles import DOT_ROLES, slot_roles
-from xlarank.features.program.slots import slot_tensors
 from xlarank.features.tile.tile_context import TileContext
 
 #: Classes whose opcodes make loops of different shape; in the others any member stands for all.
@@ -39,7 +37,7 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     >>> kinds("train/matmul__a.npz")  # 256 x 256 times 256 x 384
     ('dot', 'dot left-transposed')
     """
-    kind = OPCODE_CLASSES[context.opcode_class[context.main]]
+    kind = context.main_class
     if kind == "convolution":
         return (" ".join([kind, *_convolution(context)]),)
     if kind == "dot":
@@ -51,18 +49,18 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
 
 
 def _convolution(context: TileContext) -> list[str]:
-    words = {
-        "depthwise": context.column("feature_group_count")[context.main] > 1,
-        "strided": context.column("window_stride_0", MAX_RANK)[context.main].max() > 1,
-        "dilated": context.column("window_base_dilation_0", MAX_RANK)[context.main].max() > 1,
-        "pointwise": context.column("window_size_0", MAX_RANK)[context.main].max() == 1,
-    }
+    stride, dilation, size = (
+        context.column(f"window_{name}_0", MAX_RANK)[context.main].max()
+        for name in ("stride", "base_dilation", "size")
+    )
+    depthwise = context.column("feature_group_count")[context.main] > 1
+    words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
     return [word for word, true in words.items() if true]
 
 
 def _dot(context: TileContext) -> tuple[str, ...]:
     """An operand is transposed, is not, or may be: where rows and contracted dimensions have the same sizes."""
-    tensors = slot_tensors(context, np.array([context.main]))
+    tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
     batched = [" batched"] if (roles[0] == _BATCH).any() else [""]
     ways = []

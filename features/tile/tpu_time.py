@@ -18,36 +18,24 @@ _REGISTER: Final = 1024.0
 
 @dataclass(frozen=True)
 class Costs:
-    """What things take, in cycles of TPU v3 (940 MHz); fitted by `benchmarks.tile_time`.
+    """What things take, in cycles of TPU v3 (940 MHz); fitted by `benchmarks.tile_time`."""
 
-    Attributes:
-        fixed: of the kernel.
-        step: of each step of the loop.
-        fused: of each step for each further product.
-        array: of each array in each step.
-        tile: of each output tile.
-        run, kernel_run: of each stretch of memory.
-        byte: of each byte moved.
-        computed, summed, copied: of each register of these elements.
-        row: of each row in the matrix unit.
-        packed: of each register of the output of kernels on narrow elements, which nothing overlaps.
-        drain: of each register of one output tile, which nothing overlaps.
-    """
-
-    fixed: float
-    step: float
-    fused: float
-    array: float
-    tile: float
+    fixed: float  # of the kernel
+    step: float  # of each step of the loop
+    fused: float  # of each step for each further product
+    array: float  # of each array in each step
+    tile: float  # of each output tile
+    # run, kernel_run: of each stretch of memory.
     run: float
     kernel_run: float
-    byte: float
+    byte: float  # of each byte moved
+    # computed, summed, copied: of each register of these elements.
     computed: float
-    row: float
+    row: float  # of each row in the matrix unit
     summed: float
     copied: float
-    packed: float
-    drain: float
+    packed: float  # of each register of the output of kernels on narrow elements, which nothing overlaps
+    drain: float  # of each register of one output tile, which nothing overlaps
 
     def moving(self, loop: WindowLoop) -> Floats:
         """``(configs,)`` cycles of copies from and to memory."""
@@ -69,71 +57,12 @@ class Costs:
         return self.fixed + steps + overlapped + alone
 
 
+# fixed, step, fused, array, tile, run, kernel_run, byte, computed, row, summed, copied, packed, drain
 COSTS: Final = {
-    "product": Costs(
-        fixed=789.0,
-        step=499.0,
-        fused=361.0,
-        array=0.0,
-        tile=32.8,
-        run=5.66,
-        kernel_run=5.29,
-        byte=0.00229,
-        computed=0.0759,
-        row=0.351,
-        summed=1.19,
-        copied=0.0,
-        packed=5.88,
-        drain=2.35,
-    ),
-    "reduction": Costs(
-        fixed=0.0,
-        step=179.0,
-        fused=0.0,
-        array=0.0,
-        tile=49.5,
-        run=14.1,
-        kernel_run=0.0,
-        byte=0.00428,
-        computed=0.306,
-        row=0.0,
-        summed=0.0,
-        copied=0.0,
-        packed=4.43,
-        drain=2.87,
-    ),
-    "move": Costs(
-        fixed=111.0,
-        step=225.0,
-        fused=0.0,
-        array=0.0,
-        tile=54.8,
-        run=12.3,
-        kernel_run=0.0,
-        byte=0.000144,
-        computed=14.8,
-        row=0.0,
-        summed=0.0,
-        copied=2.56,
-        packed=1.85,
-        drain=2.61,
-    ),
-    "elementwise": Costs(
-        fixed=118.0,
-        step=184.0,
-        fused=0.0,
-        array=0.0,
-        tile=47.6,
-        run=5.82,
-        kernel_run=0.0,
-        byte=0.00227,
-        computed=0.438,
-        row=0.0,
-        summed=0.0,
-        copied=0.0,
-        packed=9.37,
-        drain=1.15,
-    ),
+    "product": Costs(789.0, 499.0, 361.0, 0.0, 32.8, 5.66, 5.29, 0.00229, 0.0759, 0.351, 1.19, 0.0, 5.88, 2.35),
+    "reduction": Costs(0.0, 179.0, 0.0, 0.0, 49.5, 14.1, 0.0, 0.00428, 0.306, 0.0, 0.0, 0.0, 4.43, 2.87),
+    "move": Costs(111.0, 225.0, 0.0, 0.0, 54.8, 12.3, 0.0, 0.000144, 14.8, 0.0, 0.0, 2.56, 1.85, 2.61),
+    "elementwise": Costs(118.0, 184.0, 0.0, 0.0, 47.6, 5.82, 0.0, 0.00227, 0.438, 0.0, 0.0, 0.0, 9.37, 1.15),
 }
 
 

@@ -1,4 +1,4 @@
-"""Memory that tiles need and move."""
+"""What a kernel computes, and the memory that its tiles need and move."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.features.block import Block
+from xlarank.data.schema import MAX_RANK, OPCODE
+from xlarank.features.block import Block, Scope
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext
 
@@ -46,12 +48,10 @@ class Traffic(Block):
 
     def compute(self, context: TileContext) -> Floats:
         extents, unit = context.extents["output"], context.unit
-        rank = max(1, int((extents > 0).sum()))
+        rank, depth = max(1, context.output_rank), context.depth
         tile, vector = context.tiles["output"] * unit, context.tiles["input"]
         columns, rows = tile[:, rank - 1], tile[:, : rank - 1].prod(axis=1)
         inner_columns, inner_rows = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
-        contracted = context.contracted[context.contracted > 0]
-        depth = float(np.prod(contracted)) if len(contracted) else 0.0
         step = context.tiles["kernel"].prod(axis=1) if depth else np.ones(context.configs)
         count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
         volume = rows * columns
@@ -88,3 +88,49 @@ class Traffic(Block):
             ],
             axis=1,
         )
+
+
+class Kernel(Block):
+    """Class, sizes and work of the kernel's main node; sizes as log2(1 + x)."""
+
+    kinds = ("tile",)
+    scope = Scope.GRAPH
+    columns = {
+        **{f"kernel__is_{name}__flag": f"1 where the main node is {name}" for name in OPCODE_CLASSES},
+        **{
+            f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide"
+            for i in range(MAX_RANK)
+        },
+        **{f"kernel__extent_last{i}__log": f"extent of the dimension {i} before the last" for i in range(3)},
+        "kernel__contracted__log": "elements summed over for one output element",
+        "kernel__work__log": "multiply-adds",
+        "kernel__read_bytes__log": "bytes of the parameters",
+        "kernel__intensity__log": "multiply-adds over bytes of parameters and the output",
+        "kernel__parameters__log": "number of parameters",
+        "kernel__fan_in__log": "number of operands of the main node",
+        "kernel__largest_operand__log": "bytes of the main node's largest operand",
+        "kernel__smallest_operand__log": "bytes of the main node's smallest operand",
+        "kernel__reduces_minor__flag": "1 where a reduction sums along the minor-most dimension of its operand",
+        "kernel__physical__flag": "1 where bounds count hardware tiles in physical order",
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        main, extents, rank = context.main, context.extents["output"], context.output_rank
+        operands = context.bytes[context.main_operands]
+        parameters = context.graph.opcode == OPCODE["parameter"]
+        reads = context.bytes[parameters].sum()
+        moved = reads + context.bytes[main]
+        sizes = [
+            *extents,
+            *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)),
+            context.depth,
+            context.main_work,
+            reads,
+            context.main_work / max(1.0, moved),
+            float(parameters.sum()),
+            float(len(operands)),
+            operands.max(initial=0.0),
+            operands.min(initial=np.inf) if len(operands) else 0.0,
+        ]
+        flags = [float(context.main_class == name) for name in OPCODE_CLASSES]
+        return np.array([*flags, *log2p(np.array(sizes)), float(context.reduces_minor), float(context.physical)])

@@ -13,87 +13,61 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats
 from xlarank.features.tile.tile_context import TileContext
 
 _CONVOLUTION: Final = "convolution_dim_numbers"
+
+
+def _opcodes(names: str) -> list[int]:
+    return [OPCODE[name] for name in names.split()]
+
+
 #: What computes nothing on the vector unit.
-_FREE: Final = [
-    OPCODE[name]
-    for name in (
-        "parameter", "constant", "broadcast", "bitcast", "tuple", "get-tuple-element", "fusion", "iota", "call",
-        "reshape", "convolution", "dot",
-    )
-]  # fmt: skip
-_MOVES: Final = [
-    OPCODE[name]
-    for name in (
-        "copy", "transpose", "slice", "pad", "concatenate", "reverse", "dynamic-slice", "dynamic-update-slice",
-        "gather", "convert", "bitcast-convert",
-    )
-]  # fmt: skip
-_REDUCTIONS: Final = [OPCODE["reduce"], OPCODE["reduce-window"]]
-_COPIES: Final = [OPCODE["copy"], OPCODE["transpose"]]
+_FREE: Final = _opcodes(
+    "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call reshape convolution dot"
+)
+_MOVES: Final = _opcodes(
+    "copy transpose slice pad concatenate reverse dynamic-slice dynamic-update-slice gather convert bitcast-convert"
+)
+_REDUCTIONS: Final = _opcodes("reduce reduce-window")
+_COPIES: Final = _opcodes("copy transpose")
 #: Bytes of a scalar that is passed to a kernel: one row of lanes.
 _SCALAR_BYTES: Final = 512.0
 
 
 @dataclass(frozen=True, eq=False)
 class WindowLoop:
-    """What all steps of a kernel take together; arrays are ``(configs,)``.
+    """What all steps of a kernel take together; arrays are ``(configs,)``."""
 
-    Attributes:
-        kind: "product", "reduction", "move" (nothing is computed) or "elementwise".
-        steps: iterations of the loop.
-        fused: steps of further products that are fused into the kernel.
-        tiles: of the output.
-        arrays: read or written in each step.
-        moved: bytes between memory and vector memory, padded to hardware tiles.
-        runs: stretches of memory that tiles of the output, and of arrays like it, lie in.
-        kernel_runs: those of tiles of a product's kernel tensor.
-        passes: times that a block of 128 x 128 weights is put into the matrix unit.
-        rows: rows of 128 elements that go through it.
-        summed: elements of the output that are added to in vector memory, where a product takes several steps.
-        computed: elements of elementwise operations and reductions, padded.
-        copied: elements of a copy.
-        packed: elements of the output where arrays of its size hold several elements in a word.
-        tile: elements of one output tile, padded.
-    """
-
-    kind: str
-    steps: Floats
-    fused: Floats
-    tiles: Floats
-    arrays: Floats
-    moved: Floats
-    runs: Floats
-    kernel_runs: Floats
-    passes: Floats
-    rows: Floats
+    kind: str  # "product", "reduction", "move" (nothing is computed) or "elementwise"
+    steps: Floats  # iterations of the loop
+    fused: Floats  # steps of further products that are fused into the kernel
+    tiles: Floats  # of the output
+    arrays: Floats  # read or written in each step
+    moved: Floats  # bytes between memory and vector memory, padded to hardware tiles
+    runs: Floats  # stretches of memory that tiles of the output, and of arrays like it, lie in
+    kernel_runs: Floats  # those of tiles of a product's kernel tensor
+    passes: Floats  # times that a block of 128 x 128 weights is put into the matrix unit
+    rows: Floats  # rows of 128 elements that go through it
+    # elements of the output that are added to in vector memory, where a product takes several steps.
     summed: Floats
-    computed: Floats
-    copied: Floats
-    packed: Floats
-    tile: Floats
+    computed: Floats  # elements of elementwise operations and reductions, padded
+    copied: Floats  # elements of a copy
+    packed: Floats  # elements of the output where arrays of its size hold several elements in a word
+    tile: Floats  # elements of one output tile, padded
 
 
 @dataclass(frozen=True, eq=False)
 class _Cut:
-    """A tensor cut into tiles: arrays over its dimensions in physical order, the first ``rank`` of six.
+    """The output of a node cut into tiles, its dimensions from major to minor."""
 
-    Attributes:
-        node: whose output it is.
-        logical: ``(rank,)`` its dimensions, major to minor.
-        extents: ``(rank,)`` in units.
-        unit: ``(rank,)`` elements of a unit.
-        tile, count: ``(configs, rank)`` bounds in units, and how many tiles there are.
-    """
-
-    node: int
-    logical: list[int]
+    node: int  # its number
+    logical: list[int]  # ``(rank,)`` numbers of the dimensions
+    # extents, unit: ``(rank,)`` sizes in units, and elements of a unit.
     extents: Floats
     unit: Floats
+    # tile, count: ``(configs, rank)`` bounds in units, and how many tiles there are.
     tile: Floats
     count: Floats
 
@@ -110,27 +84,21 @@ class _Cut:
     @property
     def elements(self) -> Floats:
         """``(configs,)`` of a tile, padded."""
-        found: Floats = (self.tile * self.unit).prod(axis=1)
-        return found
+        elements: Floats = (self.tile * self.unit).prod(axis=1)
+        return elements
 
 
 @dataclass(frozen=True, eq=False)
 class _Product:
-    """What a product multiplies; arrays are ``(configs,)``.
+    """What a product multiplies; arrays are ``(configs,)``."""
 
-    Attributes:
-        output, kernel: cut tensors.
-        operands: node numbers of input and kernel.
-        steps: kernel tiles for each output tile.
-        moved: bytes of both operands.
-        passes, rows: of one step (`WindowLoop`).
-    """
-
+    # output, kernel: cut tensors.
     output: _Cut
     kernel: _Cut
-    operands: tuple[int, int]
-    steps: Floats
-    moved: Floats
+    operands: tuple[int, int]  # node numbers of input and kernel
+    steps: Floats  # kernel tiles for each output tile
+    moved: Floats  # bytes of both operands
+    # passes, rows: of one step (`WindowLoop`).
     passes: Floats
     rows: Floats
 
@@ -147,11 +115,10 @@ def window_loop(facts: TileContext) -> WindowLoop:
     volume = np.where(facts.volume > 1, facts.volume, 0.0)
     computed = volume[~np.isin(graph.opcode, _FREE)].sum() * padding
     none = np.zeros(configs)
-    slices = product is None and OPCODE_CLASSES[facts.opcode_class[facts.main]] == "slice"
-    if product is None:
-        others, steps = parameters, tiles
-        moved, kernel_runs, passes, rows, summed = none, none, none, none, none
-    else:
+    slices = product is None and facts.main_class == "slice"
+    others, steps = parameters, tiles
+    moved = kernel_runs = passes = rows = summed = none
+    if product is not None:
         shapes = {tuple(facts.dims[one]) for one in product.operands}
         others = [one for one in parameters if tuple(facts.dims[one]) not in shapes]
         steps, moved = tiles * product.steps, product.moved
@@ -196,16 +163,14 @@ def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
 
 
 def _operands(facts: TileContext, node: int) -> list[int]:
-    edges = facts.graph.edges
-    found: list[int] = edges[edges[:, 0] == node, 1].tolist()
-    return found
+    operands: list[int] = facts.graph.edges[facts.graph.edges[:, 0] == node, 1].tolist()
+    return operands
 
 
 def _kind(facts: TileContext) -> str:
-    opcodes = facts.graph.opcode
-    if np.isin(opcodes, _REDUCTIONS).any():
+    if np.isin(facts.graph.opcode, _REDUCTIONS).any():
         return "reduction"
-    return "move" if np.isin(opcodes, [*_FREE, *_MOVES]).all() else "elementwise"
+    return "move" if np.isin(facts.graph.opcode, [*_FREE, *_MOVES]).all() else "elementwise"
 
 
 def _cut(facts: TileContext, node: int, slot: str) -> _Cut:
@@ -259,8 +224,7 @@ def _multiplied(facts: TileContext, node: int, input_: int, kernel: int) -> _Pro
     )
     spatial = _Spatial(facts, node, input_)
     ones = np.ones(facts.configs)
-    depth, steps, columns, rows, batches = ones, ones, ones, ones, ones
-    row_tiles, column_tiles, halo = ones, ones, ones
+    depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
     window, windows = {}, {}
     for at, dim in enumerate(weights.logical):
         place = spatial.of_kernel.get(dim)
@@ -304,20 +268,20 @@ class _Spatial:
     """
 
     def __init__(self, facts: TileContext, node: int, input_: int) -> None:
-        named = {
-            int(facts.column(f"{_CONVOLUTION}_{name}")[node]) for name in ("output_batch_dim", "output_feature_dim")
-        }
+        named = [facts.column(f"{_CONVOLUTION}_output_{what}_dim")[node] for what in ("batch", "feature")]
         outputs = [dim for dim in range(int(facts.rank[node])) if dim not in named]
-        kernel = facts.column(f"{_CONVOLUTION}_kernel_spatial_dims_0", 4)[node].astype(np.int64)
-        inputs = facts.column(f"{_CONVOLUTION}_input_spatial_dims_0", 4)[node].astype(np.int64)
+        kernel, inputs = (
+            facts.column(f"{_CONVOLUTION}_{side}_spatial_dims_0", 4)[node].astype(int).tolist()
+            for side in ("kernel", "input")
+        )
         count = min(len(outputs), 4)
         self.of_output = {dim: place for place, dim in enumerate(outputs[:count])}
-        self.of_kernel = {int(kernel[place]): place for place in range(count)}
+        self.of_kernel = {dim: place for place, dim in enumerate(kernel[:count])}
         size, self._stride, self._dilation, self._base = (
             np.maximum(facts.column(f"window_{name}_0", MAX_RANK)[node].astype(np.float64), 1.0)
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
-        self._extent = [max(1.0, float(facts.dims[input_, min(int(dim), MAX_RANK - 1)])) for dim in inputs[:count]]
+        self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs[:count]]
         self.paired = [
             bool(size[place] > 1 and (self._base[place] >= size[place] or self._extent[place] == 1))
             for place in range(count)

@@ -13,8 +13,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
-from xlarank.features.meanings import cause_of
-from xlarank.features.program.descriptions import NodeText, describe_node, layout_text
+from xlarank.features.meanings import NodeText, cause_of, describe_node, layout_text
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.descriptions import default_layout_text, describe_node
+from xlarank.features.meanings import default_layout_text, describe_node
 from xlarank.pipelines.reporting.segments import program_graph
 
 #: Readable in a light and in a dark page, distinguishable by the colour-blind.

@@ -176,7 +176,7 @@ def test_settings_choose_columns_that_do_not_depend_on_each_other(kind):
 def test_the_order_is_the_same_in_every_process():
     """A notebook that imports one block first must build rows that stored models take."""
     code = (
-        "import xlarank.features.layout.padding, xlarank.features.tile.traffic, xlarank.features.placing\n"
+        "import xlarank.features.layout.padding, xlarank.features.tile.traffic, xlarank.features.candidates\n"
         "import json\nfrom xlarank.features.recipe import FeatureSettings\n"
         "print(json.dumps([FeatureSettings().columns(kind) for kind in ('layout', 'tile')]))"
     )

@@ -30,8 +30,8 @@ from xlarank.features.store import (
     MANIFEST,
     Manifest,
     current_summary,
+    each_graph,
     instances_current,
-    load_split,
     read_instances,
     read_manifest,
     read_rows,
@@ -203,7 +203,7 @@ PLAIN = Manifest(
 
 def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
     workspace, tile = Workspace(tmp_path), Collection.parse("tile:xla")
-    assert stored_collections(workspace) == load_split(workspace, COLLECTION, "train") == []
+    assert stored_collections(workspace) == list(each_graph(workspace, COLLECTION, "train")) == []
     assert read_manifest(workspace, COLLECTION, "train") is None
     for collection, split in ((tile, "test"), (COLLECTION, "train"), (COLLECTION, "valid")):
         write_manifest(workspace, collection, split, PLAIN)
@@ -212,7 +212,7 @@ def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
     manifest = read_manifest(workspace, COLLECTION, "train")
     assert manifest == PLAIN and list(manifest.graphs) == ["b", "a"], "the order is kept"
     with pytest.raises(FeatureStoreError, match=r"b\.parquet cannot be read"):
-        load_split(workspace, COLLECTION, "train")  # a graph of the manifest that is gone
+        list(each_graph(workspace, COLLECTION, "train"))  # a graph of the manifest that is gone
 
 
 def test_a_broken_manifest_is_refused(tmp_path):
@@ -226,7 +226,7 @@ def test_a_broken_manifest_is_refused(tmp_path):
     )
     for content in (b"", b"{", b"[]", b"\xff\xfe", *(json.dumps(value).encode() for value in values)):
         (workspace.features(COLLECTION, "train") / MANIFEST).write_bytes(content)
-        for read in (read_manifest, load_split):
+        for read in (read_manifest, lambda *where: list(each_graph(*where))):
             with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"):
                 read(workspace, COLLECTION, "train")
 
@@ -238,12 +238,12 @@ def test_a_split_is_loaded_in_the_order_of_its_manifest(tmp_path):
         write_rows(workspace.graph_rows(COLLECTION, "train", name), rows, RECIPE, SOURCE)
     made = {name: {"source": asdict(SOURCE)} for name in ("b", "a")}
     write_manifest(workspace, COLLECTION, "train", replace(PLAIN, graphs=made))
-    loaded = [(rows.name, len(rows)) for rows in load_split(workspace, COLLECTION, "train")]
+    loaded = [(rows.name, len(rows)) for rows in list(each_graph(workspace, COLLECTION, "train"))]
     assert loaded == [("b", 2), ("a", 1)]
     for changed in (replace(RECIPE, tier="fast"), SOURCE), (RECIPE, replace(SOURCE, size=1)):
         write_rows(workspace.graph_rows(COLLECTION, "train", "a"), rows, *changed)  # a build that did not end
         with pytest.raises(FeatureStoreError, match=r"a\.parquet .*not those of manifest.*run build-features"):
-            load_split(workspace, COLLECTION, "train")
+            list(each_graph(workspace, COLLECTION, "train"))
 
 
 # Instances -----------------------------------------------------------------------------------------------------

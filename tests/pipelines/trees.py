@@ -16,7 +16,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import load_split
+from xlarank.features.store import each_graph
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
 from xlarank.pipelines.support.progress import Progress
 
@@ -122,7 +122,7 @@ def build(root: Path, workspace: Path, *, progress: Progress | None = None, **ch
 
 
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
-    graphs = load_split(Workspace(workspace), Collection.parse(collection), split)
+    graphs = each_graph(Workspace(workspace), Collection.parse(collection), split)
     return {graph.name: graph for graph in graphs}
 
 
