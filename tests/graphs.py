@@ -120,6 +120,19 @@ def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequ
     return row
 
 
+_PADDING = {
+    f"window_padding_{side}_{what}": value
+    for side in ("low", "high")
+    for what, value in (("0", 1), ("1", 1), ("sum", 2), ("product", 1))
+}
+_ROLES = {"feature_group_count": 1, "batch_group_count": 1} | {
+    f"convolution_dim_numbers_{role}": dimension
+    for role, dimension in {
+        "input_batch_dim": 0, "input_feature_dim": 3, "input_spatial_dims_0": 1, "input_spatial_dims_1": 2,
+        "kernel_input_feature_dim": 2, "kernel_output_feature_dim": 3,
+        "kernel_spatial_dims_0": 0, "kernel_spatial_dims_1": 1, "output_batch_dim": 0, "output_feature_dim": 3,
+    }.items()
+}  # fmt: skip
 #: A residual convolution block. Node 2 and node 4 are configurable:
 #:
 #:     0 parameter f32[8,32,32,16]  image   \
@@ -129,39 +142,13 @@ def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequ
 LAYOUT_PROGRAM = (
     Node("parameter", (8, 32, 32, 16), columns={"parameter_number": 0}),
     Node("parameter", (3, 3, 16, 16), columns={"parameter_number": 1}),
-    Node(
-        "convolution",
-        (8, 32, 32, 16),
-        (0, 1),
-        window=(3, 3),
-        columns={
-            **{
-                f"window_padding_{side}_{what}": value
-                for side in ("low", "high")
-                for what, value in (("0", 1), ("1", 1), ("sum", 2), ("product", 1))
-            },
-            **{
-                f"convolution_dim_numbers_{tensor}_{role}": dimension
-                for tensor, roles in (
-                    ("input", {"batch_dim": 0, "feature_dim": 3, "spatial_dims_0": 1, "spatial_dims_1": 2}),
-                    ("kernel", {"input_feature_dim": 2, "output_feature_dim": 3}),
-                    ("kernel", {"spatial_dims_0": 0, "spatial_dims_1": 1}),
-                    ("output", {"batch_dim": 0, "feature_dim": 3}),
-                )
-                for role, dimension in roles.items()
-            },
-            "feature_group_count": 1,
-            "batch_group_count": 1,
-        },
-    ),
+    Node("convolution", (8, 32, 32, 16), (0, 1), window=(3, 3), columns=_PADDING | _ROLES),
     Node("add", (8, 32, 32, 16), (2, 0)),
     Node("reshape", (8, 16384), (3,), columns={"is_root": 1}),
 )
-_CONV_DEFAULT = layout_row()
 #: Partial, as in real files: only the two minor-most dimensions are named.
 _CONV_PARTIAL = layout_row(output=(3, 0), input=(3, 0), kernel=(3, 2))
 _CONV_FULL = layout_row(output=(0, 3, 2, 1), input=(3, 2, 1, 0), kernel=(2, 3, 1, 0))
-_RESHAPE_DEFAULT = layout_row()
 _RESHAPE_FULL = layout_row(output=(0, 1), input=(0, 3, 2, 1))
 _RESHAPE_PARTIAL = layout_row(output=(1,), input=(3, 2))
 
@@ -171,13 +158,14 @@ def layout_arrays() -> Arrays:
 
     Runtimes lie beyond 2**24 ns and some are one apart, so a detour through float32 shows.
     """
+    unset = layout_row()
     configs = (
-        (_CONV_DEFAULT, _RESHAPE_DEFAULT),
-        (_CONV_PARTIAL, _RESHAPE_DEFAULT),
+        (unset, unset),
+        (_CONV_PARTIAL, unset),
         (_CONV_FULL, _RESHAPE_FULL),
-        (_CONV_PARTIAL, _RESHAPE_DEFAULT),
-        (_CONV_DEFAULT, _RESHAPE_PARTIAL),
-        (_CONV_FULL, _RESHAPE_DEFAULT),
+        (_CONV_PARTIAL, unset),
+        (unset, _RESHAPE_PARTIAL),
+        (_CONV_FULL, unset),
     )
     return {
         **program_arrays(LAYOUT_PROGRAM),
@@ -252,32 +240,20 @@ def programs(draw: st.DrawFn, *, min_nodes: int = 1, max_nodes: int = 8) -> list
         operands = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
         dims = draw(st.lists(_SIZES, max_size=MAX_RANK))
         opcode = draw(_INNER if operands else _SOURCES)
-        nodes.append(
-            Node(
-                opcode,
-                tuple(dims),
-                tuple(operands),
-                element=draw(_ELEMENTS),
-                layout=tuple(draw(st.permutations(range(len(dims))))),
-                window=(3,) * max(0, len(dims) - 2) if opcode == "convolution" else (),
-            )
-        )
+        element, layout = draw(_ELEMENTS), tuple(draw(st.permutations(range(len(dims)))))
+        window = (3,) * max(0, len(dims) - 2) if opcode == "convolution" else ()
+        nodes.append(Node(opcode, tuple(dims), tuple(operands), element, layout, window))
     return nodes
 
 
 @st.composite
-def _partial_layouts(draw: st.DrawFn, rank: int) -> tuple[int, ...]:
-    """A permutation of the dimensions, cut anywhere: unset, partial or full."""
-    order = draw(st.permutations(range(rank)))
-    return tuple(order[: draw(st.integers(0, rank))])
-
-
-@st.composite
 def layout_rows(draw: st.DrawFn, nodes: Sequence[Node], node: int) -> np.ndarray:
-    """``(18,)`` a random choice for one node: input is its first operand, kernel its second."""
-    ranks = [len(nodes[operand].dims) for operand in nodes[node].operands[:2]]
-    slots = [draw(_partial_layouts(rank)) for rank in (len(nodes[node].dims), *ranks)]
-    return layout_row(*slots)
+    """``(18,)`` a random choice for one node: input is its first operand, kernel its second.
+
+    A layout is a permutation of the dimensions, cut anywhere: unset, partial or full.
+    """
+    ranks = [len(nodes[one].dims) for one in (node, *nodes[node].operands[:2])]
+    return layout_row(*(draw(st.permutations(range(r)))[: draw(st.integers(0, r))] for r in ranks))
 
 
 @st.composite
@@ -304,9 +280,8 @@ def layout_graphs(
     candidates = draw(st.lists(different, min_size=1, max_size=max(1, max_configs)))
     configs = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max(1, max_configs)))
     feat = np.full((len(configs), count, len(LAYOUT_COLUMNS)), -1, np.float32)
-    for c, choice in enumerate(configs):
-        for k, picked in enumerate(choice):
-            feat[c, k] = pools[k][picked]
+    for at in np.ndindex(len(configs), count):
+        feat[at] = pools[at[1]][configs[at[0]][at[1]]]
     cut = draw(st.integers(0, len(nodes)))
     arrays = {
         **program_arrays(nodes),
