@@ -40,38 +40,31 @@ def test_usable_runs_become_configurations_in_their_order() -> None:
 
 
 def test_layouts_that_do_not_fit_the_program_are_refused() -> None:
-    data = layouts()
-    data.config_index_to_node[1] = 9
-    with pytest.raises(HloError, match="names node 9; expected 0 to 8"):
-        layout_arrays(data)
-    data = layouts()
-    del data.runs[3].module_config.layout_config.nodes[1]
-    with pytest.raises(HloError, match="run 1 configures 1 nodes; expected 2"):
-        layout_arrays(data)
-    data = layouts()
+    nodes = [layouts() for _ in range(4)]
+    nodes[0].config_index_to_node[1] = 9
+    del nodes[1].runs[3].module_config.layout_config.nodes[1]
     for _ in range(3):
-        data.runs[0].module_config.layout_config.nodes[1].tensors.add()
-    with pytest.raises(HloError, match="4 tensors"):
-        layout_arrays(data)
-    del data.runs[3], data.runs[0]
-    with pytest.raises(HloError, match="none of 2 runs"):
-        layout_arrays(data)
+        nodes[2].runs[0].module_config.layout_config.nodes[1].tensors.add()
+    del nodes[3].runs[3], nodes[3].runs[0]
+    said = "names node 9; expected 0 to 8", "run 1 configures 1 nodes; expected 2", "4 tensors", "none of 2 runs"
+    for data, words in zip(nodes, said, strict=True):
+        with pytest.raises(HloError, match=words):
+            layout_arrays(data)
 
 
 def test_a_kernel_s_columns_and_normalizer() -> None:
-    data = kernels()
-    kernel = data.modules[0]
-    kernel.runs[0].profile.compute_time_ns = 100
-    slow = kernel.runs.add()
-    slow.op_config.tile_size_config.output_bounds.extend([2, 3])
-    slow.op_config.tile_size_config.kernel_bounds.extend([1, 2, 3, 4, 5, 6, 7])
-    slow.profile.compute_time_ns = 300
-    unmeasured = kernel.runs.add()
-    unmeasured.CopyFrom(slow)
+    kernel = kernels().modules[0]
+    kernel.runs[0].profile.compute_time_ns = 300
+    kernel.runs[0].is_default = False
+    default, unmeasured = kernel.runs.add(is_default=True), kernel.runs.add()
+    default.op_config.tile_size_config.output_bounds.extend([2, 3])
+    default.op_config.tile_size_config.kernel_bounds.extend([1, 2, 3, 4, 5, 6, 7])
+    default.profile.compute_time_ns = 100
+    unmeasured.CopyFrom(default)
     unmeasured.profile.compute_time_ns = 1
     arrays = tile_arrays(kernel).arrays
     assert set(arrays) == set(TILE_KEYS)
-    assert arrays["config_runtime"].tolist() == [100, 300]
+    assert arrays["config_runtime"].tolist() == [300, 100]
     assert arrays["config_runtime_normalizers"].tolist() == [100, 100]
     nothing = [0] * 8  # here the product over no bounds is 0
     assert arrays["config_feat"].tolist() == [
