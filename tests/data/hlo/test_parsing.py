@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from tests.data.hlo.programs import matmul_module
 from xlarank.data.errors import HloError
 from xlarank.data.hlo import parsing
 from xlarank.data.hlo.encoding import encode_module
-from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Message, ModuleTuningData, TuningData
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, ModuleTuningData, TuningData
 from xlarank.data.hlo.parsing import module_of, parse_program, read_program
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
@@ -47,16 +46,9 @@ def test_every_kind_of_binary_is_recognized() -> None:
     assert layouts == tuning_data() and module_of(layouts) == module
     tiles = parse_program(kernels().SerializeToString())
     assert tiles == kernels() and module_of(tiles) == module
-
-
-def test_a_wrapped_module_with_a_buffer_assignment_is_no_tuning_data() -> None:
     # Field 3 of HloProto and of ModuleTuningData are both messages: here logical buffers (1) and aliases (2).
     assignment = b"\x1a\x0c" + b"\x0a\x04\x08\x01\x10\x40" + b"\x12\x04\x08\x01\x12\x00"
-    data = HloProto(hlo_module=matmul_module()).SerializeToString() + assignment
-    assert parse_program(data) == matmul_module()
-
-
-def test_several_kernels_are_not_one_program() -> None:
+    assert parse_program(wrapped.SerializeToString() + assignment) == module, "no tuning data"
     data = kernels()
     data.modules.add().CopyFrom(data.modules[0])
     with pytest.raises(HloError, match="2 kernels"):
@@ -77,41 +69,39 @@ def test_what_is_no_program_is_refused() -> None:
         (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
         (b"module @jit_f {\n}\n", "MLIR"),
         (b"#loc = loc(unknown)\nmodule @jit_f {}", "MLIR"),
+        (b"\x1a" + _sized(b"\x12" + _sized(b"\x12\x05tuple\x1a" + _nested(200))), r"cut off|no program"),
     ):
         with pytest.raises(HloError, match=words):
             parse_program(data)
 
 
-def test_nesting_without_end_is_refused() -> None:
-    shape = b""
-    for _ in range(200):  # a tuple in a tuple in a tuple: protobuf itself stops at 100
-        shape = b"\x22" + _varint(len(shape)) + shape
-    instruction = b"\x12\x05tuple" + b"\x1a" + _varint(len(shape)) + shape
-    computation = b"\x12" + _varint(len(instruction)) + instruction
-    with pytest.raises(HloError, match=r"cut off|no program"):
-        parse_program(b"\x1a" + _varint(len(computation)) + computation)
+def _nested(depth: int) -> bytes:
+    """A tuple in a tuple in a tuple: protobuf itself stops at 100."""
+    return _sized(b"\x22" + _nested(depth - 1)) if depth else b"\x00"
 
 
-def _varint(number: int) -> bytes:
-    return bytes([number]) if number < 128 else bytes([number % 128 + 128]) + _varint(number // 128)
+def _sized(content: bytes) -> bytes:
+    """The length as a varint, and the content."""
+    size, key = len(content), b""
+    while size > 127:
+        key, size = key + bytes([size % 128 + 128]), size // 128
+    return key + bytes([size]) + content
 
 
 def test_files_are_named_and_special_ones_refused(tmp_path: Path) -> None:
     (tmp_path / "broken.pb").write_bytes(b"\x0a\xff")
-    with pytest.raises(HloError, match=r"^broken\.pb: the file is cut off"):
-        read_program(tmp_path / "broken.pb")
-    with pytest.raises(HloError, match=r"absent\.pb cannot be read"):
-        read_program(tmp_path / "absent.pb")
-    with pytest.raises(HloError, match="not a regular file"):
-        read_program(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(HloError, match="not a regular file"):
-        read_program(tmp_path / "pipe")
-    huge = tmp_path / "huge.pb"
-    with huge.open("wb") as stream:
+    with (tmp_path / "huge.pb").open("wb") as stream:
         stream.truncate(2**31)
-    with pytest.raises(HloError, match="2,147,483,648 bytes"):
-        read_program(huge)
+    for name, words in (
+        ("broken.pb", r"^broken\.pb: the file is cut off"),
+        ("absent.pb", r"absent\.pb cannot be read"),
+        (".", "not a regular file"),
+        ("pipe", "not a regular file"),
+        ("huge.pb", "2,147,483,648 bytes"),
+    ):
+        with pytest.raises(HloError, match=words):
+            read_program(tmp_path / name)
 
 
 def test_text_without_jaxlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,13 +122,11 @@ def test_text_is_parsed_by_jaxlib() -> None:
 
 @given(
     at=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=8),
-    kind=st.sampled_from([matmul_module, tuning_data, kernels]),
+    whole=st.sampled_from([make().SerializeToString() for make in (matmul_module, tuning_data, kernels)]),
     cut=st.integers(0, 30),
 )
-def test_damaged_bytes_give_an_error_or_a_program(
-    at: list[tuple[int, int]], kind: Callable[[], Message], cut: int
-) -> None:
-    data = bytearray(kind().SerializeToString())
+def test_damaged_bytes_give_an_error_or_a_program(at: list[tuple[int, int]], whole: bytes, cut: int) -> None:
+    data = bytearray(whole)
     for place, byte in at:
         data[place % len(data)] = byte
     with contextlib.suppress(HloError):  # nothing else

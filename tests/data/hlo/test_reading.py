@@ -13,7 +13,7 @@ from tests.data.hlo.test_parsing import kernels, tuning_data
 from xlarank.data.errors import HloError
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.encoding import encode_module
-from xlarank.data.hlo.messages import HloProto
+from xlarank.data.hlo.messages import HloProto, Message
 from xlarank.data.hlo.reading import HloWarning, NodeName, node_names, read_hlo, unlabelled_arrays
 from xlarank.data.writing import write_graph
 
@@ -34,57 +34,41 @@ def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) 
         assert np.array_equal(getattr(graph.table, name), getattr(written.table, name)), name
 
 
+def saved(path: Path, message: Message) -> Path:
+    path.write_bytes(message.SerializeToString())
+    return path
+
+
 def test_tuning_data_gives_its_program(tmp_path: Path) -> None:
     for data in (tuning_data(), kernels()):
-        (tmp_path / "tuned.pb").write_bytes(data.SerializeToString())
-        assert read_hlo(tmp_path / "tuned.pb").nodes == 9
+        assert read_hlo(saved(tmp_path / "tuned.pb", data)).nodes == 9
 
 
-def test_what_the_format_does_not_know_is_a_warning(tmp_path: Path) -> None:
+def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:
     module = matmul_module()
-    module.computations[2].instructions[2].opcode = "ragged-dot"
-    (tmp_path / "new.pb").write_bytes(module.SerializeToString())
+    fusion = module.computations[2].instructions[2]
+    fusion.opcode = "ragged-dot"
     with pytest.warns(HloWarning, match=r"new\.pb: opcodes that the format does not know.*: ragged-dot \(1\)"):
-        assert read_hlo(tmp_path / "new.pb").opcode[8] == 0
-
-
-def test_errors_name_the_file(tmp_path: Path) -> None:
-    module = matmul_module()
-    module.computations[2].instructions[2].operand_ids.append(404)
-    (tmp_path / "dangling.pb").write_bytes(module.SerializeToString())
+        assert read_hlo(saved(tmp_path / "new.pb", module)).opcode[8] == 0
+    fusion.operand_ids.append(404)
     with pytest.raises(HloError, match=r"^dangling\.pb: %fusion\.32 names operand 404, which does not exist"):
-        read_hlo(tmp_path / "dangling.pb")
+        read_hlo(saved(tmp_path / "dangling.pb", module))
 
 
-def test_nodes_are_called_as_in_their_module(tmp_path: Path) -> None:
+def test_nodes_are_called_as_in_their_module_and_another_one_is_refused(tmp_path: Path) -> None:
     module = matmul_module()
     module.computations[1].instructions[2].metadata.op_name = "jit(f)/dot_general\x1b[31m"
-    path = tmp_path / "own.pb"
-    path.write_bytes(HloProto(hlo_module=module).SerializeToString())
-    names = node_names(path, read_hlo(path))
-    assert [one.name for one in names[:5]] == [
-        "parameter.10",
-        "reshape.11",
-        "parameter.20",
-        "parameter.21",
-        "dot.22",
-    ]
+    path = saved(tmp_path / "own.pb", HloProto(hlo_module=module))
+    graph = read_hlo(path)
+    names = node_names(path, graph)
+    assert " ".join(one.name for one in names[:4]) == "parameter.10 reshape.11 parameter.20 parameter.21"
     assert names[4] == NodeName("dot.22", "jit(f)/dot_general?[31m") and len(names) == 9
-
-
-def test_another_module_is_refused(tmp_path: Path) -> None:
-    own, longer, other = (tmp_path / f"{name}.pb" for name in ("own", "longer", "other"))
-    own.write_bytes(matmul_module().SerializeToString())
-    graph = read_hlo(own)
-    module = matmul_module()
-    module.computations[2].instructions.add(name="p", opcode="parameter", id=99)
-    longer.write_bytes(module.SerializeToString())
-    with pytest.raises(
-        HloError, match=r"^longer\.pb: the module has 10 instructions, and own 9 nodes; expected the"
+    longer, other = matmul_module(), matmul_module()
+    longer.computations[2].instructions.add(name="p", opcode="parameter", id=99)
+    other.computations[1].instructions[3].opcode = "copy"
+    for module, words in (
+        (longer, r"^x\.pb: the module has 10 instructions, and own 9 nodes; expected the"),
+        (other, r"^x\.pb: instruction 5 is a copy, and node 5 of own a reshape"),
     ):
-        node_names(longer, graph)
-    module = matmul_module()
-    module.computations[1].instructions[3].opcode = "copy"
-    other.write_bytes(module.SerializeToString())
-    with pytest.raises(HloError, match=r"^other\.pb: instruction 5 is a copy, and node 5 of own a reshape"):
-        node_names(other, graph)
+        with pytest.raises(HloError, match=words):
+            node_names(saved(tmp_path / "x.pb", module), graph)
