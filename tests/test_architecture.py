@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import networkx as nx
 import pytest
@@ -20,60 +19,45 @@ PACKAGES = ("data", "features", "models", "pipelines", "xlarank")
 ORCHESTRATORS = ("run_all",)
 
 
-@dataclass(frozen=True)
-class Import:
-    """One imported name: ``module`` as written, ``name`` what is taken from it (empty for a whole module)."""
+class Import(NamedTuple):
+    """``dotted`` is ``module`` and the name taken from it, if any; ``place`` is for people."""
 
-    file: Path
-    line: int
+    importer: str
     module: str
-    name: str
-
-    @property
-    def dotted(self) -> str:
-        return f"{self.module}.{self.name}".rstrip(".")
-
-    def __str__(self) -> str:
-        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.dotted}"
+    dotted: str
+    place: str
 
 
-def imports_in(source: str, file: Path) -> Iterator[Import]:
+def imports_in(source: str, importer: str, file: str) -> list[Import]:
     """Everything that a file imports, wherever the statement stands."""
+    found = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (Import(file, node.lineno, alias.name, "") for alias in node.names)
+            pairs = [(alias.name, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0 and node.module, f"{file}:{node.lineno}: a relative import hides its package"
-            yield from (Import(file, node.lineno, node.module, alias.name) for alias in node.names)
+            pairs = [(node.module, f"{node.module}.{alias.name}") for alias in node.names]
+        else:
+            continue
+        found += [Import(importer, *pair, f"{file}:{node.lineno} imports {pair[1]}") for pair in pairs]
+    return found
 
 
 @cache
-def imports_of(package: str) -> list[Import]:
-    """Everything that the files of a package import."""
-    files = sorted((ROOT / package).rglob("*.py"))
-    found = [one for file in files for one in imports_in(file.read_text(encoding="utf-8"), file)]
+def imports_of(package: str) -> dict[str, list[Import]]:
+    """What each module of a package imports; ``xlarank.features.store`` is ``features/store.py``."""
+    found = {}
+    for path in sorted((ROOT / package).rglob("*.py")):
+        file = path.relative_to(ROOT)
+        parts = [part for part in file.with_suffix("").parts if part != "__init__"]
+        module = ".".join(parts if parts[0] == "xlarank" else ["xlarank", *parts])
+        found[module] = imports_in(path.read_text(encoding="utf-8"), module, str(file))
     assert found
     return found
 
 
-def module_of(file: Path) -> str:
-    """``xlarank.features.store`` for ``features/store.py``; a folder stands for its ``__init__.py``."""
-    parts = [part for part in file.relative_to(ROOT).with_suffix("").parts if part != "__init__"]
-    return ".".join(parts if parts[0] == "xlarank" else ["xlarank", *parts])
-
-
-def import_graph() -> nx.DiGraph:
-    """An edge from each module of the package to each module that it imports."""
-    files = [file for package in PACKAGES for file in (ROOT / package).rglob("*.py")]
-    modules = {module_of(file) for file in files}
-    graph = nx.DiGraph()
-    graph.add_nodes_from(modules)
-    for package in PACKAGES:
-        for one in imports_of(package):
-            target = one.dotted if one.dotted in modules else one.module
-            if target in modules:
-                graph.add_edge(module_of(one.file), target, place=str(one))
-    return graph
+def all_of(package: str) -> list[Import]:
+    return [one for imports in imports_of(package).values() for one in imports]
 
 
 def cycles(graph: nx.DiGraph) -> list[list[str]]:
@@ -84,7 +68,13 @@ def cycles(graph: nx.DiGraph) -> list[list[str]]:
 
 
 def test_no_import_leads_back_to_where_it_came_from() -> None:
-    graph = import_graph()
+    graph = nx.DiGraph()
+    for package in PACKAGES:
+        graph.add_nodes_from(imports_of(package))
+    for one in (one for package in PACKAGES for one in all_of(package)):
+        target = one.dotted if one.dotted in graph else one.module
+        if target in graph:
+            graph.add_edge(one.importer, target)
     assert graph.number_of_nodes() > 100 and graph.number_of_edges() > 300
     assert [" -> ".join([*cycle, cycle[0]]) for cycle in cycles(graph)] == []
 
@@ -92,38 +82,29 @@ def test_no_import_leads_back_to_where_it_came_from() -> None:
 def test_imports_point_one_way() -> None:
     for number, package in enumerate(PACKAGES):
         above = tuple(f"xlarank.{'cli' if name == 'xlarank' else name}" for name in PACKAGES[number + 1 :])
-        assert [str(one) for one in imports_of(package) if one.dotted.startswith(above)] == []
+        assert [one.place for one in all_of(package) if one.dotted.startswith(above)] == []
         if package != "xlarank":
-            assert [str(one) for one in imports_of(package) if one.module.split(".")[0] in ("typer", "rich")] == []
+            assert [one.place for one in all_of(package) if one.module.split(".")[0] in ("typer", "rich")] == []
 
 
 def test_no_pipeline_imports_another() -> None:
     """Commands are the files in pipelines/ itself; what they share lies in folders below."""
-    commands = {path.stem for path in (ROOT / "pipelines").glob("*.py")} - {"__init__"}
-    assert {"build_features", "tune", "train", "evaluate", "submit", "rank", "info"} <= commands
-    sideways = []
-    for one in imports_of("pipelines"):
-        own = module_of(one.file).removeprefix("xlarank.pipelines.")
-        command = one.dotted.removeprefix("xlarank.pipelines.").split(".")[0]
-        if (
-            one.dotted.startswith("xlarank.pipelines.")
-            and command in commands
-            and command != own
-            and own not in ORCHESTRATORS
-        ):
-            sideways.append(str(one))
+    commands = {f"xlarank.pipelines.{path.stem}" for path in (ROOT / "pipelines").glob("*.py")}
+    assert {f"xlarank.pipelines.{name}" for name in ("build_features", "tune", "train", "rank")} <= commands
+    orchestrators = {f"xlarank.pipelines.{name}" for name in ORCHESTRATORS}
+    sideways = [
+        one.place
+        for one in all_of("pipelines")
+        if one.importer not in orchestrators
+        and commands & {one.module, one.dotted} - {one.importer, "xlarank.pipelines"}
+    ]
     assert sideways == []
 
 
 def test_models_know_nothing_of_files_of_the_dataset() -> None:
-    hidden = (
-        "xlarank.data.npz",
-        "xlarank.data.root",
-        "xlarank.data.submission",
-        "xlarank.data.config_table",
-        "xlarank.data.graph.read_graph",
-    )
-    assert [str(one) for one in imports_of("models") if one.dotted.startswith(hidden)] == []
+    names = ("npz", "root", "submission", "config_table", "graph.read_graph")
+    hidden = tuple(f"xlarank.data.{name}" for name in names)
+    assert [one.place for one in all_of("models") if one.dotted.startswith(hidden)] == []
 
 
 def test_imports_are_seen_wherever_they_stand() -> None:
@@ -135,12 +116,12 @@ if TYPE_CHECKING:
 def late():
     from f.g import h, i
 """
-    found = [one.dotted for one in imports_in(source, Path("x.py"))]
+    found = [one.dotted for one in imports_in(source, "x", "x.py")]
     assert sorted(found) == ["a.b", "c.d", "f.g.h", "f.g.i", "typing.TYPE_CHECKING"]
-    names = {one.dotted for one in imports_of("xlarank")}
+    names = {one.dotted for one in all_of("xlarank")}
     assert "xlarank.pipelines.tune.tune" in names, "inside a function"
     assert "xlarank.data.root.DataRoot" in names, "for types alone"
     with pytest.raises(AssertionError, match="a relative import hides its package"):
-        list(imports_in("from . import store", Path("x.py")))
+        imports_in("from . import store", "x", "x.py")
     graph = nx.DiGraph([("a", "b"), ("b", "c"), ("c", "b"), ("c", "d"), ("e", "e")])
     assert sorted(map(sorted, cycles(graph))) == [["b", "c"], ["e"]]
