@@ -52,6 +52,28 @@ def shell(*words: object, cwd: Path, home: Path, script: str | Path = ROOT / "ru
     return Outcome(done.returncode, done.stdout, done.stderr)
 
 
+#: A test run in the background of a shell ignores SIGINT, and its children with it: undo that first.
+_HEAR_SIGINT = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+def start(*words: object, cwd: Path) -> subprocess.Popen[str]:
+    """A command in a process group of its own, as a terminal makes it."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
+        cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str], timeout: float = 300) -> Outcome:
+    """The outcome of a started command."""
+    out, err = process.communicate(timeout=timeout)
+    assert "Traceback" not in out + err, err
+    return Outcome(process.returncode, out, err)
+
+
 def here(*words: object) -> Outcome:
     """The same in this process: an exception that would be a traceback reaches the test."""
     out, err = io.StringIO(), io.StringIO()

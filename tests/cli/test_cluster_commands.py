@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import TILE
-from tests.cli.test_signals import interrupt, posix_only, start
+from tests.cli.shell import TILE, start
+from tests.cli.test_signals import interrupt, posix_only
 from tests.graphs import save_npz
 from tests.pipelines.postgres import need
 from tests.pipelines.trees import graph_path, tile_graph

@@ -11,14 +11,12 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.shell import ROOT, environment
+from tests.cli.shell import ended, start
 from tests.pipelines.trees import write_tree
 
 KILLS = int(os.environ.get("XLARANK_KILLS", "2"))
@@ -35,18 +33,9 @@ COMMANDS = {
 }
 
 
-def start(words: list[str], folder: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, str(ROOT / "run.py"), *words], cwd=folder, env=environment(folder), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-
-
-def finished(words: list[str], folder: Path) -> None:
-    process = start(words, folder)
-    out, err = process.communicate(timeout=300)
-    assert process.returncode == 0, err
-    assert "Traceback" not in out + err, err
+def finish(words: list[str], folder: Path) -> None:
+    outcome = ended(start(*words, cwd=folder))
+    assert outcome.code == 0, outcome.err
 
 
 def result(command: str, folder: Path) -> object:
@@ -82,7 +71,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             if steps not in made:
                 made[steps] = root / "-".join(steps)
                 shutil.copytree(made[steps[:-1]], made[steps])
-                finished(COMMANDS[steps[-1]][0], made[steps])
+                finish(COMMANDS[steps[-1]][0], made[steps])
     return {command: made[tuple(before)] for command, (_, before) in COMMANDS.items()}
 
 
@@ -92,17 +81,16 @@ def test_killed_and_run_again_gives_the_same(command: str, prepared: dict[str, P
     words = COMMANDS[command][0]
     shutil.copytree(prepared[command], tmp_path / "whole")
     began = time.monotonic()
-    finished(words, tmp_path / "whole")
+    finish(words, tmp_path / "whole")
     seconds, expected = time.monotonic() - began, result(command, tmp_path / "whole")
     rng = random.Random(command)
     for number, which in [(k, s) for s in (signal.SIGKILL, signal.SIGTERM) for k in range(KILLS)]:
         folder = tmp_path / f"{which.name}-{number}"
         shutil.copytree(prepared[command], folder)
-        process = start(words, folder)
+        process = start(*words, cwd=folder)
         time.sleep(rng.uniform(0.2, 1.0) * seconds)
         os.killpg(process.pid, which)
-        out, err = process.communicate(timeout=60)
-        assert "Traceback" not in out + err, err
-        finished(words, folder)
+        ended(process, timeout=60)
+        finish(words, folder)
         assert result(command, folder) == expected, (command, which.name, number)
         shutil.rmtree(folder)

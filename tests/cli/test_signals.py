@@ -17,27 +17,15 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Job
-from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment, here
+from tests.cli.shell import LAYOUT, TILE, Outcome, ended, here, start
 from tests.graphs import save_npz
 from tests.pipelines.trees import graph_path, layout_graph
 from xlarank.cli import interruption, programs
 
 pytestmark = pytest.mark.slow
 
-#: A test run in the background of a shell ignores SIGINT, and its children with it: undo that first.
-_HEAR_SIGINT = (
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
-)
+KEPT = "error: interrupted; what was finished is kept, run the same command again to go on"
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
-
-
-def start(*words: object, cwd: Path) -> subprocess.Popen[str]:
-    """A command in a process group of its own, as a terminal makes it."""
-    return subprocess.Popen(
-        [sys.executable, "-c", _HEAR_SIGINT, sys.executable, str(ROOT / "run.py"), *map(str, words)],
-        cwd=cwd, env=environment(cwd), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        start_new_session=True,
-    )  # fmt: skip
 
 
 def interrupt(
@@ -51,13 +39,11 @@ def interrupt(
             assert time.monotonic() < deadline
             time.sleep(0.005)
         os.killpg(process.pid, number)
-        out, err = process.communicate(timeout=60)
+        return ended(process, timeout=60)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    assert "Traceback" not in out + err, err
-    return Outcome(process.returncode, out, err)
 
 
 def many_graphs(root: Path) -> Path:
@@ -74,8 +60,7 @@ def test_a_terminated_build_keeps_what_is_done(tmp_path: Path) -> None:
     folder = tmp_path / "work" / "features" / "layout" / "cpu" / "random" / "train"
     process = start("build-features", "--data-root", "tree", "--jobs", "1", cwd=tmp_path)
     outcome = interrupt(process, lambda: len(list(folder.glob("[!.]*.parquet"))) >= 3, signal.SIGTERM)
-    assert outcome.code == 143
-    assert outcome.errors == ["error: interrupted; what was finished is kept, run the same command again to go on"]
+    assert (outcome.code, outcome.errors) == (143, [KEPT])
     assert 3 <= len(list(folder.glob("[!.]*.parquet"))) < 400
     assert list(folder.glob(".partial-*")) == []
 
@@ -98,8 +83,7 @@ def test_ctrl_c_while_workers_start(tmp_path: Path) -> None:
         return bool(seen) and time.monotonic() - seen[0] > 0.25
 
     outcome = interrupt(process, workers_are_importing)
-    assert outcome.code == 130
-    assert len(outcome.errors) == 1
+    assert outcome.code == 130 and len(outcome.errors) == 1
 
 
 @posix_only
@@ -109,8 +93,7 @@ def test_ctrl_c_while_tuning_keeps_the_best(job: Job, tmp_path: Path) -> None:
     best = tmp_path / "work" / "studies" / "tile" / "cpu" / "best-lambdarank.json"
     process = start("tune", "--trials", "100000", "--rounds", "10", "--threads", "1", "-c", TILE, cwd=tmp_path)
     outcome = interrupt(process, best.exists)
-    assert outcome.code == 130
-    assert outcome.errors == ["error: interrupted; what was finished is kept, run the same command again to go on"]
+    assert (outcome.code, outcome.errors) == (130, [KEPT])
     assert json.loads(best.read_text())["model"] == "lambdarank"
     again = here("tune", "--trials", "1", "--rounds", "10", "--workspace", tmp_path / "work", "-c", TILE)
     assert again.code == 0
