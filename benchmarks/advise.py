@@ -1,165 +1,179 @@
-"""At equal numbers of compilations: advise, random search and genetic search, by the TPU compiler's estimate.
+"""What advise finds at equal numbers of compilations, by the TPU compiler's estimate.
 
-    python -m benchmarks.advise PROGRAM... [--budget 24] [--seeds 3] [--target tpu-v3] [--patience 10] [--no-ranker]
-        [--json FILE]
+    python -m benchmarks.advise [PROGRAM...] [--data FOLDER] [--methods entry,all,random,genetic] [--budget 20]
+        [--seeds 1] [--target tpu-v3] [--cache FOLDER] [--json FILE]
 
-All draw from the same candidate rows and begin with the compiler's own choice. A configuration that several of
-them ask for is compiled once and counts for each. Needs the extra ``collect``.
+Methods: entry layouts alone, random and genetic search over outputs of operations, and all together as `advise`
+has it. A configuration that becomes a known program counts for nothing, for each method. Outcomes are kept in the
+cache by the program, so that a run goes on where it was and methods share them; "all" comes before random and
+genetic search, so that it knows no more kernels than its own. Without programs: those of docs/advise.md, in the
+modules of this folder and below ``--data`` (``hlo/`` and ``tpu_estimate/``). Needs the extra ``collect``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+import time
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from xlarank.data.hlo.candidates import Candidates, Codes, Score, breed, candidate_rows, random_configurations
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.errors import XlarankError
+from xlarank.data.hlo.candidates import Candidates, Codes, breed, random_configurations
+from xlarank.data.hlo.compiler.operations import read_operations
+from xlarank.data.hlo.compiler.outcome import Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
-from xlarank.data.workspace import Workspace
-from xlarank.models.pretrained import pretrained_model
-from xlarank.pipelines.advise import BATCH, first_proposals, layout_model, next_batch
-from xlarank.pipelines.programs.sources import Program, compiled, configuration_key, load_program, model_score
+from xlarank.pipelines.advise.advice import open_journal
+from xlarank.pipelines.advise.search import LayoutSearch
+from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.programs.sources import load_program
+from xlarank.pipelines.support.progress import Silent
 
-Costs = NDArray[np.float64]
-Cost = Callable[[Codes], Costs]
-
-
-class Compiled:
-    """Time over the compiler's own choice for every configuration asked for; nothing is compiled twice."""
-
-    def __init__(self, compiler: Compiler, program: Program, candidates: Candidates, patience: float) -> None:
-        self.compiler, self.program, self.candidates = compiler, program, candidates
-        self.patience = patience
-        self.known: dict[str, Outcome] = {}
-        self.default = self._outcomes(np.zeros((1, candidates.nodes), np.int32))[0]
-
-    def __call__(self, codes: Codes) -> Costs:
-        found = self._outcomes(codes)
-        base = self.default.estimate.cycles
-        return np.array([one.estimate.cycles / base if one.status is Status.OK else np.inf for one in found])
-
-    def _outcomes(self, codes: Codes) -> list[Outcome]:
-        limit = max(30.0, self.patience * self.default.seconds) if self.known else None
-        for at, outcome in compiled(
-            self.compiler, self.program, self.candidates, codes, known=self.known, limit=limit
-        ):
-            self.known[configuration_key(self.candidates, codes[at])] = outcome
-        return [self.known[configuration_key(self.candidates, code)] for code in codes]
+AT = (4, 10, 20)
+_ZOO = "benchmarks.programs."
+EARLIER = (
+    *(f"{{data}}/tpu_estimate/modules/{name}.pb" for name in
+      ("mlp_train__a", "crossattn__a", "mixer__a", "swin__a", "autoenc_train__a")),
+    *(f"{{data}}/hlo/{name}.hlo" for name in
+      ("mha_block_1x12x128x64_bf16", "dlrm_keras_jax_f32_test_step", "depthwise_conv_3x3_1x256x56x56_bf16")),
+    *(_ZOO + f"attention:{name}" for name in ("decode__a", "linformer__a", "linattn_train__d")),
+    *(_ZOO + f"recommenders:{name}" for name in
+      ("towers__a", "crossing__a", "session__a", "factormachine__a", "bilinearfields__a")),
+    *(_ZOO + f"numerical:{name}" for name in
+      ("matrixproducts__a", "operator__a", "outermean__a", "kernelmachine__a", "filters__a")),
+)  # fmt: skip
+FRESH = (
+    *(_ZOO + f"torch_style:{name}" for name in
+      ("torchperceptron_train__a", "torchencoder__a", "torchlenet__a", "torchtextcnn__a", "torchseparable__a")),
+    *(_ZOO + name for name in
+      ("attention:bert__a", "convolutional:alexnet__a", "convolutional:squeezenet__a",
+       "recommenders:towers_train__d", "recommenders:fieldattn_train__d", "attention:llama_train__d",
+       "sequences:textcnn_train__d", "sequences:temporal_train__d", "dense_prediction:generator__a",
+       "convolutional:inverted__a")),
+)  # fmt: skip
 
 
-def random_search(candidates: Candidates, budget: int, rng: np.random.Generator, cost: Cost) -> Costs:
-    return cost(random_configurations(candidates, budget, rng))
+class _Nodes(LayoutSearch):
+    """Proposals over outputs of operations alone, without screening."""
 
+    screening = guided = False
 
-def genetic_search(candidates: Candidates, budget: int, rng: np.random.Generator, cost: Cost) -> Costs:
-    codes: Codes = np.zeros((1, candidates.nodes), np.int32)
-    costs = cost(codes)
-    while len(codes) < budget:
-        parents = codes[np.argsort(costs, kind="stable")[:8]]
-        fresh = breed(candidates, parents, min(BATCH, budget - len(codes)), rng, known=codes)
-        if not len(fresh):
-            break
-        codes, costs = np.concatenate([codes, fresh]), np.concatenate([costs, cost(fresh)])
-    return costs
+    def __init__(self, *given: Any, genetic: bool) -> None:
+        super().__init__(*given)
+        self.genetic = genetic
 
-
-def advised_search(
-    candidates: Candidates, score: Score | None, budget: int, rng: np.random.Generator, cost: Cost
-) -> Costs:
-    proposals = first_proposals(candidates, score, budget, rng)
-    codes: Codes = np.zeros((1, candidates.nodes), np.int32)
-    costs = cost(codes)
-    while len(codes) < budget:
-        fresh = next_batch(candidates, proposals, codes, costs, min(BATCH, budget - len(codes)), rng)
-        if not len(fresh):
-            break
-        codes, costs = np.concatenate([codes, fresh]), np.concatenate([costs, cost(fresh)])
-    return costs
+    def proposals(self, count: int) -> Codes:
+        rows = self.space.nodes.rows
+        rest = [one[:1] for one in self.space.candidates.rows[len(rows) :]]
+        candidates = Candidates((*rows, *rest))
+        if self.genetic:
+            parents = self.codes[np.argsort(self._costs(), kind="stable")[:8]]
+            return breed(candidates, parents, count, self.rng, known=self.codes)
+        known = {code.tobytes() for code in self.codes}
+        drawn = random_configurations(candidates, 4 * count, self.rng)
+        return np.array([code for code in drawn if code.tobytes() not in known][:count], np.int32).reshape(
+            -1, candidates.nodes
+        )
 
 
 def compare(
-    compiler: Compiler,
-    path: str,
-    budget: int,
-    seeds: int,
-    workspace: Workspace | None,
-    *,
-    ranker: bool,
-    patience: float = 10.0,
+    compiler: Compiler, path: str, methods: list[str], seeds: int, budget: int, cache: Path
 ) -> Iterator[dict[str, Any]]:
-    """One record per search and seed."""
+    """One record per method and seed; entry layouts are without chance."""
     program = load_program(path, compiler)
-    candidates = candidate_rows(program.graph, np.random.default_rng(0))
-    model = layout_model(workspace, None) or pretrained_model()
-    score = model_score(program.graph, candidates, model) if ranker else None
-    cost = Compiled(compiler, program, candidates, patience)
     for seed in range(seeds):
-        searches: dict[str, Callable[[np.random.Generator], Costs]] = {
-            "advise": lambda rng: advised_search(candidates, None, budget, rng, cost),
-            "random": lambda rng: random_search(candidates, budget, rng, cost),
-            "genetic": lambda rng: genetic_search(candidates, budget, rng, cost),
-        }
-        if score is not None:
-            searches["advise, ranker"] = lambda rng: advised_search(candidates, score, budget, rng, cost)
-        for name, search in searches.items():
-            begun = monotonic()
-            costs = search(np.random.default_rng(seed))
-            yield {
-                "program": program.name,
-                "nodes": candidates.nodes,
-                "search": name,
-                "seed": seed,
-                "compiles": len(costs),
-                "speedup": float(1 / costs.min()),
-                "found_after": int(np.argmin(costs)),
-                "median_cost": float(np.median(costs)),
-                "given_up": int(np.isinf(costs).sum()),
-                "seconds": monotonic() - begun,
-            }
+        space = Space.of(program, np.random.default_rng(seed), 8)
+        with open_journal(cache, program, compiler) as journal:
+            for method in methods if not seed else [one for one in methods if one != "entry"]:
+                given = (compiler, space, journal, np.random.default_rng(seed), Silent())
+                nodes = method in ("random", "genetic")
+                search = _Nodes(*given, genetic=method == "genetic") if nodes else LayoutSearch(*given)
+                begun = time.monotonic()
+                search.run(budget, 60.0, entry=not nodes, proposals=method != "entry")
+                yield _record(program.name, method, seed, search) | {"took": round(time.monotonic() - begun, 1)}
+
+
+def _record(program: str, method: str, seed: int, search: LayoutSearch) -> dict[str, Any]:
+    """Best speedups at numbers of compilations."""
+    outcomes = search.outcomes
+    spent, best, known, found = 0, np.inf, set[str](), {}
+    for one in outcomes:
+        if one.status is Status.SCREENED:
+            continue
+        new = one.status is not Status.OK or one.fingerprint not in known
+        known.add(one.fingerprint)
+        if new and spent in AT:
+            found[spent] = best
+        spent += new
+        if one.status is Status.OK:
+            best = min(best, one.estimate.cycles)
+    base = outcomes[0].estimate.cycles
+    costs = [one.estimate.cycles if one.status is Status.OK else np.inf for one in outcomes]
+    before, after = (read_operations(search.text(at)) for at in (0, int(np.argmin(costs))))
+    return {
+        "program": program,
+        "method": method,
+        "seed": seed,
+        "compilations": spent,
+        "looked_at": len(outcomes),
+        "seconds": round(sum(one.seconds for one in outcomes), 1),
+        "default_seconds": round(outcomes[0].seconds, 2),
+        "copies": [sum(one.total for one in part if one.relayout) for part in (before, after)],
+        "cycles": base,
+        **{f"at_{at}": base / min(found.get(at, best), base) for at in AT},
+    }
+
+
+def summary(records: list[dict[str, Any]]) -> str:
+    """Geometric means and shares over programs by method."""
+    lines = []
+    by_method = defaultdict(list)
+    for one in records:
+        by_method[one["method"]].append(one)
+    for method, part in by_method.items():
+        means = "  ".join(f"{at}: {np.exp(np.mean([np.log(one[f'at_{at}']) for one in part])):.4f}" for at in AT)
+        gains = np.array([one["at_20"] for one in part])
+        before, after = np.array([one["copies"] for one in part]).sum(axis=0)
+        seconds = np.sum([one["seconds"] for one in part])
+        lines.append(
+            f"{method:8s} {len(part):3d} searches  {means}  above 2 %: {np.mean(gains > 1.02):.2f}  "
+            f"copies removed: {1 - after / max(1, before):.2f}  seconds: {seconds:.0f}"
+        )
+    return "\n".join(lines)
 
 
 def main() -> None:
-    """Print one line a search and seed, then the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("programs", nargs="+")
-    parser.add_argument("--budget", type=int, default=24)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--jobs", type=int, default=2)
+    """Print one line a search, then the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("programs", nargs="*")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--methods", default="entry,all,random,genetic")
+    parser.add_argument("--budget", type=int, default=20)
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--target", default="tpu-v3")
-    parser.add_argument(
-        "--patience",
-        type=float,
-        default=10.0,
-        help="times the default's compile time (at least 30 s) before giving up",
-    )
-    parser.add_argument("--workspace", type=Path)
-    parser.add_argument("--no-ranker", action="store_true", help="for programs that the ranker has learned from")
+    parser.add_argument("--cache", type=Path, default=Path.home() / "xlarank-advise")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    workspace = Workspace(asked.workspace) if asked.workspace else None
     records: list[dict[str, Any]] = []
-    with Compiler(target_of(asked.target), jobs=asked.jobs) as compiler:
-        for path in asked.programs:
-            for record in compare(
-                compiler, path, asked.budget, asked.seeds, workspace,
-                ranker=not asked.no_ranker, patience=asked.patience,
-            ):  # fmt: skip
-                records.append(record)
-                print(record, flush=True)
-                if asked.json:
-                    asked.json.write_text(json.dumps(records, indent=1))
-    for program in dict.fromkeys(record["program"] for record in records):
-        for search in dict.fromkeys(record["search"] for record in records):
-            found = [one["speedup"] for one in records if (one["program"], one["search"]) == (program, search)]
-            print(f"{program:24s} {search:16s} " + "  ".join(f"{value:.3f}" for value in found))
+    for path in asked.programs or [one.format(data=asked.data) for one in (*FRESH, *EARLIER)]:
+        try:
+            with Compiler(target_of(asked.target), jobs=asked.jobs) as compiler:
+                for record in compare(
+                    compiler, path, asked.methods.split(","), asked.seeds, asked.budget, asked.cache
+                ):
+                    records.append(record)
+                    print(json.dumps(record), flush=True)
+                    if asked.json:
+                        asked.json.write_text(json.dumps(records, indent=1), encoding="utf-8")
+        except XlarankError as error:
+            print(f"{path}: {error}", flush=True)
+    print(summary(records))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.files import write_json
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.sweep import DEFAULT, outcome, sweep_limits
-from xlarank.data.hlo.compiler.targets import Target, target_of
+from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, Target, target_of
 from xlarank.data.hlo.kernels import NO_ESTIMATE, Kernel, cut_kernels
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.hlo.tuning import program_arrays, tile_row
@@ -37,7 +37,7 @@ class TileSettings:
         limit: seconds of one compilation on average; all of them may take ``limits`` times as long.
     """
 
-    target: str = "tpu-v3"
+    target: str = DEFAULT_TARGET
     limits: int = 24
     limit: float = 120.0
 
@@ -102,7 +102,8 @@ def collect_tiles(
     if compiler is None:
         with Compiler(target, limit=settings.limit) as compiler:
             return collect_tiles(program, out, settings, split=split, name=name, compiler=compiler)
-    name, module, _ = load_module(program, compiler, name)
+    name, lowered = load_module(program, compiler, name)
+    module = HloModuleProto.FromString(lowered.module)
     about = {
         "program": name,
         "module": program_hash(module),

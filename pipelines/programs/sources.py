@@ -6,8 +6,8 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,10 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, Score
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.outcome import Outcome
+from xlarank.data.hlo.compiler.service import Lowered
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target
-from xlarank.data.hlo.messages import HloComputationProto, Message, ModuleTuningData
+from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.parsing import module_of, read_program
 from xlarank.data.hlo.reading import graph_name, read_hlo
 from xlarank.data.writing import write_graph
@@ -39,48 +40,52 @@ class Program:
         module: ``HloModuleProto``.
         graph: its TpuGraphs graph, node ``i`` being the i-th instruction of the module.
         written: dimensions of the values that its author wrote; None where only the compiler's form is known.
+        chosen: the layouts that the compiler chose, minor to major, by names of instructions, where known.
+        leaves: paths of a function's inputs and of its outputs; empty for a module.
     """
 
     name: str
     module: Message
     graph: LayoutGraph
     written: frozenset[tuple[int, ...]] | None = None
+    chosen: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    leaves: Sequence[Sequence[str]] = ((), ())
 
 
-def load_program(program: str, compiler: Compiler, name: str | None = None) -> Program:
+def load_program(program: str, compiler: Compiler, name: str | None = None, *, fixed: bool = False) -> Program:
     """Load a file of HLO, or ``module:function``, as the compiler has it before layout assignment.
 
     TpuGraphs' own ``ModuleTuningData`` is there already and taken as it is.
     Raises `xlarank.data.errors.HloError` for a file that is no program, `CompilerError` where the compiler refuses
-    it or nothing in it can be configured.
+    it, or nothing in it can be configured (unless ``fixed``).
     """
-    name, module, written = load_module(program, compiler, name)
-    found = Program(name, module, graph_of(module, name), written)
-    if not len(found.graph.configurable):
+    name, lowered = load_module(program, compiler, name)
+    module = HloModuleProto.FromString(lowered.module)
+    found = Program(name, module, graph_of(module, name), lowered.written, lowered.chosen, lowered.leaves)
+    if not fixed and not len(found.graph.configurable):
         raise CompilerError(
             f"nothing in {program} can be given a layout", expected="a convolution, dot or reshape outside fusions"
         )
     return found
 
 
-def load_module(
-    program: str, compiler: Compiler, name: str | None = None
-) -> tuple[str, Message, frozenset[tuple[int, ...]] | None]:
-    """Return name, module and dimensions of a program, as in `Program`."""
+def load_module(program: str, compiler: Compiler, name: str | None = None) -> tuple[str, Lowered]:
+    """Return name and module before layout assignment of a program, as in `load_program`."""
     path = Path(program)
-    written: frozenset[tuple[int, ...]] | None = None
     if ":" in program and not path.exists():
         name = name or program.replace(":", ".").rpartition(".")[2]
-        module, written = compiler.lower(function=program)
+        lowered = compiler.lower(function=program)
     else:
         message = read_program(path)
         name = name or graph_name(path)
         module = module_of(message)
-        if not isinstance(message, ModuleTuningData):
-            module, written = compiler.lower(module=module)
+        if isinstance(message, ModuleTuningData):
+            lowered = Lowered(module.SerializeToString(), None, {}, [[], []])
+        else:
+            lowered = compiler.lower(module=module)
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass --name")
-    return name, module, written
+    return name, lowered
 
 
 def graph_of(module: Message, name: str) -> LayoutGraph:

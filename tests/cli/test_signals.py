@@ -20,7 +20,7 @@ from tests.cli.conftest import Job
 from tests.cli.shell import LAYOUT, TILE, Outcome, ended, here, start
 from tests.graphs import save_npz
 from tests.pipelines.trees import graph_path, layout_graph
-from xlarank.cli import interruption, programs
+from xlarank.cli import interruption
 
 pytestmark = pytest.mark.slow
 
@@ -126,18 +126,3 @@ def test_an_interruption_that_a_library_hides_is_still_one(
         monkeypatch.setattr(interruption, "_heard", [])
         assert here("info", "--collection", TILE).code == 130
         assert "error: interrupted" in capfd.readouterr().err
-
-
-def test_an_interrupted_advise_does_not_say_that_it_kept_anything(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*words: object, **options: object) -> None:
-        interruption._leave(signal.SIGINT)
-
-    monkeypatch.setattr(interruption, "_message", interruption._message)
-    monkeypatch.setattr("xlarank.pipelines.advise.advise", interrupted)
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    with pytest.raises(SystemExit) as ended:
-        programs.advise("program.pb")
-    assert ended.value.code == 130
-    assert capfd.readouterr().err == "error: interrupted; nothing was kept, the same command starts anew\n"

@@ -33,6 +33,34 @@ def softmax():
     return jax.nn.softmax, (jax.ShapeDtypeStruct((2048, 1024), jnp.float32),)
 
 
+def texts():
+    """Convolutions over a text as PyTorch has them: the default layouts of its inputs are not what they need."""
+    import jax
+    import jax.numpy as jnp
+
+    def function(weights, x):
+        def convolve(w):
+            numbers = ("NCW", "OIW", "NCW")
+            return jax.lax.conv_general_dilated(x, w, (1,), "SAME", dimension_numbers=numbers).max(2)
+
+        return {"found": convolve(weights["narrow"]) + convolve(weights["wide"])}
+
+    weights = {name: jax.ShapeDtypeStruct((64, 96, k), jnp.float32) for name, k in (("narrow", 3), ("wide", 4))}
+    return function, (weights, jax.ShapeDtypeStruct((16, 96, 64), jnp.float32))
+
+
+def shapeless():
+    """An argument that is no array."""
+    return (lambda text: text), ("text",)
+
+
+def unfit():
+    """One argument too many."""
+    import jax.numpy as jnp
+
+    return (lambda x: x), (jnp.zeros(3), jnp.zeros(3))
+
+
 def nothing():
     """Not a program."""
     return 3

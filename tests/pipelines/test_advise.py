@@ -1,111 +1,238 @@
-"""What advise needs beside a compiler: the ranker of the workspace, and refusals before anything is compiled."""
+"""Advice with a compiler that is made up: what is compiled when, what is kept, what is said."""
 
 from __future__ import annotations
 
-import shutil
+import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from tests.data.hlo.programs import matmul_module
-from xlarank.data.errors import CollectionError, CompilerError
-from xlarank.data.hlo.candidates import Candidates, Codes, candidate_rows, random_configurations
-from xlarank.data.workspace import Workspace
-from xlarank.models.pretrained import pretrained_model
-from xlarank.pipelines.advise import (
-    Advice,
-    AdviceSettings,
-    Change,
-    Verified,
-    advise,
-    first_proposals,
-    layout_model,
-    next_batch,
-)
-from xlarank.pipelines.programs.sources import configuration_key, graph_of, model_score
-from xlarank.pipelines.support.workspace_collections import trained_collections
+from tests.data.hlo.programs import instruction
+from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.cycles import read_estimate
+from xlarank.data.hlo.compiler.entry import entry_modes
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.service import Lowered
+from xlarank.data.hlo.compiler.targets import target_of
+from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.pipelines.advise import Advice, AdviceSettings, advice, advise, apply_configuration
+from xlarank.pipelines.advise.diagnosis import diagnose, picture
+from xlarank.pipelines.advise.entry_lines import EntryChange, entry_lines
+from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.programs.leaves import Leaf, leaves_of
+from xlarank.pipelines.programs.sources import Program, graph_of, write_configurations
 
+TEXT = """HloModule m, entry_computation_layout={{(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}}}
 
-def test_the_shipped_model_orders_configurations(tmp_path: Path) -> None:
-    module = matmul_module()
-    graph = graph_of(module, "matmul")
-    rng = np.random.default_rng(0)
-    candidates = candidate_rows(graph, rng)
-    assert layout_model(Workspace(tmp_path), None) is None and layout_model(None, None) is None
-    score = model_score(graph, candidates, pretrained_model())
-    codes = random_configurations(candidates, 9, rng)
-    found = score(codes)
-    assert found.shape == (9,) and np.isfinite(found).all()
-    twice = score(np.concatenate([codes, codes[:1]]))
-    assert twice[0] == twice[9]  # equal configurations, equal scores
+ENTRY %main (x: f32[64,128], w: f32[128,64]) -> f32[64,64] {{
+  %x = f32[64,128]{{1,0}} parameter(0)
+  %w = f32[128,64]{{{weight}}} parameter(1)
+  {copy}
+  ROOT %dot.3 = f32[64,64]{{1,0}} convolution(%x, %{operand}), backend_config={{"estimated_cycles":"{cycles}"}}
+}}
+"""
 
 
-def test_what_cannot_be_advised_is_refused_at_once() -> None:
+def product_module() -> Message:
+    """x @ w, with names as JAX gives them."""
+    module = HloModuleProto(name="jit_f", entry_computation_id=1, entry_computation_name="main")
+    main = module.computations.add(name="main", id=1)
+    instruction(main, "parameter", (64, 128), id=1).metadata.op_name = "x"
+    instruction(main, "parameter", (128, 64), id=2, parameter_number=1).metadata.op_name = "layer['w']"
+    instruction(main, "dot", (64, 64), (1, 2), id=3).dot_dimension_numbers.lhs_contracting_dimensions.append(1)
+    for one in main.instructions[:2]:
+        module.host_program_shape.parameters.add().CopyFrom(one.shape)
+    module.host_program_shape.result.CopyFrom(main.instructions[2].shape)
+    return module
+
+
+class Made:
+    """Stands for the compiler: a weight whose layout is not free is copied; a dot laid out anew costs 50 fewer."""
+
+    versions: ClassVar[dict[str, str]] = {"jax": "0"}
+    compiled: ClassVar[list[str]] = []
+    fails_after = 10**9
+    slow = ""
+    useless = False
+
+    def __init__(self, target: Any, **_: Any) -> None:
+        self.target = target
+
+    def __enter__(self) -> Made:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def know(self, *_: object) -> None:
+        pass
+
+    def lower(self, **_: Any) -> Lowered:
+        return Lowered(product_module().SerializeToString(), None, {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
+
+    def compare(self, plain: Message, edited: Message, seconds: float) -> float | str:
+        return 0.001
+
+    def compile(self, modules: Iterable[Message], **_: Any) -> Iterator[tuple[int, Outcome]]:
+        for at, module in enumerate(modules):
+            if len(self.compiled) >= self.fails_after:
+                raise KeyboardInterrupt
+            inputs = (entry_modes(module) or [["default", "default"]])[0]
+            turned = any(one.custom_call_target for one in module.computations[0].instructions)
+            self.compiled.append(f"{inputs[1]} {turned}")
+            if turned and self.slow:
+                yield at, Outcome(Status(self.slow), seconds=9.0, message="not compiled within 9 s")
+                continue
+            free = inputs[1] in ("auto", "{0,1}") and not self.useless
+            text = TEXT.format(
+                weight="0,1" if free else "1,0", operand="w" if free else "copy.1", cycles=100 - 50 * turned,
+                copy="" if free
+                else '%copy.1 = f32[128,64]{0,1} copy(%w), backend_config={"estimated_cycles":"300"}',
+            )  # fmt: skip
+            yield at, Outcome(Status.OK, read_estimate(text), f"{free} {turned}", False, 1.0, text=text)
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> type[Made]:
+    class Own(Made):
+        compiled: ClassVar[list[str]] = []
+
+    monkeypatch.setattr(advice, "Compiler", Own)
+    return Own
+
+
+def run(out: Path, **settings: Any) -> Advice:
+    return advise("mine:program", AdviceSettings(**settings), out=out)
+
+
+def test_what_cannot_be_advised_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(CompilerError, match="cpu has no estimates"):
-        advise("program.pb", AdviceSettings("cpu"))
+        run(tmp_path, target="cpu")
     with pytest.raises(CompilerError, match="'tpu-v9' is not a target"):
-        advise("program.pb", AdviceSettings("tpu-v9"))
+        run(tmp_path, target="tpu-v9")
     with pytest.raises(CompilerError, match="a budget of 0"):
-        advise("program.pb", AdviceSettings("tpu-v3", budget=0))
+        run(tmp_path, budget=0)
 
 
-@pytest.mark.parametrize("ranker", [False, True])
-def test_batches_never_repeat_and_follow_the_costs(ranker: bool) -> None:
-    """Costs fall with every node that takes its second row; half of a batch is bred from the fastest so far."""
-    rng = np.random.default_rng(0)
-    candidates = Candidates(tuple(np.arange(-1, 3, dtype=np.int8)[:, None].repeat(18, 1) for _ in range(12)))
-
-    def cost(codes: Codes) -> NDArray[np.float64]:
-        return 20.0 - (codes == 1).sum(axis=1) + 0.5 * (codes > 1).sum(axis=1)
-
-    proposals = first_proposals(candidates, cost if ranker else None, 80, rng)
-    tried = np.zeros((1, candidates.nodes), np.int32)
-    for _ in range(20):
-        codes = next_batch(candidates, proposals, tried, cost(tried), 4, rng)
-        assert len(codes) == 4
-        tried = np.concatenate([tried, codes])
-    assert len(np.unique(tried, axis=0)) == len(tried)  # nothing twice, never the default again
-    proposed, bred = (cost(tried[1:].reshape(40, 2, -1)[half::2].reshape(40, -1)) for half in (0, 1))
-    assert bred[20:].mean() < 18 and (proposed.mean() < 15) == ranker  # 20 at random
-    small = Candidates(candidates.rows[:1])
-    first = np.zeros((1, 1), np.int32)
-    assert sorted(next_batch(small, first, first, np.full(1, np.inf), 4, rng).ravel().tolist()) == [1, 2, 3]
-
-
-def test_advice_as_json_has_both_orders() -> None:
-    change = Change(3, "dot.1", "dot", "f32[8,16,4]", "", (2, 0, 1))
-    one = Verified(900, 1, "ok")
-    advice = Advice("p", "tpu-v4", {}, None, 1000, 900, [one], [change], [], {"3": [2, 0, 1]}, [])
-    value = advice.as_json()
-    assert value["changes"][0]["minor_to_major"] == (2, 0, 1)
-    assert value["changes"][0]["major_to_minor"] == [1, 0, 2]
-    assert value["speedup"] == pytest.approx(10 / 9)
-    assert "estimated" in value["labels"]
+def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: type[Made], tmp_path: Path) -> None:
+    found = run(tmp_path, budget=8)
+    assert made.compiled[:4] == ["default False", "auto False", "auto False", "default False"]
+    clock = target_of("tpu-v3").nanoseconds
+    assert (found.default_ns, found.best_ns) == (clock(400), clock(50))
+    (weight,) = found.inputs
+    assert (weight.leaf.name, weight.leaf.kind, weight.leaf.path) == ("layer['w']", "weight", "[1]['w']")
+    assert (weight.before, weight.minor_to_major, weight.major_to_minor) == ((1, 0), (0, 1), (1, 0))
+    (change,) = found.changes
+    assert (change.name, change.minor_to_major) == ("dot.3", (0, 1))
+    assert found.diagnosis.summary == "75% of the estimate is 1 copy forced by layouts: 1 of weights"
+    assert (found.diagnosis.moved, found.diagnosis_after.moved, found.difference) == (300, 0, 0.001)
+    assert "    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]" in found.lines
+    assert "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))" in found.lines
+    assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
+    edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
+    assert entry_modes(edited) == [["default", "{0,1}"], ["default"]]
+    value = json.loads((tmp_path / "program.advice.json").read_text())
+    assert value["inputs"][0]["major_to_minor"] == [1, 0] and value["speedup"] == pytest.approx(8, rel=0.01)
+    assert value["diagnosis"]["relayouts"][0]["tensor"] == "layer['w']"
 
 
-def test_a_configurations_key_speaks_of_its_layouts() -> None:
-    module = matmul_module()
-    graph = graph_of(module, "matmul")
-    candidates = candidate_rows(graph, np.random.default_rng(0))
-    assert configuration_key(candidates, np.zeros(2, np.int32)) == ""
-    order = candidates.rows[0][1][:2]
-    assert configuration_key(candidates, np.array([1, 0], np.int32)) == f"0:{order[0]}{order[1]}" + "-" * 16
+def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole", budget=8)
+    compilations = len(made.compiled)
+    for moment in (1, 3, compilations - 2):
+        out = tmp_path / str(moment)
+        made.compiled.clear()
+        made.fails_after = moment
+        with pytest.raises(KeyboardInterrupt):
+            run(out, budget=8)
+        made.fails_after = 10**9
+        again = run(out, budget=8)
+        assert (again.best_ns, again.lines, again.compiled) == (whole.best_ns, whole.lines, whole.compiled)
+        assert len(made.compiled) == compilations  # what was done is not done again
+    made.compiled.clear()
+    run(tmp_path / "whole", budget=8)
+    assert len(made.compiled) == 1  # the module that is written, to be sure of it
 
 
-def test_models_of_estimates_are_taken_those_of_a_cpu_only_when_asked_for(trained: Path) -> None:
-    workspace = Workspace(trained)
-    assert layout_model(workspace, None) is None
-    (own,) = [one for one in trained_collections(workspace) if one.kind == "layout"]
-    asked = layout_model(workspace, str(own))
-    assert asked is not None and not asked.shipped
-    with pytest.raises(CollectionError, match="not in the models"):
-        layout_model(workspace, "layout:tpu-estimate:random")
-    place = workspace.root / "models" / "layout" / "tpu-estimate" / "random"
-    place.parent.mkdir()
-    shutil.copytree(workspace.model(own), place)
-    card = place / "model.json"
-    card.write_text(card.read_text().replace(str(own), "layout:tpu-estimate:random"))
-    found = layout_model(workspace, None)
-    assert found is not None and found.card.collection == "layout:tpu-estimate:random"
+def test_the_compilers_own_choice_stands_where_nothing_beats_it(made: type[Made], tmp_path: Path) -> None:
+    made.useless, made.slow = True, "given up"
+    found = run(tmp_path, budget=20)
+    assert found.speedup == 1 and not found.lines and not found.changes and found.difference is None
+    assert found.compiled["given up"] >= 1 and "failed" not in found.compiled
+    assert not (tmp_path / "program.advised.pb").exists()
+    assert run(tmp_path / "one", budget=1).compiled == {"ok": 1}
+    assert run(tmp_path / "none", minutes=0.0).stopped == "the time is over"
+
+
+def test_what_the_compiler_chooses_anyway_is_no_candidate() -> None:
+    module = product_module()
+    graph = graph_of(module, "p")
+    program = Program("p", module, graph, None, {"dot.3": (0, 1)})
+    space = Space.of(program, np.random.default_rng(0), 8)
+    assert [row[:2] for row in space.nodes.rows[0].tolist()] == [[-1, -1], [1, 0]]
+    grown, codes = space.toward([((64, 64), (0, 1)), ((3, 3), (0, 1))])
+    assert grown.key(codes[0]) == "0:01" + "-" * 16
+    assert space.key(space.entry(False, False)[0]) == ""
+    assert space.key(space.entry(True, False)[0]) == " | auto;auto | default"
+
+
+def test_copies_are_told_by_what_they_belong_to() -> None:
+    copy = '%{0} = f32[8,8]{{0,1}} copy(%{1}), metadata={{op_name="{0}"}}, {{"estimated_cycles":"{2}"}}\n'
+    dot = '%{0} = f32[8,8]{{1,0}} convolution(%{1}, %{2}), metadata={{op_name="{0}"}}\n'
+    text = (
+        "HloModule m\n\nENTRY %main (w: f32[8,8]) -> (f32[8,8]) {\n"
+        "  %w = f32[8,8]{1,0} parameter(0)\n"
+        f"  {copy.format('of_weight', 'w', 4)}  {dot.format('first', 'of_weight', 'w')}"
+        f"  {copy.format('between', 'first', 3)}  {dot.format('second', 'between', 'w')}"
+        f"  {copy.format('of_output', 'second', 1)}  ROOT %r = (f32[8,8]{{0,1}}) tuple(%of_output)\n}}\n"
+    )
+    weight, output = Leaf("weight", "w", "", "f32[8,8]", (8, 8)), Leaf("output", "result", "", "f32[8,8]", (8, 8))
+    found = diagnose(text, [weight], [output])
+    assert [(one.name, one.kind, one.tensor, one.cycles) for one in found.relayouts] == [
+        ("of_weight", "weight", "w", 4),
+        ("between", "between", "first -> second", 3),
+        ("of_output", "output", "result", 1),
+    ]
+    assert found.summary == (
+        "100% of the estimate are 3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
+    )
+    assert picture(found, "<m>").count("<rect") == 4 and "&lt;m&gt;" in picture(found, "<m>")
+
+
+def test_weights_are_told_by_name_or_use() -> None:
+    inputs, outputs = leaves_of(product_module(), [[], []])
+    assert [(one.kind, one.name, one.shape) for one in (*inputs, *outputs)] == [
+        ("input", "x", "f32[64,128]"),
+        ("weight", "layer['w']", "f32[128,64]"),
+        ("output", "output 0", "f32[64,64]"),
+    ]
+
+
+def test_lines_name_every_array_by_its_path() -> None:
+    leaf = Leaf("output", "result['y']", "['y']", "f32[8,4]", (8, 4))
+    lines = entry_lines([], [EntryChange(leaf, (1, 0), (0, 1))])
+    assert "inputs = {}" in lines and "    \"['y']\": (1, 0),  # output result['y'], f32[8,4]" in lines
+    compile("\n".join(lines), "lines", "exec")
+    assert entry_lines([], []) == []
+
+
+def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) -> None:
+    module = product_module()
+    path = tmp_path / "p.pb"
+    path.write_bytes(module.SerializeToString())
+    graph = graph_of(module, "p")
+    rows = np.full((2, 1, 18), -1, np.int8)
+    rows[1, 0, :2] = 0, 1
+    write_configurations(tmp_path / "c.npz", graph, rows, np.zeros(2, np.int64))
+    applied = apply_configuration(path, f"{tmp_path / 'c.npz'}:1", tmp_path)
+    assert applied.lines[-1] == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
+    edited = HloModuleProto.FromString(Path(applied.file).read_bytes())
+    assert edited.computations[0].instructions[3].custom_call_target == "LayoutConstraint"
+    assert apply_configuration(path, f"{tmp_path / 'c.npz'}:0", tmp_path).changes == []
+    with pytest.raises(CompilerError, match="has no configuration 2"):
+        apply_configuration(path, f"{tmp_path / 'c.npz'}:2", tmp_path)
+    with pytest.raises(CompilerError, match="names no configuration"):
+        apply_configuration(path, "c.npz", tmp_path)

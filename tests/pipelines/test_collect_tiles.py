@@ -11,6 +11,7 @@ from tests.data.hlo.programs import instruction
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo.compiler import sweep
+from xlarank.data.hlo.compiler.service import Lowered
 from xlarank.data.hlo.kernels import NO_ESTIMATE
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
@@ -44,7 +45,7 @@ class Compiler:
         self.dies, self.compiled = dies, []
 
     def lower(self, **_):
-        return module(), frozenset()
+        return Lowered(module().SerializeToString(), frozenset(), {}, [[], []])
 
     def sweep(self, program, folder, limits, seconds):
         while left := sweep.remaining(folder, limits):

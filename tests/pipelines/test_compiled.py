@@ -18,6 +18,7 @@ from tests.conftest import TEST_DATA
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto
@@ -31,6 +32,7 @@ pytestmark = pytest.mark.slow
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
 needs_compiler = pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")
 PRODUCTS = "tests.pipelines.compiled_programs:products"
+TEXTS = "tests.pipelines.compiled_programs:texts"
 
 
 @pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
@@ -108,15 +110,56 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
 
 @needs_compiler
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
-    advice = advise(PRODUCTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
-    assert advice.verified[0].layouts == 0
-    assert len(advice.verified) <= 6
-    assert advice.best_ns <= advice.default_ns
-    assert advice.best_ns == min(one.estimate_ns for one in advice.verified if one.status == "ok")
-    edited = HloModuleProto.FromString((tmp_path / "products.advised.pb").read_bytes())
+    advice = advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
+    assert 2 <= advice.compiled["ok"] <= 6
+    assert advice.best_ns < advice.default_ns
+    assert advice.diagnosis.cycles == sum(one.cycles for one in advice.diagnosis.operations)
+    assert {one.leaf.name for one in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
+    assert isinstance(advice.difference, float) and advice.difference < 1e-3
+    edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
     with Compiler(target_of("tpu-v3")) as compiler:
         ((_, outcome),) = compiler.compile([edited])
     assert target_of("tpu-v3").nanoseconds(outcome.estimate.cycles) == advice.best_ns
+    assert advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path) == advice
+
+
+@needs_compiler
+def test_the_lines_of_advice_give_the_estimate_that_was_promised(tmp_path):
+    """As a reader would: the lines, pasted after the program, in a process of its own."""
+    advice = advise(TEXTS, AdviceSettings("tpu-v3", budget=2, check=False), out=tmp_path)
+    text = "\n".join(advice.lines).replace(
+        "jax.devices()[0]", 'topologies.get_topology_desc(platform="tpu", topology_name="v3:2x2").devices[0]'
+    )
+    shapes = "jax.tree.map(lambda x, f: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=f), arguments, in_formats)"
+    script = (
+        "import jax\nfrom jax.experimental import topologies\n"
+        "from tests.pipelines.compiled_programs import texts\n"
+        "step, arguments = texts()\n"
+        + text.replace("jax.device_put(arguments, in_formats)", shapes)
+        + "\nprint(step.lower(*arguments).compile().as_text())\n"
+    )
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu", "TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True
+    )
+    assert target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles) == advice.best_ns
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("program", "told"),
+    [
+        ("tests.pipelines.no_such_module:f", "cannot be imported .*ModuleNotFoundError"),
+        ("tests.pipelines.compiled_programs:shapeless", r"argument \[0\] of .* has no shape: it is str"),
+        ("tests.pipelines.compiled_programs:unfit", "cannot be traced .*TypeError"),
+    ],
+)
+def test_what_is_wrong_with_a_function_is_told(program, told):
+    with Compiler(target_of("tpu-v3")) as compiler, pytest.raises(CompilerError, match=told):
+        load_program(program, compiler)
 
 
 @needs_compiler

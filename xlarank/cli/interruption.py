@@ -17,19 +17,13 @@ class _Interrupted(BaseException):
 _heard: list[int] = []
 #: Seconds to remove partial files; a second signal ends the program at once.
 _GRACE = 10.0
-_message = b"error: interrupted; what was finished is kept, run the same command again to go on\n"
+_MESSAGE = b"error: interrupted; what was finished is kept, run the same command again to go on\n"
 
 
 def listen() -> None:
     """Handle both signals; Typer would turn a KeyboardInterrupt into exit code 1 without a message."""
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
-
-
-def nothing_is_kept() -> None:
-    """Change the message: the running command keeps nothing."""
-    global _message
-    _message = b"error: interrupted; nothing was kept, the same command starts anew\n"
 
 
 def leave_if_heard() -> None:
@@ -52,5 +46,5 @@ def _interrupt(number: int, frame: Any) -> None:
 def _leave(number: int) -> NoReturn:
     """End now: every file is whole or absent, so no thread needs to finish."""
     show_cursor = b"\x1b[?25h" if sys.stderr.isatty() else b""
-    os.write(2, show_cursor + _message)  # not through the console: the signal may have stopped it half way
+    os.write(2, show_cursor + _MESSAGE)  # not through the console: the signal may have stopped it half way
     os._exit(128 + number)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from xlarank.cli import interruption
 from xlarank.cli.console import finish, list_lines, new_table, plain_values, progress_bars, say, show, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, Out, Seed, Work
+from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
 from xlarank.data.wording import counted
 
+if TYPE_CHECKING:
+    from xlarank.pipelines.advise.advice import Change
+    from xlarank.pipelines.advise.diagnosis import Diagnosis
+    from xlarank.pipelines.advise.entry_lines import EntryChange
+
 app = typer.Typer()
+#: Operations and copies in a table; all of them are in --json.
+_SHOWN: Final = 10
 
 _Target = Annotated[str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e; collect also takes cpu.")]
 _Jobs = Annotated[int, typer.Option(min=1, max=64, help="Number of configurations compiled at a time.")]
@@ -126,7 +133,7 @@ def collect(
         typer.Option(help="HLO file, or module:function that returns a JAX callable and its arguments."),
     ],
     out: Annotated[Path, typer.Option(help="Data root to write to; graphs go below its npz/.")],
-    target: _Target = "tpu-v3",
+    target: _Target = DEFAULT_TARGET,
     search: Annotated[str, typer.Option(help="random, or evolve: a genetic search by the labels.")] = "random",
     configs: Annotated[
         int, typer.Option(min=1, help="Number of configurations; the first is the compiler's own choice.")
@@ -195,62 +202,114 @@ def advise(
     program: Annotated[
         str, typer.Argument(help="HLO file, or module:function that returns a JAX callable and its arguments.")
     ],
-    target: _Target = "tpu-v4",
+    target: _Target = DEFAULT_TARGET,
     budget: Annotated[
-        int, typer.Option(min=1, help="Number of compilations, the compiler's own choice included.")
-    ] = 60,
-    out: Annotated[Path | None, typer.Option(help="Folder for the advice and the edited module.")] = None,
-    workspace: Work = WORK,
-    collection: Annotated[
-        str | None, typer.Option("--collection", "-c", help="Collection whose model ranks.")
-    ] = None,
-    shipped: Annotated[
-        bool,
+        int, typer.Option(min=1, help="Number of compilations; 1: only where the cycles go now.")
+    ] = 20,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop after so many minutes, whatever is left.")] = 60.0,
+    out: Annotated[
+        Path | None,
         typer.Option(
-            "--shipped", help="Without a TPU model in the workspace, use the one that comes with xlarank."
+            help="Folder for the advice, the edited module and what was compiled. Default: advice in work."
         ),
-    ] = False,
+    ] = None,
+    check: Annotated[
+        bool | None,
+        typer.Option(help="Compare outputs on this CPU. Default: where that takes less than a minute."),
+    ] = None,
+    apply: Annotated[
+        str | None,
+        typer.Option(help="FILE.npz:N, a configuration of the imported program: print its lines, compile nothing."),
+    ] = None,
     jobs: _Jobs = 1,
     limit: _Limit = 120.0,
     per_node: Annotated[int, typer.Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
-    """Find faster layouts for a program, checked by the TPU compiler; no TPU needed."""
+    """Show which copies layouts force, and find faster layouts, by the TPU compiler; no TPU needed."""
     _silence_xla()
-    from xlarank.pipelines.advise import AdviceSettings
+    from xlarank.pipelines.advise import AdviceSettings, apply_configuration
     from xlarank.pipelines.advise import advise as run
 
-    interruption.nothing_is_kept()
-    settings = AdviceSettings(target, budget, seed=seed, per_node=per_node, jobs=jobs, limit=limit)
+    folder = WORK / "advice" if out is None else out
+    if apply is not None:
+        applied = apply_configuration(Path(program), apply, folder)
+        _show_changes(applied.changes)
+        for line in applied.lines:
+            say(line)
+        say(f"wrote {applied.file}")
+        write_json(json_file, plain_values(applied))
+        return
+    settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check)
     with progress_bars() as progress:
-        advice = run(
-            program, settings, out=out, workspace=workspace_at(workspace), collection=collection, shipped=shipped,
-            progress=progress,
-        )  # fmt: skip
-    by = f"by the model of {advice.ranked_by}" if advice.ranked_by else "at random"
-    failed = sum(one.status != "ok" for one in advice.verified)
-    say(
-        f"{advice.program}: {len(advice.verified)} compiled for {target} ({failed} failed), proposed {by} and by a "
-        f"genetic search"
-    )
+        advice = run(program, settings, out=folder, progress=progress)
+    counts = ", ".join(f"{count} {status}" for status, count in advice.compiled.items())
+    say(f"{advice.program} for {target}: {counts}; {advice.stopped}")
+    _show_diagnosis(advice.diagnosis)
     table = new_table("estimated by the compiler", ">ms", ">times as fast")
-    table.add_row("the compiler's own choice", f"{advice.default_ns / 1e6:.4f}", "1.000")
+    table.add_row("as it is", f"{advice.default_ns / 1e6:.4f}", "1.000")
     table.add_row("best found", f"{advice.best_ns / 1e6:.4f}", f"{advice.speedup:.3f}")
     show(table)
-    if not advice.changes:
-        say("nothing compiled beats the compiler's own choice: leave the layouts to it")
-    changes = new_table("operation", "opcode", "shape", "minor to major", "major to minor", "from")
-    for change in advice.changes:
-        changes.add_row(
-            change.name, change.opcode, change.shape, _order(change.minor_to_major), _order(change.major_to_minor),
-            change.source,
-        )  # fmt: skip
-    show(changes)
-    for line in advice.lines:
-        say(line)
+    if advice.speedup == 1:
+        say("1.000: the compiler's own choice is the best found; leave the layouts to it")
+    else:
+        _show_entry([*advice.inputs, *advice.outputs])
+        _show_changes(advice.changes)
+        now, then = advice.diagnosis.moved, advice.diagnosis_after.moved
+        say(f"copies forced by layouts: {now:,} cycles now, {then:,} then")
+        say(_difference_words(advice.difference, advice.differs))
+        for line in advice.lines:
+            say(line)
     list_lines("wrote", advice.files)
     write_json(json_file, advice.as_json())
+
+
+def _show_diagnosis(diagnosis: Diagnosis) -> None:
+    """Print the costliest operations, and every copy that layouts force."""
+    table = new_table(f"of {diagnosis.cycles:,} estimated cycles", ">cycles", ">share", "shape", "from", "source")
+    for one in diagnosis.operations[:_SHOWN]:
+        table.add_row(one.name, f"{one.cycles:,}", f"{one.share:.1%}", one.shape, one.origin, one.source)
+    show(table)
+    say(diagnosis.summary)
+    copies = new_table("copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name", "source")
+    for moved in diagnosis.relayouts[:_SHOWN]:
+        copies.add_row(
+            moved.name, f"{moved.cycles:,}", f"{moved.share:.1%}", moved.shape, _order(moved.before),
+            _order(moved.after), moved.kind, moved.tensor, moved.source,
+        )  # fmt: skip
+    if diagnosis.relayouts:
+        show(copies)
+
+
+def _show_entry(entries: list[EntryChange]) -> None:
+    if entries:
+        table = new_table("lay out", "name", "shape", "minor to major now", "then", "major to minor")
+        for one in entries:
+            table.add_row(
+                one.leaf.kind, one.leaf.name, one.leaf.shape, _order(one.before), _order(one.minor_to_major),
+                _order(one.major_to_minor),
+            )  # fmt: skip
+        show(table)
+
+
+def _show_changes(changes: list[Change]) -> None:
+    if changes:
+        table = new_table("operation", "opcode", "shape", "minor to major", "major to minor", "from")
+        for one in changes:
+            table.add_row(
+                one.name, one.opcode, one.shape, _order(one.minor_to_major), _order(one.major_to_minor), one.source
+            )
+        show(table)
+
+
+def _difference_words(difference: float | str | None, differs: bool) -> str:
+    if difference is None:
+        return "outputs were not compared"
+    if isinstance(difference, str):
+        return f"outputs were not compared on this CPU: {difference}"
+    words = f"on this CPU outputs differ by {difference:.2g} of their largest value"
+    return f"warning: {words}: more than another order of additions explains" if differs else words
 
 
 def _order(dimensions: tuple[int, ...]) -> str:

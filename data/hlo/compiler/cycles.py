@@ -7,6 +7,7 @@ their code is generated. Reshape, select-and-scatter and collectives carry none 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -43,6 +44,23 @@ class Estimate:
     unknown_loops: int = 0
 
 
+@dataclass(frozen=True)
+class Compiled:
+    """The text of a compiled program, taken apart.
+
+    Attributes:
+        entry: name of the computation that runs first.
+        lines: of every computation, in its order.
+        runs: how often a computation that is run for its own sake runs; the body of a fusion is none.
+        estimate: see `read_estimate`.
+    """
+
+    entry: str
+    lines: Mapping[str, Sequence[str]]
+    runs: Mapping[str, int]
+    estimate: Estimate
+
+
 @dataclass
 class _Computation:
     cycles: int = 0
@@ -57,6 +75,11 @@ def read_estimate(text: str) -> Estimate:
     ``conditional`` counts, and what a ``fusion`` calls is part of the fusion.
     Raises `CompilerError` when the text has no entry computation.
     """
+    return read_compiled(text).estimate
+
+
+def read_compiled(text: str) -> Compiled:
+    """Return computations, how often they run and the estimate (`read_estimate`) of a compiled program's text."""
     lines: dict[str, list[str]] = {}
     entry = current = ""
     for line in text.splitlines():
@@ -73,13 +96,14 @@ def read_estimate(text: str) -> Estimate:
     for name, body in lines.items():
         for line in body:
             _read_line(line, computations[name], body, lines)
-    return _run(entry, computations)
+    estimate, runs = _run(entry, computations)
+    return Compiled(entry, lines, runs, estimate)
 
 
 def _read_line(
     text: str, computation: _Computation, around: Sequence[str], lines: Mapping[str, Sequence[str]]
 ) -> None:
-    cycles = sum(int(number) for number in _CYCLES.findall(text))
+    cycles = cycles_of(text)
     if not cycles and not any(word in text for word in (" while(", " call(", " conditional(")):
         return
     line = split_line(text)
@@ -94,15 +118,22 @@ def _read_line(
         computation.calls.append(([one.strip().lstrip("%") for one in names], 1))
 
 
-def _run(name: str, computations: dict[str, _Computation]) -> Estimate:
-    """Return the estimate of one run of a computation with all it calls; HLO has no recursion."""
+def cycles_of(line: str) -> int:
+    """Return the estimated cycles of one line, 0 where it has none."""
+    return sum(int(number) for number in _CYCLES.findall(line))
+
+
+def _run(name: str, computations: dict[str, _Computation]) -> tuple[Estimate, Counter[str]]:
+    """Return the estimate of one run of a computation with all it calls, and their runs; HLO has no recursion."""
     computation = computations[name]
-    cycles, unknown = computation.cycles, 0
+    cycles, unknown, runs = computation.cycles, 0, Counter({name: 1})
     for names, times in computation.calls:
-        called = max((_run(one, computations) for one in names), key=lambda run: run.cycles)
-        cycles += called.cycles * (1 if times is None else times)
+        called, inner = max((_run(one, computations) for one in names), key=lambda run: run[0].cycles)
+        often = 1 if times is None else times
+        cycles += called.cycles * often
         unknown += called.unknown_loops + (times is None)
-    return Estimate(cycles, unknown)
+        runs.update({one: count * often for one, count in inner.items()})
+    return Estimate(cycles, unknown), runs
 
 
 @dataclass(frozen=True)

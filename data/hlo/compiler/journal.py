@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Any, Final, Self
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import read_text, regular_no_link
 from xlarank.data.hlo.compiler.cycles import Estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
+
+_NO_TEXT: Final = base64.b64encode(zlib.compress(b"")).decode()
 
 
 class Journal:
@@ -54,8 +58,9 @@ class Journal:
             if "cycles" in line:
                 self.estimates[line["fingerprint"]] = Estimate(int(line["cycles"]), int(line["unknown_loops"]))
             status, key = Status(line["status"]), line["fingerprint"]
-            estimate = self.estimates[key] if status is Status.OK else Estimate()
-            outcome = Outcome(status, estimate, key, line["shared"], line["seconds"], line["message"])
+            estimate = self.estimates[key] if status is Status.OK else Estimate(line.get("predicted", 0))
+            text = zlib.decompress(base64.b64decode(line.get("text", _NO_TEXT))).decode()
+            outcome = Outcome(status, estimate, key, line["shared"], line["seconds"], line["message"], text)
             self.outcomes[line["configuration"]] = outcome
 
     def add(self, configuration: str, outcome: Outcome) -> None:
@@ -72,6 +77,10 @@ class Journal:
             self.estimates[outcome.fingerprint] = outcome.estimate
             line["cycles"] = outcome.estimate.cycles
             line["unknown_loops"] = outcome.estimate.unknown_loops
+        if outcome.status is Status.SCREENED:
+            line["predicted"] = outcome.estimate.cycles
+        if outcome.text:
+            line["text"] = base64.b64encode(zlib.compress(outcome.text.encode())).decode()
         self.outcomes[configuration] = outcome
         self._append(line)
 

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.entry import DEFAULT, entry_modes, order_of
 from xlarank.data.hlo.messages import HloModuleProto, Message
 
 if TYPE_CHECKING:
     from xlarank.data.hlo.compiler.xla import Xla
 
 #: Outputs may differ by so much of their largest value: another layout adds up in another order.
-_TOLERANCE: Final = 2e-2
+TOLERANCE: Final = 2e-2
 #: Element types of XLA that inputs can be made for: numpy's name of each.
 _TYPES: Final = dict(
     enumerate("bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split(), start=1)
@@ -43,6 +44,30 @@ def measure(xla: Xla, modules: Sequence[bytes], *, rounds: int, seed: int) -> li
             jax.block_until_ready(runs[at].execute(inputs))
             times[at].append(time.perf_counter() - begun)
     return times
+
+
+def compare(xla: Xla, modules: Sequence[bytes]) -> float:
+    """Return the largest difference between outputs of two modules on the same inputs, relative to each output's
+    largest value.
+    """
+    import jax
+    from jax.experimental.layout import Format, Layout
+    from jax.sharding import SingleDeviceSharding
+
+    outputs = []
+    for module in modules:
+        parsed = HloModuleProto.FromString(module)
+        values = inputs_of(parsed, np.random.default_rng(0))
+        modes = (entry_modes(parsed) or [[DEFAULT] * len(values)])[0]
+        places = [
+            xla.device
+            if mode == DEFAULT
+            else Format(Layout(order_of(mode)[::-1]), SingleDeviceSharding(xla.device))
+            for mode in modes
+        ]
+        outputs.append(_outputs(xla.compile(module), list(map(jax.device_put, values, places))))
+    right, found = outputs
+    return max((difference(one, other) for one, other in zip(found, right, strict=True)), default=0.0)
 
 
 def inputs_of(module: Message, rng: np.random.Generator) -> list[NDArray[Any]]:
@@ -72,6 +97,19 @@ def _outputs(run: Any, inputs: list[Any]) -> list[NDArray[np.float64]]:
     return [np.asarray(output).astype(np.float64) for output in run.execute(inputs)]
 
 
+def difference(found: NDArray[np.float64], right: NDArray[np.float64]) -> float:
+    """Return the largest difference of two outputs relative to the second one's largest value, infinite where other
+    values are finite.
+
+    >>> round(difference(np.array([1.0, 2.0, np.nan]), np.array([1.0, 4.0, np.nan])), 6)
+    0.5
+    """
+    finite = np.isfinite(right)
+    if found.shape != right.shape or not np.array_equal(np.isfinite(found), finite):
+        return float("inf")
+    return float((np.abs(found - right)[finite] / _largest(right)).max(initial=0.0))
+
+
 def close(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> bool:
     """Whether outputs agree within a tolerance of their largest value.
 
@@ -79,10 +117,7 @@ def close(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.flo
     (True, False)
     """
     return len(outputs) == len(right) and all(
-        one.shape == other.shape
-        and np.array_equal(np.isfinite(one), np.isfinite(other))
-        and bool((np.abs(one - other)[np.isfinite(other)] <= _TOLERANCE * _largest(other)).all())
-        for one, other in zip(outputs, right, strict=True)
+        difference(one, other) <= TOLERANCE for one, other in zip(outputs, right, strict=True)
     )
 
 

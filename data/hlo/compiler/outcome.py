@@ -18,11 +18,14 @@ _NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Status of a compilation."""
+    """Status of a compilation: given up where it took much longer than the program as it is, screened out where its
+    optimised module promised nothing and no code was generated."""
 
     OK = "ok"
     FAILED = "failed"
     TIMEOUT = "timeout"
+    GIVEN_UP = "given up"
+    SCREENED = "screened"
     CRASHED = "crashed"
 
 
@@ -32,11 +35,12 @@ class Outcome:
 
     Attributes:
         status: only ``ok`` has an estimate.
-        estimate: what the compiler thinks of the program it made.
+        estimate: what the compiler thinks of the program it made; a prediction where it was screened out.
         fingerprint: of the optimised module; empty when it did not come that far.
         shared: the optimised module was known, so no code was generated.
         seconds: wall time from start to answer.
         message: what went wrong.
+        text: the compiled program, where it was asked for and code was generated.
     """
 
     status: Status
@@ -45,6 +49,7 @@ class Outcome:
     shared: bool = False
     seconds: float = 0.0
     message: str = ""
+    text: str = field(default="", repr=False)
 
 
 def fingerprint(text: str) -> str:
@@ -58,5 +63,10 @@ def fingerprint(text: str) -> str:
     """
     body = "\n".join(line for line in text.splitlines() if not line.startswith("HloModule "))
     names: dict[str, str] = {}
-    plain = _NAME.sub(lambda found: names.setdefault(found[0], f"%{len(names)}"), _ORIGIN.sub("", body))
+    plain = _NAME.sub(lambda found: names.setdefault(found[0], f"%{len(names)}"), without_origins(body))
     return hashlib.sha256(plain.encode()).hexdigest()[:24]
+
+
+def without_origins(text: str) -> str:
+    """Return HLO text without the attributes that say where something came from."""
+    return _ORIGIN.sub("", text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import sys
@@ -17,37 +18,49 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.hlo.compiler.cycles import Estimate, read_estimate
-from xlarank.data.hlo.compiler.measuring import measure
+from xlarank.data.hlo.compiler.measuring import compare, measure
+from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.data.hlo.compiler.screening import Kernels
 from xlarank.data.hlo.compiler.sweep import sweep
 from xlarank.data.hlo.compiler.xla import (
     OPTIMISED,
     Xla,
     compiled_text,
     dumped_before_layout,
+    dumped_layouts,
+    dumped_leaves,
     dumped_shapes,
     first_line,
 )
 
 _POLL: Final = 0.02
 _RESULT: Final = "result.json"
-_ERROR: Final = "error.txt"
+_ERROR: Final = "error.pickle"
 
 
 @dataclass(frozen=True)
 class Compile:
-    """Request for the estimate of one module."""
+    """Request for the estimate of one module.
+
+    Attributes:
+        limit: seconds after which it is given up.
+        keep: return the compiled text, and remember its kernels.
+        screen: generate no code for a program whose kernels promise no fewer cycles than these.
+    """
 
     number: int
     module: bytes
     limit: float | None = None
+    keep: bool = False
+    screen: float | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,32 @@ class Lower:
     number: int
     function: str = ""
     module: bytes = b""
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program as layout assignment sees it.
+
+    Attributes:
+        module: serialized.
+        written: dimensions of all values before the compiler rewrote anything, where known.
+        chosen: the layouts that it chose, minor to major, by the names of instructions.
+        leaves: paths of a function's inputs and outputs.
+    """
+
+    module: bytes
+    written: frozenset[tuple[int, ...]] | None
+    chosen: dict[str, tuple[int, ...]]
+    leaves: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Request for the largest relative difference between outputs of two modules on this machine."""
+
+    number: int
+    modules: list[bytes]
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -80,7 +119,7 @@ class Sweep:
     seconds: float
 
 
-_Request: TypeAlias = Compile | Lower | Measure | Sweep
+_Request: TypeAlias = Compile | Lower | Compare | Measure | Sweep
 
 
 @dataclass
@@ -106,6 +145,7 @@ class Service:
         self.queue: deque[_Request] = deque()
         self.running: list[_Job] = []
         self.known: dict[str, Estimate] = {}
+        self.kernels = Kernels()
 
     def serve(self) -> None:
         try:
@@ -114,6 +154,8 @@ class Service:
                     message = self.connection.recv()
                     if isinstance(message, dict):
                         self.known |= message
+                    elif isinstance(message, Kernels):
+                        self.kernels.add(message)
                     else:
                         self.queue.append(message)
                 while self.queue and len(self.running) < self.jobs:
@@ -134,13 +176,16 @@ class Service:
 
     def _start(self, request: _Request) -> _Job:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
-        works = {Compile: self._compile, Lower: self._lower, Measure: self._measure, Sweep: self._sweep}
-        work = works[type(request)]
+        works = {Compile: self._compile, Lower: self._lower, Sweep: self._sweep}
+        work = works.get(type(request), self._run)
         return _Job(request, _forked(lambda: work(request, folder), folder), folder, time.monotonic())
 
     def _compile(self, request: Any, folder: Path) -> None:
-        estimate = read_estimate(compiled_text(self.xla.compile(request.module, folder)))
-        _write(folder / _RESULT, json.dumps([estimate.cycles, estimate.unknown_loops]))
+        text = compiled_text(self.xla.compile(request.module, folder))
+        estimate = read_estimate(text)
+        _write(
+            folder / _RESULT, json.dumps([estimate.cycles, estimate.unknown_loops, text if request.keep else ""])
+        )
 
     def _lower(self, request: Any, folder: Path) -> None:
         if request.function:
@@ -148,9 +193,12 @@ class Service:
         else:
             self.xla.compile(request.module, folder, "layout-assignment")
 
-    def _measure(self, request: Any, folder: Path) -> None:
-        measured = measure(self.xla, request.modules, rounds=request.rounds, seed=request.seed)
-        _write(folder / _RESULT, json.dumps(measured))
+    def _run(self, request: Any, folder: Path) -> None:
+        if isinstance(request, Compare):
+            _write(folder / _RESULT, json.dumps(compare(self.xla, request.modules)))
+        else:
+            measured = measure(self.xla, request.modules, rounds=request.rounds, seed=request.seed)
+            _write(folder / _RESULT, json.dumps(measured))
 
     def _sweep(self, request: Any, folder: Path) -> None:
         sweep(self.xla, request.module, request.folder, request.limits)
@@ -161,25 +209,28 @@ class Service:
         error = job.folder / _ERROR
         if isinstance(job.request, Lower):
             if (module := dumped_before_layout(job.folder)) is not None:
-                self._answer(job, (module, dumped_shapes(job.folder)))
+                chosen, leaves = dumped_layouts(job.folder), dumped_leaves(job.folder)
+                self._answer(job, Lowered(module, dumped_shapes(job.folder), chosen, leaves))
                 return
-        elif isinstance(job.request, Measure | Sweep):
+        elif not isinstance(job.request, Compile):
             if (job.folder / _RESULT).exists():
                 self._answer(job, json.loads((job.folder / _RESULT).read_text(encoding="utf-8")))
                 return
         elif self._compiled(job):
             return
         if error.exists():
-            self._answer(job, Outcome(Status.FAILED, message=error.read_text(encoding="utf-8")))
+            raised = pickle.loads(error.read_bytes())  # our own child wrote it
+            self._answer(job, Outcome(Status.FAILED, message=raised) if isinstance(raised, str) else raised)
         elif gone is not None:
             self._answer(job, Outcome(Status.CRASHED, message=f"the compiler's process ended with {gone}"))
         elif job.seconds > (limit := self._limit(job.request)):
-            self._answer(job, Outcome(Status.TIMEOUT, message=f"not compiled within {limit:.3g} s"))
+            status = Status.GIVEN_UP if limit < self.limit else Status.TIMEOUT
+            self._answer(job, Outcome(status, message=f"not compiled within {limit:.3g} s"))
 
     def _limit(self, request: _Request) -> float:
         if isinstance(request, Measure):
             return float("inf")
-        if isinstance(request, Sweep):
+        if isinstance(request, Sweep | Compare):
             return request.seconds
         return min(self.limit, request.limit or self.limit) if isinstance(request, Compile) else self.limit
 
@@ -193,6 +244,11 @@ class Service:
             if job.fingerprint in self.known:
                 self._answer(job, self._found(job, shared=True))
                 return True
+            if isinstance(job.request, Compile) and job.request.screen is not None:
+                predicted = self.kernels.predict(read_operations(text))
+                if predicted >= job.request.screen:
+                    self._answer(job, Outcome(Status.SCREENED, Estimate(round(predicted))))
+                    return True
             same = (other for other in self.running if other.fingerprint == job.fingerprint and other is not job)
             twin = next(same, None)
             if twin is not None:
@@ -203,20 +259,23 @@ class Service:
         result = job.folder / _RESULT
         if not result.exists():
             return False
-        self.known[job.fingerprint] = Estimate(*json.loads(result.read_text(encoding="utf-8")))
-        self._answer(job, self._found(job, shared=False))
+        *numbers, text = json.loads(result.read_text(encoding="utf-8"))
+        self.known[job.fingerprint] = Estimate(*numbers)
+        if text:
+            self.kernels.learn(read_operations(text))
+        self._answer(job, replace(self._found(job, shared=False), text=text))
         return True
 
     def _found(self, job: _Job, *, shared: bool) -> Outcome:
         return Outcome(Status.OK, self.known[job.fingerprint], job.fingerprint, shared, job.seconds)
 
-    def _answer(
-        self, job: _Job, answer: Outcome | tuple[bytes, frozenset[tuple[int, ...]]] | list[list[float]]
-    ) -> None:
+    def _answer(self, job: _Job, answer: Outcome | Lowered | XlarankError | list[list[float]]) -> None:
         self._end(job)
         self.running.remove(job)
+        if isinstance(answer, XlarankError) and isinstance(job.request, Compile):
+            answer = Outcome(Status.FAILED, message=str(answer))
         if isinstance(answer, Outcome) and answer.status is not Status.OK:
-            answer = Outcome(answer.status, Estimate(), job.fingerprint, False, job.seconds, answer.message)
+            answer = replace(answer, fingerprint=job.fingerprint, seconds=job.seconds)
         self.connection.send((job.request.number, answer))
         for other in job.waiting:
             same = self._found(other, shared=True) if job.fingerprint in self.known else answer
@@ -238,9 +297,8 @@ def _forked(work: Callable[[], None], folder: Path) -> int:
     try:
         work()
     except BaseException as error:  # whatever it is, it concerns this configuration alone
-        text = str(error) if isinstance(error, XlarankError) else first_line(error)
         with suppress(OSError):
-            _write(folder / _ERROR, text)
+            _write(folder / _ERROR, pickle.dumps(error if isinstance(error, XlarankError) else first_line(error)))
     os._exit(0)
 
 
@@ -256,9 +314,9 @@ def _exited(process: int) -> str | None:
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, content: str | bytes) -> None:
     partial = path.with_suffix(".partial")
-    partial.write_text(text, encoding="utf-8")
+    partial.write_bytes(content.encode() if isinstance(content, str) else content)
     partial.replace(path)
 
 

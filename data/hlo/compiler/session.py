@@ -13,22 +13,22 @@ from functools import partial
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Self
 
 import xlarank
-from xlarank.data.errors import CompilerError
+from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.hlo.compiler import sweep
 from xlarank.data.hlo.compiler.cycles import Estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
-from xlarank.data.hlo.compiler.service import Compile, Lower, Measure, Sweep
+from xlarank.data.hlo.compiler.screening import Kernels
+from xlarank.data.hlo.compiler.service import Compare, Compile, Lower, Lowered, Measure, Sweep
 from xlarank.data.hlo.compiler.targets import Target
-from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.data.hlo.messages import Message
 
 #: Not by -m: what is pickled must belong to the module's own name.
 _SERVICE: Final = "from xlarank.data.hlo.compiler.service import main; main()"
 #: Seconds for loading jax and libtpu on a busy machine.
 _START: Final = 120.0
-Dimensions: TypeAlias = tuple[int, ...]
 #: Where dumps of single compilations go: memory where the machine offers it as a folder.
 _MEMORY: Final = Path("/dev/shm")
 
@@ -90,15 +90,28 @@ class Compiler:
             self._process.wait()
         self._stderr.close()
 
-    def know(self, estimates: Mapping[str, Estimate]) -> None:
-        """Register estimates by fingerprint of an earlier run, so that their code is not generated again."""
+    def know(self, estimates: Mapping[str, Estimate], kernels: Kernels | None = None) -> None:
+        """Register estimates by fingerprint of an earlier run, so that their code is not generated again, and
+        kernels by which to screen others.
+        """
         if estimates:
             self._connection.send(dict(estimates))
+        if kernels is not None:
+            self._connection.send(kernels)
 
-    def compile(self, modules: Iterable[Message], *, limit: float | None = None) -> Iterator[tuple[int, Outcome]]:
+    def compile(
+        self,
+        modules: Iterable[Message],
+        *,
+        limit: float | None = None,
+        keep: bool = False,
+        screen: float | None = None,
+    ) -> Iterator[tuple[int, Outcome]]:
         """Yield position and outcome of every module in order of completion.
 
-        ``limit`` seconds for each, where that is less than the compiler's own.
+        ``limit`` seconds for each, where that is less than the compiler's own. ``keep`` asks for compiled texts and
+        remembers their kernels, by which with ``screen`` a program that promises no fewer cycles than these is left
+        without code.
         """
         asked: dict[int, int] = {}
         waiting = enumerate(modules)
@@ -107,19 +120,17 @@ class Compiler:
             for position, module in islice(waiting, self._jobs + 1 - len(asked)):
                 self._number += 1
                 asked[self._number] = position
-                self._connection.send(Compile(self._number, module.SerializeToString(), limit))
+                self._connection.send(Compile(self._number, module.SerializeToString(), limit, keep, screen))
             if not asked:
                 return
             number, outcome = self._receive()
             if number in asked:  # answers to an abandoned call come late
                 yield asked.pop(number), outcome
 
-    def lower(self, *, function: str = "", module: Message | None = None) -> tuple[Message, frozenset[Dimensions]]:
-        """Return a program as layout assignment sees it, and the dimensions of all values before optimization.
+    def lower(self, *, function: str = "", module: Message | None = None) -> Lowered:
+        """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
 
-        The program is ``module:function`` or a module in an earlier state.
-
-        Raises `CompilerError` when the compiler does not take the program.
+        Raises `CompilerError` when it cannot be imported or traced, or the compiler does not take it.
         """
         given = b"" if module is None else module.SerializeToString()
         answer = self._ask(partial(Lower, function=function, module=given))
@@ -129,8 +140,19 @@ class Compiler:
                 expected="a program for one device, without sharding or collectives",
                 do="check that it compiles in JAX",
             )
-        serialized, dimensions = answer
-        return HloModuleProto.FromString(serialized), dimensions
+        lowered: Lowered = answer
+        return lowered
+
+    def compare(self, plain: Message, edited: Message, seconds: float) -> float | str:
+        """Return the largest relative difference of outputs of two modules on random inputs, or why not."""
+        modules = [plain.SerializeToString(), edited.SerializeToString()]
+        try:
+            answer = self._ask(partial(Compare, modules=modules, seconds=seconds))
+        except CompilerError as error:
+            return str(error)
+        if isinstance(answer, Outcome):
+            return f"not done within {seconds:g} s" if answer.status is Status.TIMEOUT else answer.message
+        return float(answer)
 
     def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
         """Return run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.
@@ -168,13 +190,15 @@ class Compiler:
                     at = int(running.read_text(encoding="utf-8")) if running.exists() else left[0]
                     sweep.fail(folder, at, answer.message)
 
-    def _ask(self, request: Callable[[int], Lower | Measure | Sweep]) -> Any:
-        """Send the request that is made of a fresh number and return its answer."""
+    def _ask(self, request: Callable[[int], Lower | Compare | Measure | Sweep]) -> Any:
+        """Send the request that is made of a fresh number and return its answer; raise it where it is an error."""
         self._number += 1
         self._connection.send(request(self._number))
         while True:
             number, answer = self._receive()
             if number == self._number:  # answers to an abandoned call come late
+                if isinstance(answer, XlarankError):
+                    raise answer
                 return answer
 
     def _receive(self) -> Any:

@@ -60,6 +60,10 @@ TARGETS: Final[dict[str, Target]] = {
 }
 
 
+#: TpuGraphs was measured on it, and every ranker that comes with xlarank speaks of it.
+DEFAULT_TARGET: Final = "tpu-v3"
+
+
 def target_of(name: str) -> Target:
     """Return the target of that name; raises `CompilerError` for any other.
 

@@ -7,12 +7,14 @@ StableHLO, parsed, and given to the client of a topology, which compiles without
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.entry import MODES, entry_modes
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message
 
@@ -23,6 +25,8 @@ INSTALL: Final = 'run: pip install "xlarank[collect]"'
 #: Dumps of the module before layout assignment and after it; the second shows that the first is complete.
 BEFORE_LAYOUT: Final = "before_layout-assignment"
 AFTER_LAYOUT: Final = "after_layout-assignment"
+#: Paths of a function's inputs and outputs.
+LEAVES: Final = "leaves.json"
 #: The dump of the program as it was written.
 UNTOUCHED: Final = "before_optimizations"
 #: The dump of the optimised module: all but code generation is done.
@@ -105,17 +109,40 @@ class Xla:
         """Return the executable of a serialized HLO module.
 
         With ``dump``, intermediate modules are written there as text, or those around the named ``passes`` as
-        protobuf. ``overrides`` are options of the compiler.
+        protobuf. ``overrides`` are options of the compiler. Entry layouts are those that the module's modes ask for
+        (`xlarank.data.hlo.compiler.entry`).
         """
-        stablehlo = self._jax.mlir.hlo_to_stablehlo(repaired(HloModuleProto.FromString(module)).SerializeToString())
+        given = HloModuleProto.FromString(module)
+        stablehlo = self._jax.mlir.hlo_to_stablehlo(repaired(given).SerializeToString())
         with self._mlir.make_ir_context():
             parsed = self._ir.Module.parse(stablehlo)
+            if modes := entry_modes(given):
+                self._set_entry_modes(parsed, modes)
         dumps = dump_options(dump, passes) if dump is not None else {}
         options = self._options(dumps | (overrides or {}))
         devices = self._jax.DeviceList((self.device,))
         if self.target.platform == "tpu":
             return self.device.client.compile(parsed, devices, options)
         return self.device.client.compile_and_load(parsed, devices, options)
+
+    def _set_entry_modes(self, parsed: Any, modes: list[list[str]]) -> None:
+        """Give each argument and result of the main function its mode."""
+        ir = self._ir
+        (main,) = (one for one in parsed.body.operations if one.attributes["sym_name"] == ir.StringAttr.get("main"))
+        for key, given in zip(("arg_attrs", "res_attrs"), modes, strict=True):
+            attributes = main.attributes
+            old = list(attributes[key]) if key in attributes else [ir.DictAttr.get({})] * len(given)
+            if len(old) != len(given):
+                raise CompilerError(
+                    f"{len(given)} layout modes for {len(old)} values", expected="one for each array"
+                )
+            merged = [
+                ir.DictAttr.get(
+                    {one.name: one.attr for one in kept} | {"mhlo.layout_mode": ir.StringAttr.get(mode)}
+                )
+                for kept, mode in zip(old, given, strict=True)
+            ]
+            attributes[key] = ir.ArrayAttr.get(merged)
 
     def _options(self, overrides: dict[str, Any]) -> Any:
         import numpy as np
@@ -139,12 +166,33 @@ class Xla:
 
         function, arguments = self._imported(name)
         sharding = SingleDeviceSharding(self.device)
+        paths = jax.tree_util
 
-        def placed(leaf: Any) -> Any:
-            return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
+        def placed(path: Any, leaf: Any) -> Any:
+            try:
+                return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
+            except TypeError as error:
+                raise CompilerError(
+                    f"argument {paths.keystr(path)} of {name} has no shape: it is {type(leaf).__name__}",
+                    expected="arrays or jax.ShapeDtypeStruct(shape, dtype)",
+                    do="bind what is no array with functools.partial or a lambda",
+                ) from error
 
-        shapes = jax.tree.map(placed, arguments)
-        lowered = jax.jit(function, keep_unused=True, in_shardings=sharding, out_shardings=sharding).lower(*shapes)
+        shapes = paths.tree_map_with_path(placed, arguments)
+        try:
+            jitted = jax.jit(function, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
+            lowered = jitted.lower(*shapes)
+        except Exception as error:  # whatever the program's own code raises
+            raise CompilerError(
+                f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})",
+                expected="arguments that fit the function",
+                do="try jax.jit(function).lower(*arguments)",
+            ) from error
+        leaves = [
+            [paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)]
+            for tree in (shapes, lowered.out_info)
+        ]
+        (dump / LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
         lowered.compile(compiler_options=dump_options(dump, "layout-assignment"))
 
     @staticmethod
@@ -153,11 +201,11 @@ class Xla:
         sys.path.insert(0, os.getcwd())
         try:
             make = getattr(importlib.import_module(module), function)
-        except (ImportError, AttributeError) as error:
+        except Exception as error:  # a module may raise anything
             raise CompilerError(
-                f"{name} cannot be imported ({error})",
+                f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})",
                 expected="module:function, importable from the current folder",
-                do="check both names",
+                do="check both names, and that python can import the module",
             ) from error
         program = make()
         if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
@@ -191,6 +239,24 @@ def dumped_before_layout(folder: Path) -> bytes | None:
     return module
 
 
+def dumped_layouts(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Return the layouts that the compiler chose, minor to major, by the names of instructions before it did."""
+    after = sorted(folder.glob(f"*{AFTER_LAYOUT}*.pb"))
+    return {
+        instruction.name: tuple(instruction.shape.layout.minor_to_major)
+        for path in after[:1]
+        for computation in _module_in(path).computations
+        for instruction in computation.instructions
+    }
+
+
+def dumped_leaves(folder: Path) -> list[list[str]]:
+    """Return the path of each input and of each output of a function; none of a module."""
+    path = folder / LEAVES
+    leaves: list[list[str]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else [[], []]
+    return leaves
+
+
 def dumped_shapes(folder: Path) -> frozenset[tuple[int, ...]]:
     """Return the dimensions of every value of the program before the compiler rewrote anything."""
     return frozenset(
@@ -213,13 +279,16 @@ def first_line(error: BaseException) -> str:
 def repaired(module: Message) -> Message:
     """Return a copy that XLA compiles again.
 
-    Halves of 64-bit values become conversions, aliases of inputs and outputs go, and fusions that the compiler made
-    before layout assignment become calls, which it inlines and fuses anew.
+    Halves of 64-bit values become conversions, aliases of inputs and outputs and modes of layouts go, and fusions
+    that the compiler made before layout assignment become calls, which it inlines and fuses anew.
     """
     copy = HloModuleProto()
     copy.CopyFrom(module)
     copy.ClearField("input_output_alias")
     copy.ClearField("buffer_donor")
+    others = [one for one in module.frontend_attributes.map if one.key not in MODES]
+    del copy.frontend_attributes.map[:]
+    copy.frontend_attributes.map.extend(others)
     for computation in copy.computations:
         computation.is_fusion_computation = False
         for instruction in computation.instructions:

@@ -43,8 +43,13 @@ class Xla:
         if name == "refuse":
             raise CompilerError("no such layout")
         optimised = TEXT.format(attributes=f"kind={name.partition('-')[0]}")
+        if name == "poor":  # another program of the same kernels
+            optimised = optimised.replace(
+                "HloModule m\n", "HloModule m\n\n%other () -> f32[] {\n  %c = f32[] constant(0)\n}\n"
+            )
+            optimised = optimised.replace("kind=poor", "")
         (dump / "m.after_optimizations_before_buffer_assignment.txt").write_text(optimised)
-        if name == "hang":
+        if name.startswith("hang"):
             time.sleep(60)
         time.sleep(0.2)  # code generation: time enough to be ended
         with self.generated.open("a") as stream:
@@ -61,19 +66,24 @@ def test_crashes_hangs_and_repetitions(tmp_path):
     service = Service(theirs, Xla(generated), jobs=3, limit=2.0, scratch=tmp_path)
     serving = threading.Thread(target=service.serve)
     serving.start()
-    names = ["one", "crash", "one-again", "refuse", "hang", "three", "one-late"]
+    names = ["one", "crash", "one-again", "refuse", "hang", "three", "one-late", "hanging", "rich", "poor"]
     try:
-        for number, name in enumerate(names):
-            mine.send(Compile(number, name.encode()))
-        found = dict(mine.recv() for _ in names)
+        for number, name in enumerate(names[:-1]):
+            limit = 0.5 if name == "hanging" else None
+            mine.send(Compile(number, name.encode(), limit, keep=name == "rich"))
+        found = dict(mine.recv() for _ in names[:-1])
+        mine.send(Compile(len(names) - 1, b"poor", screen=3.0))
+        found |= dict([mine.recv()])
     finally:
         mine.close()
         serving.join(10)
     assert not serving.is_alive()
     outcomes = {name: found[number] for number, name in enumerate(names)}
     assert {name: str(one.status) for name, one in outcomes.items() if one.status is not Status.OK} == {
-        "crash": "crashed", "refuse": "failed", "hang": "timeout",
+        "crash": "crashed", "refuse": "failed", "hang": "timeout", "hanging": "given up", "poor": "screened",
     }  # fmt: skip
+    assert outcomes["rich"].text.startswith("HloModule") and not outcomes["three"].text
+    assert outcomes["poor"].estimate.cycles == 4  # the kernel of "rich", known by then
     assert "signal 9" in outcomes["crash"].message
     assert outcomes["refuse"].message == "no such layout"
     assert outcomes["three"].estimate.cycles == 5

@@ -1,0 +1,201 @@
+"""Operations of a compiled program: their cycles, layouts and origins, and which of them only lay data out anew."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from xlarank.data.hlo.compiler.cycles import Compiled, Line, cycles_of, read_compiled, split_line
+from xlarank.data.hlo.compiler.outcome import without_origins
+
+#: Opcodes of bodies of fusions that compute nothing.
+_MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
+#: What hands a value on without a kernel of its own.
+FREE: Final = frozenset({"bitcast", "get-tuple-element", "parameter", "constant", "tuple", "opt-barrier", "while"})
+_SHAPE: Final = re.compile(r"(\w+)\[([\d,]*)\](?:\{([\d,]*)([^}]*)\})?")
+_CALLS: Final = re.compile(r"\bcalls=%?([\w.\-]+)")
+_ORIGIN: Final = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
+_FRAME: Final = re.compile(r"\bstack_frame_id=(\d+)")
+_SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
+_NUMBER: Final = re.compile(r"\((\d+)\)")
+_BACKEND: Final = re.compile(r", backend_config=\{.*")
+_REFERENCE: Final = re.compile(r"%[\w.\-]+")
+_BYTES: Final = {"pred": 1, "bf16": 2, "f64": 8, "c64": 8, "c128": 16}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of a compiled program.
+
+    Attributes:
+        name, opcode: as in the text; of a fusion the opcode is ``fusion``.
+        computation: where it stands.
+        shape: of its result, such as ``f32[8,128]``; the first one of several.
+        layout: of its result, minor to major.
+        operands: names of its operands.
+        before: layout of its first operand.
+        cycles: estimate of one run; 0 where the compiler gives none.
+        runs: how often it runs.
+        origin, source: the operation's name in the program as it was written, and ``file:line``, where known.
+        relayout: it computes nothing, but moves a value into another layout or order of dimensions.
+        kernel: hash of what its cycles follow from: opcodes, shapes and layouts, with those of its body.
+        likeness: the same without layouts.
+        bytes: of its result and operands, padded to the tiles they lie in.
+        number: of a parameter; -1 of anything else.
+        root: it is the result of its computation.
+    """
+
+    name: str
+    opcode: str
+    computation: str
+    shape: str
+    layout: tuple[int, ...]
+    operands: tuple[str, ...]
+    before: tuple[int, ...]
+    cycles: int
+    runs: int
+    origin: str
+    source: str
+    relayout: bool
+    kernel: str
+    likeness: str
+    bytes: int
+    number: int
+    root: bool
+
+    @property
+    def dimensions(self) -> tuple[int, ...]:
+        """Sizes of the result."""
+        return tuple(int(size) for size in self.shape.partition("[")[2].rstrip("]").split(",") if size)
+
+    @property
+    def total(self) -> int:
+        """Cycles of all runs."""
+        return self.cycles * self.runs
+
+
+def read_operations(text: str) -> list[Operation]:
+    """Return the operations of a compiled or optimised program's text, without bodies of fusions."""
+    compiled = read_compiled(text)
+    sources = _sources(text)
+    return [
+        operation
+        for name, runs in compiled.runs.items()
+        for operation in _of_computation(compiled, name, runs, sources)
+    ]
+
+
+def _of_computation(compiled: Compiled, name: str, runs: int, sources: Mapping[str, str]) -> list[Operation]:
+    pairs = [(text, line) for text in compiled.lines[name] if (line := split_line(text)) is not None]
+    shapes = {line.name: line.shape for _, line in pairs}
+    found = []
+    for text, line in pairs:
+        operands = [one for one in line.operands if one in shapes]
+        called = _CALLS.search(line.rest)
+        body = list(compiled.lines.get(called[1], ())) if called else []
+        inputs = [shapes[one] for one in operands]
+        layouts = f"{_canonical(text, inputs)}\n{_canonical_body(body)}"
+        first, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
+        origin, number = _ORIGIN.search(text), _NUMBER.match(line.rest)
+        found.append(
+            Operation(
+                line.name, line.opcode, name, *first, tuple(operands), before[1], cycles_of(text), runs,
+                origin[1] if origin else "", _source(text, sources), _relayout(line, body, before, first),
+                _hash(layouts), _hash(_SHAPE.sub(r"\1[\2]", layouts)),
+                sum(map(padded_bytes, (line.shape, *inputs))),
+                int(number[1]) if number and line.opcode == "parameter" else -1, text.lstrip().startswith("ROOT "),
+            )
+        )  # fmt: skip
+    return found
+
+
+def _relayout(
+    line: Line, body: Sequence[str], before: tuple[str, tuple[int, ...]], after: tuple[str, tuple[int, ...]]
+) -> bool:
+    if line.opcode in ("copy", "transpose"):
+        return line.opcode == "transpose" or before[1] != after[1]
+    opcodes = {inner.opcode for text in body if (inner := split_line(text)) is not None}
+    if line.opcode != "fusion" or not opcodes <= _MOVES or not opcodes & {"copy", "transpose"}:
+        return False
+    return (
+        "transpose" in opcodes or before[0].partition("[")[2] != after[0].partition("[")[2] or before[1] != after[1]
+    )
+
+
+def _parts(shape: str) -> tuple[str, tuple[int, ...]]:
+    """Split the first array of a shape into shape and layout.
+
+    >>> _parts("(f32[8,128]{0,1:T(8,128)}, u32[])")
+    ('f32[8,128]', (0, 1))
+    """
+    found = _SHAPE.search(shape)
+    if not found:
+        return shape, ()
+    return f"{found[1]}[{found[2]}]", tuple(map(int, filter(None, (found[3] or "").split(","))))
+
+
+def padded_bytes(shape: str) -> int:
+    """Return the bytes of all arrays of a shape, their two minor-most dimensions padded to the first tile.
+
+    >>> padded_bytes("f32[16,3]{1,0:T(8,128)}"), padded_bytes("bf16[3,200]{0,1:T(8,128)(2,1)}")
+    (8192, 51200)
+    """
+    total = 0
+    for kind, dimensions, order, rest in _SHAPE.findall(shape):
+        sizes = [int(size) for size in dimensions.split(",") if size]
+        minor = [int(one) for one in order.split(",") if one]
+        tile = re.search(r"T\(([\d,]+)\)", rest)
+        sides = [int(side) for side in tile[1].split(",")] if tile else []
+        for side, dimension in zip(reversed(sides), minor, strict=False):
+            sizes[dimension] = -(-sizes[dimension] // side) * side
+        count = 1
+        for size in sizes:
+            count *= size
+        digits = re.search(r"\d+", kind)
+        total += count * _BYTES.get(kind, max(1, int(digits[0]) // 8 if digits else 1))
+    return total
+
+
+def _canonical(text: str, inputs: Sequence[str]) -> str:
+    """A line without names, origins and the compiler's findings, with the shapes of its operands."""
+    plain = _BACKEND.sub("", without_origins(text))
+    plain = _CALLS.sub("", plain.partition(" = ")[2])
+    return f"{_REFERENCE.sub('%', plain)} {' '.join(inputs)}"
+
+
+def _canonical_body(body: Sequence[str]) -> str:
+    names: dict[str, str] = {}
+    plain = (_CALLS.sub("", _BACKEND.sub("", without_origins(line))).strip() for line in body)
+    return _REFERENCE.sub(lambda found: names.setdefault(found[0], f"%{len(names)}"), "\n".join(plain))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _sources(text: str) -> dict[str, str]:
+    """``file:line`` by number of a stack frame, from the tables above the computations."""
+    files = dict(re.findall(r'^(\d+) "([^"]*)"$', _table(text, "FileNames"), re.MULTILINE))
+    places = {
+        number: f"{files.get(file, '?')}:{line}"
+        for number, file, line in re.findall(
+            r"^(\d+) \{file_name_id=(\d+) .*?\bline=(\d+)", _table(text, "FileLocations"), re.MULTILINE
+        )
+    }
+    frames = re.findall(r"^(\d+) \{file_location_id=(\d+)", _table(text, "StackFrames"), re.MULTILINE)
+    return {number: places.get(place, "") for number, place in frames}
+
+
+def _table(text: str, name: str) -> str:
+    _, found, rest = text.partition(f"\n{name}\n")
+    return rest.partition("\n\n")[0] if found else ""
+
+
+def _source(text: str, sources: Mapping[str, str]) -> str:
+    if place := _SOURCE.search(text):
+        return f"{place[1]}:{place[2]}"
+    frame = _FRAME.search(text)
+    return sources.get(frame[1], "") if frame else ""

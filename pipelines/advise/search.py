@@ -1,0 +1,189 @@
+"""Search of faster layouts: entry layouts first, then genetic and random proposals around the best so far."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.candidates import Codes, breed, random_configurations
+from xlarank.data.hlo.compiler.journal import Journal
+from xlarank.data.hlo.compiler.operations import read_operations
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.screening import Kernels
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.pipelines.advise.space import Space
+from xlarank.pipelines.support.progress import Progress
+
+#: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
+BATCH: Final = 4
+#: The fastest configurations so far, from which the genetic search breeds.
+_PARENTS: Final = 8
+#: Limit on compilations: this multiple of the time of the compiler's own choice, but at least so many seconds.
+_LIMIT_FACTOR: Final = 4.0
+_LEAST_LIMIT: Final = 10.0
+#: Proposals in a row that became known or unpromising programs, before nothing is taken to be left.
+_IDLE: Final = 16
+#: Proposals looked at, as a multiple of the budget: one that is not compiled takes about an eighth of the time.
+_LOOKS: Final = 3
+
+
+class LayoutSearch:
+    """Compiles configurations until a budget is spent.
+
+    Attributes:
+        codes, outcomes: everything looked at, the compiler's own choice first, without repetitions.
+        stopped: why the search ended.
+        screening: leave out code where the optimised module promises nothing.
+        guided: try first what the copies of the best program ask for.
+    """
+
+    screening = True
+    guided = True
+
+    def __init__(
+        self, compiler: Compiler, space: Space, journal: Journal, rng: np.random.Generator, progress: Progress
+    ) -> None:
+        self.compiler, self.space, self.journal, self.rng, self.progress = compiler, space, journal, rng, progress
+        self.codes: Codes = np.zeros((0, space.candidates.nodes), np.int32)
+        self.outcomes: list[Outcome] = []
+        self.stopped = ""
+        self.texts = {one.fingerprint: one.text for one in journal.outcomes.values() if one.text}
+
+    @property
+    def best(self) -> int:
+        """The fastest by the estimate; of equals the one that sets fewest layouts, then the first."""
+        return int(np.lexsort([(self.codes > 0).sum(axis=1), self._costs()])[0])
+
+    @property
+    def spent(self) -> int:
+        """Compilations so far: what became a known program, or was screened out, costs nothing."""
+        known = set[str]()
+        count = 0
+        for one in self.outcomes:
+            if one.status is Status.OK:
+                count += one.fingerprint not in known
+                known.add(one.fingerprint)
+            else:
+                count += one.status is not Status.SCREENED
+        return count
+
+    def text(self, at: int) -> str:
+        """The compiled program of a configuration that has an estimate."""
+        return self.texts[self.outcomes[at].fingerprint]
+
+    def run(self, budget: int, minutes: float, *, entry: bool = True, proposals: bool = True) -> None:
+        """Compile up to ``budget`` configurations for up to ``minutes``.
+
+        ``entry`` lets the compiler choose how inputs and outputs lie, ``proposals`` searches on.
+        Raises `CompilerError` when not even the compiler's own choice compiles or has an estimate.
+        """
+        end = time.monotonic() + 60 * minutes
+        kernels = Kernels()
+        for text in self.texts.values():
+            kernels.learn(read_operations(text))
+        self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, kernels)
+        self.progress.begin(f"compiling {self.space.program.name} for {self.compiler.target.name}", budget)
+        try:
+            self._compile(self.space.entry(False, False), screen=False)
+            self._check_default(budget, minutes)
+            if entry:
+                for sides in ((True, True), (True, False), (False, True)):
+                    if self.spent < budget and time.monotonic() < end:
+                        self._compile(self.space.entry(*sides), screen=False)
+            if proposals:
+                if self.guided:
+                    self._without_copies(budget)
+                self._propose(budget, end)
+            self.stopped = self.stopped or f"the budget of {budget} compilations is spent"
+        finally:
+            self.progress.end()
+
+    def _check_default(self, budget: int, minutes: float) -> None:
+        default = self.outcomes[0]
+        if default.status is not Status.OK or not default.estimate.cycles:
+            raise CompilerError(
+                f"the compiler's own choice has no estimate ({default.message or 'no operation has cycles'})",
+                expected="a program that compiles within the limit",
+                do="check the program, or give it more seconds with --limit",
+            )
+        seconds = min(default.seconds * budget, 60 * minutes)
+        clock = time.strftime("%H:%M", time.localtime(time.time() + seconds))
+        self.progress.step(f"{default.seconds:.1f} s a compilation, all done by about {clock}")
+
+    def _without_copies(self, budget: int) -> None:
+        """Give operations the layouts that their values are copied to, or from, in the best program so far."""
+        copies = [one for one in read_operations(self.text(self.best)) if one.relayout and one.total]
+        copies.sort(key=lambda one: -one.total)
+        wanted = {(one.dimensions, order): None for one in copies for order in (one.layout, one.before)}
+        self.space, codes = self.space.toward(list(wanted)[: 2 * BATCH])
+        codes[:, -2:] = self.codes[self.best, -2:]
+        for at in range(0, len(codes), BATCH):
+            if (left := budget - self.spent) > 0:
+                self._compile(codes[at : at + min(BATCH, left)], screen=self.screening)
+
+    def _propose(self, budget: int, end: float) -> None:
+        idle = 0
+        while self.spent < budget:
+            codes = self.proposals(min(BATCH, budget - self.spent))
+            if not len(codes) or idle >= _IDLE:
+                self.stopped = "nothing is left to try: other proposals become known or slower programs"
+            elif len(self.codes) >= _LOOKS * budget:
+                self.stopped = f"{len(self.codes)} configurations were looked at"
+            elif time.monotonic() >= end:
+                self.stopped = "the time is over"
+            if self.stopped:
+                return
+            before = self.spent
+            self._compile(codes, screen=self.screening)
+            idle = 0 if self.spent > before else idle + len(codes)
+
+    def proposals(self, count: int) -> Codes:
+        """Up to ``count`` new configurations: bred from the fastest, and random under the best entry modes."""
+        candidates = self.space.candidates
+        order = np.argsort(self._costs(screened=True), kind="stable")[:_PARENTS]
+        bred = breed(candidates, self.codes[order], (count + 1) // 2, self.rng, known=self.codes)
+        drawn = random_configurations(candidates, count - len(bred) + 1, self.rng)[1:]
+        drawn[:, -2:] = self.codes[self.best, -2:]
+        known = {code.tobytes() for code in np.concatenate([self.codes, bred])}
+        fresh = {code.tobytes(): code for code in drawn if code.tobytes() not in known}
+        return np.concatenate([bred, *(code[None] for code in fresh.values())])
+
+    def _compile(self, codes: Codes, *, screen: bool) -> None:
+        keys = [self.space.key(code) for code in codes]
+        known = self.journal.outcomes
+        if not screen:  # what was screened out for another best still has no estimate
+            known = {key: one for key, one in known.items() if one.status is not Status.SCREENED}
+        found = {at: known[key] for at, key in enumerate(keys) if key in known}
+        todo = [at for at in range(len(keys)) if at not in found]
+        best = min(self._costs(), default=np.inf)
+        answers = self.compiler.compile(
+            (self.space.module(codes[at]) for at in todo),
+            limit=self._limit(), keep=True, screen=float(best) if screen else None,
+        )  # fmt: skip
+        for number, outcome in answers:
+            at = todo[number]
+            self.journal.add(keys[at], outcome)
+            found[at] = outcome
+            if outcome.text:
+                self.texts[outcome.fingerprint] = outcome.text
+        before = self.spent
+        self.codes = np.concatenate([self.codes, codes])
+        self.outcomes += [replace(found[at], text="") for at in range(len(codes))]
+        if len(self.codes) > 1:
+            for _ in range(self.spent - before):
+                gain = self.outcomes[0].estimate.cycles / min(self._costs())
+                self.progress.step(f"best so far {gain:.3f} times as fast")
+
+    def _limit(self) -> float | None:
+        """Seconds for one compilation: a much slower one makes much more code, and a slower program with it."""
+        return max(_LEAST_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
+
+    def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
+        """``(configs,)`` estimated cycles, infinite for what has none; with ``screened`` predicted ones, too."""
+        given = (Status.OK, Status.SCREENED) if screened else (Status.OK,)
+        return np.array([one.estimate.cycles if one.status in given else np.inf for one in self.outcomes])
