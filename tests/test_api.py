@@ -42,7 +42,7 @@ def fitted(kernels: list[LayoutGraph | TileGraph]) -> xlarank.GraphRanker:
 # Graphs and columns ---------------------------------------------------------------------------------------
 
 
-def test_graphs_features_and_rankings_show_themselves_in_a_line(tmp_path: Path) -> None:
+def test_features_are_a_row_for_each_configuration_and_shown_in_a_line(tmp_path: Path) -> None:
     graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
     features = xlarank.compute_features(graph)
     columns = f"{len(features.graph_columns)} graph columns + {len(features.config_columns)} configuration columns"
@@ -56,10 +56,7 @@ def test_graphs_features_and_rankings_show_themselves_in_a_line(tmp_path: Path) 
     ranking = repr(xlarank.rank(graph, tmp_path))
     assert ranking.startswith("<Ranking of 'x__a' by the model of layout:") and len(ranking) < 200
 
-
-def test_features_are_a_row_for_each_configuration(tmp_path: Path) -> None:
-    graph = xlarank.read_graph(save_npz(tmp_path / "x__a.npz", layout_graph(3)))
-    rows, computed = assemble(graph), xlarank.compute_features(graph)
+    rows, computed = assemble(graph), features
     assert computed.to_polars().columns == computed.to_pandas().columns.tolist() == rows.columns
     table = computed.to_polars(labels=True)
     assert table.columns == ["configuration", "row", "runtime_ns", *rows.columns]
@@ -120,25 +117,22 @@ def test_graphs_from_which_nothing_can_be_learned_are_named(kernels: list[TileGr
 
 def test_bad_graphs(kernels: list[TileGraph], fitted: xlarank.GraphRanker, tmp_path: Path) -> None:
     fresh = xlarank.GraphRanker("ranknet")
-    for ask in (lambda: fresh.predict(kernels[0]), lambda: fresh.score(kernels)):
-        with pytest.raises(ModelError, match="was not fitted; call fit first"):
-            ask()
-    with pytest.raises(ModelError, match="there are no graphs to fit"):
-        fresh.fit([])
-    with pytest.raises(ModelError, match="there are no graphs to score"):
-        fitted.score([])
+    for method, given, said in (
+        (fresh.predict, kernels[0], "was not fitted; call fit first"),
+        (fresh.score, kernels, "was not fitted; call fit first"),
+        (fresh.fit, [], "there are no graphs to fit"),
+        (fitted.score, [], "there are no graphs to score"),
+        (fresh.fit, [kernels[0], LAYOUT], "the graphs are layout and tile graphs"),
+        (fitted.predict, LAYOUT, "mlp__a is a layout graph; expected a tile graph"),
+        (fitted.predict, 7, "is no graph"),
+        (fitted.predict, tmp_path / "absent.npz", "does not exist"),
+    ):
+        with pytest.raises((ModelError, GraphFileError), match=said):
+            method(given)
     for given, said in ((kernels[0], "TileGraph bmm__a is one graph"), (None, "are None"), (3, "are 3")):
         with pytest.raises(TypeError, match=f"{said}; expected a list of graphs") as error:
             fresh.fit(given)  # type: ignore[arg-type]
         assert isinstance(error.value, XlarankError)
-    with pytest.raises(ModelError, match="the graphs are layout and tile graphs"):
-        fresh.fit([kernels[0], LAYOUT])
-    with pytest.raises(ModelError, match="mlp__a is a layout graph; expected a tile graph"):
-        fitted.predict(LAYOUT)
-    with pytest.raises(ModelError, match="is no graph"):
-        fitted.predict(7)  # type: ignore[arg-type]
-    with pytest.raises(GraphFileError, match="does not exist"):
-        fitted.predict(tmp_path / "absent.npz")
 
 
 @pytest.mark.slow
@@ -147,12 +141,8 @@ def test_every_name_is_there_and_importing_it_is_cheap() -> None:
     assert set(xlarank.__all__) <= set(dir(xlarank))
     with pytest.raises(AttributeError, match="'xlarank' has no attribute 'rnak'"):
         xlarank.rnak  # noqa: B018
-    code = "import sys, xlarank; print(sorted({name.split('.')[0] for name in sys.modules} & {'numpy', 'polars'}))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=Path(xlarank.__file__).parent.parent, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.strip() == "[]"
+    code = "import sys, xlarank; assert not {name.split('.')[0] for name in sys.modules} & {'numpy', 'polars'}"
+    subprocess.run([sys.executable, "-c", code], cwd=Path(xlarank.__file__).parent.parent, check=True)
 
 
 def test_seed_and_target_matter_and_nothing_else(kernels: list[TileGraph], fitted: xlarank.GraphRanker) -> None:

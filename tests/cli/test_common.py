@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 import typer
-from typer.main import get_command
 
 from tests.cli.shell import here
 from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, graph_path, write_tree
 from xlarank.cli import console
-from xlarank.cli.app import app
+from xlarank.cli.app import commands
 from xlarank.cli.common import moved_to_front
 from xlarank.cli.console import finish
 
@@ -33,8 +32,8 @@ def test_json_on_standard_output_is_alone_there(small: Path) -> None:
     assert done.code == 0 and isinstance(json.loads(done.out), list)
     assert "data: " in done.err and not Path("-").exists()
     assert "data: " in here("info", "--data-root", small).out, "the next command prints its tables again"
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    without = [name for name, one in commands.items() if not any("--json" in part.opts for part in one.params)]
+    listed = commands().commands
+    without = [name for name, one in listed.items() if not any("--json" in part.opts for part in one.params)]
     assert without == ["demo"], "which runs other commands"
 
 
@@ -85,8 +84,7 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
         done = here("train", "--config-file", "run.toml")
         assert done.code == code and said in done.err
 
-
-def test_what_stands_behind_two_dashes_is_left_alone() -> None:
+    # What stands behind two dashes is left alone.
     assert moved_to_front(["rank", "--", "--quiet"]) == ["rank", "--", "--quiet"]
     assert moved_to_front(["rank", "x", "--log-file=a"]) == ["--log-file=a", "rank", "x"]
 
