@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
+from xlarank.models.arrays import Floats, Matrix
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams
@@ -48,16 +48,15 @@ class Ranker(ABC, Generic[P]):
     a ranker may look at a row's rank among them. The same data, parameters and seed give the same scores.
 
     Attributes:
-        name: in the registry.
-        params_class: the dataclass of its parameters.
         file_names: files that it is saved in, beside its state.
         part_classes: folder -> class of the rankers that it may be made of.
-        params, kind: what it was made with.
         columns: of the rows that it was fitted on; empty before.
     """
 
     name: ClassVar[str]
     params_class: ClassVar[type[RankerParams]]
+    #: Whether the score of a row depends on that row alone, not on others of its graph or on its instances.
+    row_by_row: ClassVar[bool] = False
     file_names: ClassVar[tuple[str, ...]] = ()
     part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
 
@@ -109,9 +108,7 @@ class Ranker(ABC, Generic[P]):
         """Run deferred fitting; `save` does it, too."""
         return self
 
-    def predict(
-        self, rows: NDArray[np.float32], columns: list[str], instances: LazyInstances | None = None
-    ) -> NDArray[np.float64]:
+    def predict(self, rows: Matrix, columns: list[str], instances: LazyInstances | None = None) -> Floats:
         """``(rows,)`` scores of one graph's ``(rows, columns)``; raises `ModelError` for other columns.
 
         ``instances`` are those of the same configurations, where they have any; most rankers never look at them.
@@ -120,9 +117,7 @@ class Ranker(ABC, Generic[P]):
         require_columns(columns, self.columns)
         return self._scores(rows, instances)
 
-    def staged(
-        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None = None
-    ) -> Iterator[NDArray[np.float64]]:
+    def staged(self, rows: Matrix, every: int, instances: LazyInstances | None = None) -> Iterator[Floats]:
         """Scores of the rows of one graph after each ``every`` rounds, the last after all of them."""
         self._require_fitted()
         return self._staged(rows, every, instances)
@@ -142,7 +137,7 @@ class Ranker(ABC, Generic[P]):
             nodes = rows.walk.by_node(self.predict(rows.walk.matrix, rows.columns))
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
-    def row_contributions(self, values: NDArray[np.float32]) -> NDArray[np.float64]:
+    def row_contributions(self, values: Matrix) -> Floats:
         """``(rows, columns + 1)`` what each column adds to each row's score, and last what all rows share.
 
         Raises `ModelError` for a ranker whose scores are no sums over columns.
@@ -153,14 +148,9 @@ class Ranker(ABC, Generic[P]):
             do="train another model",
         )
 
-    def nanoseconds(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def nanoseconds(self, scores: Floats) -> Floats | None:
         """Predicted times of scores; None for rankers whose scores only order."""
         return None
-
-    @property
-    def row_by_row(self) -> bool:
-        """Whether the score of a row depends on that row alone, not on others of its graph or on its instances."""
-        return False
 
     def importance(self) -> dict[str, float]:
         """Share of the total gain by column, largest first; columns never used are left out."""
@@ -178,13 +168,9 @@ class Ranker(ABC, Generic[P]):
         for name, text in learned.files.items():
             folder.joinpath(name).write_text(text, encoding="utf-8")
         state = {
-            "ranker": self.name,
-            "kind": self.kind,
-            "params": self.params.values(),
-            "columns": self.columns,
-            "parts": [*learned.parts],
-            **learned.state,
-        }
+            "ranker": self.name, "kind": self.kind, "params": self.params.values(), "columns": self.columns,
+            "parts": [*learned.parts], **learned.state,
+        }  # fmt: skip
         folder.joinpath(_STATE).write_text(json.dumps(state), encoding="utf-8")
 
     @classmethod
@@ -199,7 +185,10 @@ class Ranker(ABC, Generic[P]):
             unknown = set(state["parts"]) - set(cls.part_classes)
             if unknown:
                 raise ValueError(f"it has the parts {sorted(unknown)}")
-            ranker = cls._made(state["params"], state["kind"])
+            try:
+                ranker = cls(state["params"], kind=state["kind"])
+            except ModelError as error:
+                raise ValueError(error.got) from error
             files = {name: read_text(folder.joinpath(name)) for name in cls.file_names}
             parts = {name: cls.part_classes[name].load(folder / name) for name in state["parts"]}
             ranker.columns = [str(name) for name in state["columns"]]
@@ -209,13 +198,6 @@ class Ranker(ABC, Generic[P]):
                 f"{folder} cannot be read ({error})", expected="a trained model", do="run train again"
             ) from error
         return ranker
-
-    @classmethod
-    def _made(cls, values: Mapping[str, Any], kind: Kind) -> Self:
-        try:
-            return cls(values, kind=kind)
-        except ModelError as error:
-            raise ValueError(error.got) from error
 
     def _require_fitted(self) -> None:
         if not self.columns:
@@ -229,13 +211,11 @@ class Ranker(ABC, Generic[P]):
         self._fit(data, settings)
 
     @abstractmethod
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
+    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         """`predict` after its checks."""
 
     @abstractmethod
-    def _staged(
-        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
-    ) -> Iterator[NDArray[np.float64]]:
+    def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         """`staged` after its checks."""
 
     @abstractmethod

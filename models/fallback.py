@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.features.rows import GraphRows
+from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
-
-Floats = NDArray[np.float64]
 
 #: From one half on the compiler's own choice is first whatever the model says.
 WEIGHT: Final = 0.5
@@ -20,13 +18,10 @@ WEIGHT: Final = 0.5
 
 @dataclass(frozen=True)
 class Fallback:
-    """The compiler's own choice ahead of all other configurations; `ValueError` for a weight not from 0 to 1.
+    """The compiler's own choice ahead of all other configurations, by a weight from 0 (the model alone) to 1.
 
     It is the first configuration of a tile file: so they are written, and so the runtime behind
-    ``config_runtime_normalizers`` comes about. It is known before anything runs.
-
-    Attributes:
-        weight: how much it counts beside the model's order, 0 for the model alone.
+    ``config_runtime_normalizers`` comes about. It is known before anything runs. `ValueError` for another weight.
     """
 
     weight: float = WEIGHT
@@ -41,8 +36,7 @@ class Fallback:
     def blend(self, graph: GraphRows, scores: Floats) -> Floats:
         """``(rows,)`` scores of a graph's rows, lower is faster: (1 - weight) * rank + weight * place.
 
-        Ranks are those of ``scores`` within the graph, 0 to 1, ties averaged; places those of `places`. Where the
-        compiler's own choice is not among the configurations, or for a weight of 0, the scores stay as they are.
+        Ranks are `mean_rank` of the scores. Without the compiler's own choice, or a weight, the scores stay.
         """
         place = self.places(graph) if self.weight else None
         if place is None:

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from xlarank.data.errors import ModelError
+from xlarank.models.arrays import Floats, Integers
 from xlarank.models.params import OneOf
-
-Floats = NDArray[np.float64]
 
 
 def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
@@ -59,7 +57,7 @@ _LOG_RANGE: Final = 2.0
 _LOG_STEPS: Final = 300
 
 
-def relevance(cost: NDArray[np.float64], how: str) -> NDArray[np.float64]:
+def relevance(cost: Floats, how: str) -> Floats:
     """Labels of one group, ``(rows,)``, from 0.
 
     ``rank``: the dense rank, so that equal costs share a label. ``log``: 300 steps of
@@ -72,14 +70,14 @@ def relevance(cost: NDArray[np.float64], how: str) -> NDArray[np.float64]:
     [300.0, 0.0]
     """
     if OneOf(LABELS)("labels", how) == "rank":
-        dense: NDArray[np.float64] = np.unique(-cost, return_inverse=True)[1].astype(np.float64)
+        dense: Floats = np.unique(-cost, return_inverse=True)[1].astype(np.float64)
         return dense
     excess = np.minimum(np.log(cost / cost.min()), _LOG_RANGE)
-    steps: NDArray[np.float64] = np.rint((1 - excess / _LOG_RANGE) * _LOG_STEPS)
+    steps: Floats = np.rint((1 - excess / _LOG_RANGE) * _LOG_STEPS)
     return steps
 
 
-def mean_rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_rank(values: Floats) -> Floats:
     """Ranks of one group, ``(rows,)``, from 0 for the smallest to 1; ties share the mean of their ranks.
 
     >>> mean_rank(np.array([30.0, 10.0, 20.0, 10.0, 40.0])).tolist()
@@ -87,7 +85,7 @@ def mean_rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     from scipy.stats import rankdata  # takes long to load
 
-    ranks: NDArray[np.float64] = (rankdata(values) - 1) / max(1, len(values) - 1)
+    ranks: Floats = (rankdata(values) - 1) / max(1, len(values) - 1)
     return ranks
 
 
@@ -97,7 +95,7 @@ def mean_rank(values: NDArray[np.float64]) -> NDArray[np.float64]:
 GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
 
 
-def graph_weights(indptr: NDArray[np.int64], how: str) -> NDArray[np.float64]:
+def graph_weights(indptr: Integers, how: str) -> Floats:
     """Weights of graphs, ``(graphs,)``, 1 on average: for a loss that is a mean over each graph's pairs.
 
     ``indptr`` is ``(graphs + 1,)`` row boundaries; raises `ModelError` unless ``how`` is one of `GRAPH_WEIGHTS`.
@@ -106,13 +104,11 @@ def graph_weights(indptr: NDArray[np.int64], how: str) -> NDArray[np.float64]:
     [0.5, 1.5]
     """
     total = _totals(indptr, how)
-    weights: NDArray[np.float64] = total / total.mean()
+    weights: Floats = total / total.mean()
     return weights
 
 
-def row_weights(
-    indptr: NDArray[np.int64], how: str, factor: NDArray[np.float64] | None = None
-) -> NDArray[np.float64]:
+def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
     """Weights of rows, ``(rows,)``, equal within a graph and 1 on average over all rows: for a sum over rows.
 
     ``factor`` ``(graphs,)`` then multiplies those of each graph.
@@ -123,14 +119,14 @@ def row_weights(
     [1.0, 0.5, 0.5, 0.5]
     """
     sizes, total = np.diff(indptr).astype(np.float64), _totals(indptr, how)
-    weights: NDArray[np.float64] = np.repeat(total / sizes, np.diff(indptr)) * (sizes.sum() / total.sum())
+    weights: Floats = np.repeat(total / sizes, np.diff(indptr)) * (sizes.sum() / total.sum())
     return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
 
 
-def _totals(indptr: NDArray[np.int64], how: str) -> NDArray[np.float64]:
+def _totals(indptr: Integers, how: str) -> Floats:
     """``(graphs,)`` what each graph counts, up to a factor."""
     OneOf(tuple(GRAPH_WEIGHTS))("graph_weight", how)
-    total: NDArray[np.float64] = np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
+    total: Floats = np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
     return total
 
 
@@ -155,16 +151,16 @@ class RankNetLoss:
     """
 
     cost: Floats
-    indptr: NDArray[np.int64]
+    indptr: Integers
     weight: Floats
     pairs: int
     tie_tolerance: float
 
-    def partners(self, rng: np.random.Generator) -> NDArray[np.int64]:
+    def partners(self, rng: np.random.Generator) -> Integers:
         """``(rows,)`` another row of the same graph for each, drawn evenly; itself in a graph of one row."""
         sizes = np.diff(self.indptr)
         start, others = np.repeat(self.indptr[:-1], sizes), np.repeat(sizes - 1, sizes)
-        drawn: NDArray[np.int64] = (rng.random(len(self.cost)) * others).astype(np.int64)
+        drawn: Integers = (rng.random(len(self.cost)) * others).astype(np.int64)
         drawn += start
         drawn += (drawn >= np.arange(len(drawn))) & (others > 0)  # jump over the row itself
         return drawn

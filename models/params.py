@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 #: The boosters hold whole numbers in 32 bits.
 MOST_WHOLE: Final = 2**31 - 1
 
-
 #: ``check(name, value)`` returns the value as a plain Python number or text, or raises `ParameterError`.
 Check = Callable[[str, Any], Any]
 
@@ -96,7 +95,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Between:
-    """Numbers from ``low`` to ``high``, even on a logarithmic scale if ``log``; whole ones if both ends are."""
+    """Numbers from ``low`` to ``high``, uniform in the logarithm if ``log``; whole ones if both ends are."""
 
     low: float
     high: float
@@ -128,12 +127,10 @@ _SAME: Final[Any] = object()
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """A declared parameter.
+    """A declared parameter: its defaults by kind of graph, what it may be, and where studies look for it.
 
     Attributes:
-        layout, tile: its defaults by kind of graph.
-        check: what it may be.
-        search: where a study looks for it; None: it stays at the default.
+        search: None: it stays at the default.
         searched_for: kinds of graphs whose studies vary it.
         complete: for a parameter that holds parameters: makes them whole and checks them.
     """
@@ -189,9 +186,7 @@ class RankerParams:
 
     @classmethod
     def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
-        """The defaults of a kind of graphs, changed by ``changes``.
-
-        Raises `ParameterError` for a name that is no parameter and for a value out of its range.
+        """The defaults of a kind of graphs, changed by some values; raises `ParameterError` for what is wrong.
 
         >>> from xlarank.models.rankers.ranknet import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
@@ -219,13 +214,9 @@ class RankerParams:
         """Raise `ParameterError` for the first name that is no parameter, with those that are close to it."""
         known = [*cls.declared()]
         for name in names:
-            if name in known:
-                continue
-            raise ParameterError(
-                f"{name!r} is not a parameter of {cls.ranker}",
-                expected=", ".join(known),
-                do=did_you_mean(str(name), known),
-            )
+            if name not in known:
+                got, do = f"{name!r} is not a parameter of {cls.ranker}", did_you_mean(str(name), known)
+                raise ParameterError(got, expected=", ".join(known), do=do)
 
     @classmethod
     def suggest(cls, trial: optuna.trial.BaseTrial, kind: Kind) -> Self:

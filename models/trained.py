@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, WorkspaceError
@@ -25,6 +24,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
+from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker, require_columns
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.explanation.parts import Parts, Rows
@@ -42,8 +42,6 @@ class Continued:
 
     Attributes:
         where: it was found: "shipped", or a folder.
-        collection: that it is of.
-        fingerprint: of it (`fingerprint`).
         rate: new trees learn so many times as fast as the parameters say.
         graphs: names of all that it learned from.
     """
@@ -60,19 +58,16 @@ class ModelCard:
     """What a trained model is, as written to ``model.json``.
 
     Attributes:
-        collection: its name.
-        model: name of the ranker.
-        params, rounds: what it was fitted with (`xlarank.models.params.RankerParams.values`).
+        model: name of the ranker, fitted with ``params`` and ``rounds``.
         tuned: whether the parameters come from a study.
+        recipe: how its rows were made.
+        trained_on: split -> names of its graphs.
+        folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
         folds_by: what was held out together, a key of `xlarank.models.validation.fold_plan.FOLDS_OF`.
         target: name of the hardware that it ranks for (`xlarank.features.targets`).
         kinds: of the kernels that it learned from, where that is certain; empty for layouts.
         fallback: what kernels of other kinds fall back on; None where that was not measured.
         select: what the number of rounds was chosen by, one of `xlarank.models.validation.paired.SELECTIONS`.
-        recipe: how its rows were made.
-        columns: names of its rows' columns.
-        trained_on: split -> names of its graphs.
-        folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
         also_from: other collections that were learned from, too -> names of their graphs.
         also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
         continues: the model that it goes on from: ``rounds`` are those that were added to it.
@@ -107,30 +102,26 @@ class ModelCard:
 
 @dataclass(frozen=True, eq=False)
 class Scores:
-    """Scores of the distinct configurations of one graph; lower is faster, comparable within the graph only.
+    """``(seeds, rows)`` scores of the distinct configurations of one graph; lower is faster, within the graph only.
 
-    Attributes:
-        per_seed: ``(seeds, rows)``.
-        fallback: what the scores fall back on because the kernel is of a kind never seen, in words; else empty.
+    ``fallback`` says in words what they fall back on because the kernel is of a kind never seen; else it is empty.
     """
 
-    per_seed: NDArray[np.float64]
+    per_seed: Floats
     fallback: str = ""
 
     @property
-    def mean(self) -> NDArray[np.float64]:
+    def mean(self) -> Floats:
         """``(rows,)`` mean over the seeds."""
-        mean: NDArray[np.float64] = self.per_seed.mean(axis=0)
+        mean: Floats = self.per_seed.mean(axis=0)
         return mean
 
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A loaded model.
+    """A loaded model: what it is and a ranker of each seed.
 
     Attributes:
-        card: what it is.
-        rankers: one of each seed.
         calibration: how far it can be trusted, where that was measured for this very model.
         shipped: whether it came with xlarank (`xlarank.models.pretrained`): it picks its columns by name.
     """
@@ -172,7 +163,7 @@ class TrainedModel:
         each = [ranker.contributions(rows, now, then) for ranker in self.rankers]
         return Parts.total(part.scaled(1 / len(each)) for part in each)
 
-    def nanoseconds(self, scores: Scores) -> NDArray[np.float64] | None:
+    def nanoseconds(self, scores: Scores) -> Floats | None:
         """``(rows,)`` predicted times; None for rankers that only order, and with a fallback."""
         return None if scores.fallback else self.rankers[0].nanoseconds(scores.mean)
 
@@ -222,11 +213,8 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
 
 
 def _not_writable(folder: Path, error: OSError) -> WorkspaceError:
-    return WorkspaceError(
-        f"cannot write {folder} ({error.strerror or error})",
-        expected="a folder that can be written to",
-        do="choose another workspace, or change the permissions",
-    )
+    got, do = f"cannot write {folder} ({error.strerror or error})", "choose another workspace or change permissions"
+    return WorkspaceError(got, expected="a folder that can be written to", do=do)
 
 
 def read_card(folder: Path) -> ModelCard:

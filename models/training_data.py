@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
@@ -15,6 +14,7 @@ from xlarank.data.wording import counted
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import Target
+from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Number
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
@@ -42,12 +42,12 @@ class TrainingData:
     """
 
     parts: Sequence[GraphRows]
-    cost: NDArray[np.float64]
-    indptr: NDArray[np.int64]
+    cost: Floats
+    indptr: Integers
     names: list[str]
     families: list[str]
     columns: list[str]
-    weight: NDArray[np.float64] | None = None
+    weight: Floats | None = None
     target: Target | None = None
     also: TrainingData | None = None
 
@@ -68,8 +68,8 @@ class TrainingData:
     def _of(
         cls,
         parts: Sequence[GraphRows],
-        costs: Sequence[NDArray[np.float64]],
-        weight: NDArray[np.float64] | None = None,
+        costs: Sequence[Floats],
+        weight: Floats | None = None,
         target: Target | None = None,
     ) -> TrainingData:
         names = [part.name for part in parts]
@@ -82,13 +82,11 @@ class TrainingData:
         return len(self.names)
 
     @property
-    def rows(self) -> NDArray[np.float32]:
+    def rows(self) -> Matrix:
         """``(rows, columns)`` float32, a new copy at each call."""
         return self.matrix()
 
-    def matrix(
-        self, orders: Sequence[NDArray[np.intp]] | None = None, used: NDArray[np.intp] | None = None
-    ) -> NDArray[np.float32]:
+    def matrix(self, orders: Sequence[Indices] | None = None, used: Indices | None = None) -> Matrix:
         """``(rows, columns)`` float32, a copy: each group's rows in its order of ``orders``, columns ``used``."""
         each = orders if orders is not None else [None] * self.groups
         return np.concatenate([part.matrix(order, used) for part, order in zip(self.parts, each, strict=True)])
@@ -97,7 +95,7 @@ class TrainingData:
         """Rows of a group."""
         return slice(int(self.indptr[group]), int(self.indptr[group + 1]))
 
-    def per_group(self, function: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> NDArray[np.float64]:
+    def per_group(self, function: Callable[[Floats], Floats]) -> Floats:
         """Apply a function to the costs of each group and join the results."""
         return np.concatenate([function(self.cost[self.rows_of(group)]) for group in range(self.groups)])
 
@@ -123,12 +121,12 @@ class TrainingData:
         return replace(self, weight=self.group_weight * Number(0, above=True)("weight", weight))
 
     @property
-    def group_weight(self) -> NDArray[np.float64]:
+    def group_weight(self) -> Floats:
         """``(groups,)`` `weight`, 1 where there is none."""
         return np.ones(self.groups) if self.weight is None else self.weight
 
     @property
-    def row_weight(self) -> NDArray[np.float64] | None:
+    def row_weight(self) -> Floats | None:
         """``(rows,)`` the weight of each row's group; None where all count alike."""
         return None if self.weight is None else np.repeat(self.weight, np.diff(self.indptr))
 

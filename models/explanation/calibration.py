@@ -15,12 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text, write_json
-
-Floats = NDArray[np.float64]
+from xlarank.models.arrays import Flags, Floats, Integers
 
 #: File beside the model's card.
 CALIBRATION: Final = "calibration.json"
@@ -41,10 +39,9 @@ _DRAWS: Final = 1000
 
 @dataclass(frozen=True, eq=False)
 class ScoredGraph:
-    """One graph scored by rankers that never saw its family.
+    """One graph scored by rankers that never saw its family (of programs, or its kind of kernel).
 
     Attributes:
-        family: of programs, or its kind of kernel.
         scores: ``(seeds, rows)`` of each seed, lower is faster.
         cost: ``(rows,)``.
     """
@@ -102,37 +99,36 @@ class Calibration:
     by: str = "family"
 
     @classmethod
-    def of(cls, judged: Sequence[ScoredGraph], seed: int = 0) -> Calibration:
+    def of(cls, graphs: Sequence[ScoredGraph], seed: int = 0) -> Calibration:
         """Count; raises `ModelError` without two families, or without two seeds to disagree."""
-        families = sorted({one.family for one in judged})
-        if len(families) < 2 or min(len(one.scores) for one in judged) < 2:
+        families = sorted({one.family for one in graphs})
+        seeds = min((len(one.scores) for one in graphs), default=0)
+        if len(families) < 2 or seeds < 2:
             raise ModelError(
-                f"{len(families)} families and {min((len(one.scores) for one in judged), default=0)} seeds",
+                f"{len(families)} families and {seeds} seeds",
                 expected="two or more families of graphs, and of seeds",
                 do="train with two seeds or more on more than one family",
             )
         rng = np.random.default_rng(seed)
-        pairs = [_pairs(one, rng) for one in judged]
-        of_family = {
-            name: [p for p, one in zip(pairs, judged, strict=True) if one.family != name] for name in families
+        pairs = [_pairs(one, rng) for one in graphs]
+        of_others = {
+            name: _threshold([p for p, one in zip(pairs, graphs, strict=True) if one.family != name])
+            for name in families
         }
-        others = {name: _threshold(rest) for name, rest in of_family.items()}
-        called = [_counted(found, others[one.family]) for found, one in zip(pairs, judged, strict=True)]
+        called = [_counted(found, of_others[one.family]) for found, one in zip(pairs, graphs, strict=True)]
         threshold = _threshold(pairs)
         right, low, high = _share(called if np.isfinite(threshold) else [], rng)
-        places = np.array([_place_of_best(one, 0.0) for one in judged])
-        nearly = np.array([_place_of_best(one, NEARLY) for one in judged])
         return cls(
             threshold=threshold,
             certain=float(np.mean([(t >= threshold).mean() for t, _ in pairs if len(t)])),
             right=right,
             right_low=low,
             right_high=high,
-            first=_quantile(places),
-            first_nearly=_quantile(nearly),
-            graphs=len(judged),
+            first=_quantile([_place_of_best(one, 0.0) for one in graphs]),
+            first_nearly=_quantile([_place_of_best(one, NEARLY) for one in graphs]),
+            graphs=len(graphs),
             families=len(families),
-            seeds=len(judged[0].scores),
+            seeds=len(graphs[0].scores),
             bins=_bins(pairs, rng),
         )
 
@@ -144,13 +140,13 @@ class Calibration:
         """The same for one that is at most `NEARLY` slower than the best."""
         return _first(self.first_nearly, distinct)
 
-    def certainly_slower(self, scores: Floats) -> NDArray[np.int64]:
+    def certainly_slower(self, scores: Floats) -> Integers:
         """``(rows,)`` how many other rows each one is certainly faster than, from ``(seeds, rows)`` scores."""
         mean = scores.mean(axis=0)
         if not np.isfinite(self.threshold):
             return np.zeros(len(mean), np.int64)
         least = max(self.threshold * np.sqrt(2.0) * seed_noise(scores), 1e-12)
-        slower: NDArray[np.int64] = len(mean) - np.searchsorted(np.sort(mean), mean + least)
+        slower: Integers = len(mean) - np.searchsorted(np.sort(mean), mean + least)
         return slower
 
     def save(self, folder: Path, model: str) -> None:
@@ -188,7 +184,7 @@ def seed_noise(scores: Floats) -> float:
     return float(np.sqrt(np.mean(np.var(centred, axis=0, ddof=1))))
 
 
-def _pairs(one: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, NDArray[np.bool_]]:
+def _pairs(one: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, Flags]:
     """``t`` of pairs that differ in cost, and whether the mean scores order them rightly."""
     rows = len(one.cost)
     left, right = np.triu_indices(rows, 1)
@@ -204,7 +200,7 @@ def _pairs(one: ScoredGraph, rng: np.random.Generator) -> tuple[Floats, NDArray[
     return t, (np.sign(gap) == np.sign(one.cost[left] - one.cost[right]))
 
 
-def _threshold(pairs: Sequence[tuple[Floats, NDArray[np.bool_]]]) -> float:
+def _threshold(pairs: Sequence[tuple[Floats, Flags]]) -> float:
     """The lowest ``t`` above which `CERTAIN` of the pairs are right, every graph counting the same."""
     used = [(t, correct) for t, correct in pairs if len(t)]
     if not used:
@@ -225,15 +221,13 @@ def _place_of_best(one: ScoredGraph, slowdown: float) -> float:
     return float(np.flatnonzero(good)[0] + 1) / len(order)
 
 
-def _quantile(places: Floats) -> float:
+def _quantile(places: Sequence[float]) -> float:
     """The conformal quantile: the next graph's place is at most this with probability `AMONG_FIRST`."""
     needed = int(np.ceil((len(places) + 1) * AMONG_FIRST))
     return float(np.sort(places)[needed - 1]) if needed <= len(places) else 1.0
 
 
-def _counted(
-    pairs: tuple[Floats, NDArray[np.bool_]], low: float, high: float = float("inf")
-) -> tuple[float, float]:
+def _counted(pairs: tuple[Floats, Flags], low: float, high: float = float("inf")) -> tuple[float, float]:
     """Shares of a graph's pairs: with ``t`` from ``low`` to below ``high``, and those of them that are right."""
     t, correct = pairs
     mine = (t >= low) & (t < high)
@@ -252,7 +246,7 @@ def _share(counted: Sequence[tuple[float, float]], rng: np.random.Generator) -> 
     return float(table[:, 1].sum() / table[:, 0].sum()), float(low), float(high)
 
 
-def _bins(pairs: Sequence[tuple[Floats, NDArray[np.bool_]]], rng: np.random.Generator) -> tuple[Bin, ...]:
+def _bins(pairs: Sequence[tuple[Floats, Flags]], rng: np.random.Generator) -> tuple[Bin, ...]:
     """Pairs in bins of ``t`` that hold equally many."""
     every = np.concatenate([t for t, _ in pairs])
     if len(every) == 0:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from xlarank.features.attribution import Walk
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
+from xlarank.models.arrays import Matrix
 
 
 @dataclass(frozen=True)
@@ -25,7 +23,6 @@ class Place:
     Attributes:
         nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
         now, then: what stands there in either configuration, for people.
-        value: score of the instance now minus its score then.
     """
 
     nodes: tuple[int, ...]
@@ -111,7 +108,7 @@ class Rows:
         walk: from the second configuration that is explained to the first, where nodes are asked for.
     """
 
-    matrix: NDArray[np.float32]
+    matrix: Matrix
     columns: list[str]
     instances: LazyInstances | None = None
     walk: Walk | None = None

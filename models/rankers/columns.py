@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.targets import Target, foreign_columns
+from xlarank.models.arrays import Indices
 from xlarank.models.objectives import GRAPH_WEIGHTS
-from xlarank.models.params import Among, Between, Number, OneOf, Whole, param
+from xlarank.models.params import Among, Between, Number, OneOf, RankerParams, Whole, param
 
 #: ``all``: every column; ``no_graph``: without those that are constant within a graph (they cannot order
 #: anything alone and tell graphs apart); ``no_candidates``: without the transductive ones; ``alone``: neither.
@@ -23,7 +24,7 @@ _OPERANDS: Final = frozenset(LAYOUT_SLOTS[1:])
 
 
 def is_about_operands(column: str) -> bool:
-    """Whether a column of configurations is about the layout of an operand, which programs may not let one set.
+    """Whether a column is about the layout of an operand, which programs may not let one set.
 
     >>> is_about_operands("padding__input_waste__mean"), is_about_operands("padding__output_waste__mean")
     (True, False)
@@ -31,7 +32,7 @@ def is_about_operands(column: str) -> bool:
     return not _OPERANDS.isdisjoint(column.replace("__", "_").split("_"))
 
 
-def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> NDArray[np.intp]:
+def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
     """Indices into ``columns`` of those that the choice and the target leave, ascending; raises `ModelError`."""
     graph, candidates = leaves_out(choice)
     left_out: set[str] = {*foreign_columns(target)}
@@ -51,7 +52,7 @@ def leaves_out(choice: str) -> tuple[bool, bool]:
     return choice in ("no_graph", "alone"), choice in ("no_candidates", "alone")
 
 
-def checked_indices(value: Any, columns: int) -> NDArray[np.intp]:
+def checked_indices(value: Any, columns: int) -> Indices:
     """Indices of chosen columns as they were saved; raises `ValueError` unless they ascend within the columns."""
     if not isinstance(value, list) or not all(type(index) is int and 0 <= index < columns for index in value):
         raise ValueError(f"the chosen columns are not among its {columns}")
@@ -63,11 +64,7 @@ def checked_indices(value: Any, columns: int) -> NDArray[np.intp]:
 
 #: Tolerances worth trying, shares of a cost: none, the repeats of a configuration on a TPU, those on a busy CPU.
 _TIE_TOLERANCES: Final = (0.0, 0.001, 0.003, 0.01, 0.03)
-#: Weights of the initial score worth trying, in units of a ranker's default.
-_INIT_SCORE_FACTORS: Final = (0.0, 0.5, 1.0, 2.0)
-
-#: LightGBM's limit.
-_MOST_LEAVES: Final = 131_072
+_MOST_LEAVES: Final = 131_072  # LightGBM's limit
 
 
 def leaves_param(layout: int, *, tile: int | None = None) -> Any:
@@ -77,20 +74,19 @@ def leaves_param(layout: int, *, tile: int | None = None) -> Any:
 
 
 def columns_param() -> Any:
-    """``columns``: which are looked at, one of `xlarank.models.rankers.columns.CHOICES`.
+    """``columns``: which are looked at, one of `CHOICES`.
 
     Tile collections hold few candidates a kernel: a rank among them does not carry over to other families.
     """
     return param("all", OneOf(CHOICES), Among(CHOICES), tile="no_candidates")
 
 
-def init_score_param(tile: float) -> Any:
+def init_score_param() -> Any:
     """``init_score_weight``: see `xlarank.models.rankers.init_score.InitScore`; only rows of tiles have one."""
-    search = Among(tuple(factor * tile for factor in _INIT_SCORE_FACTORS))
-    return param(0.0, Number(0), search, tile=tile, searched_for=("tile",))
+    return param(0.0, Number(0), Among((0.0, 1.0, 2.0, 4.0)), tile=2.0, searched_for=("tile",))
 
 
-def tie_tolerance_param(default: float) -> Any:
+def tie_tolerance_param(default: float = 0.0) -> Any:
     """``tie_tolerance``: costs that differ by no more than this share are equal."""
     return param(default, Number(0), Among(_TIE_TOLERANCES))
 
@@ -100,6 +96,12 @@ def graph_weight_param() -> Any:
     return param("equal", OneOf(tuple(GRAPH_WEIGHTS)), Among(tuple(GRAPH_WEIGHTS)))
 
 
-def pairs_param(search: Between) -> Any:
-    """``pairs``: partners drawn for each row and round."""
-    return param(8, Whole(1), search)
+@dataclass(frozen=True, kw_only=True)
+class PairLossParams(RankerParams):
+    """Parameters of a loss on sampled pairs, of which ``pairs`` partners are drawn for each row and round."""
+
+    init_score_weight: float = init_score_param()
+    pairs: int = param(8, Whole(1), Between(2, 32, log=True))
+    tie_tolerance: float = tie_tolerance_param()
+    graph_weight: str = graph_weight_param()
+    columns: str = columns_param()

@@ -8,11 +8,11 @@ from itertools import zip_longest
 from typing import Any, ClassVar, Final, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
+from xlarank.models.arrays import Floats, Matrix
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
@@ -24,8 +24,6 @@ from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.training_data import TrainingData
-
-Floats = NDArray[np.float64]
 
 #: What an ensemble can be made of.
 MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {
@@ -48,13 +46,7 @@ def _whole_members(kind: Kind, given: Mapping[str, Any]) -> dict[str, RankerPara
 
 @dataclass(frozen=True, kw_only=True)
 class EnsembleParams(RankerParams):
-    """Parameters of `Ensemble`.
-
-    Attributes:
-        members: parameters of each of `MEMBERS`.
-        weight_lambdarank, weight_ranknet, weight_xgb_pairwise, weight_sum_pooled, weight_pair_vote:
-            how much each member counts, not all 0.
-    """
+    """Parameters of `Ensemble`: those of each of `MEMBERS`, and how much each counts, not all 0."""
 
     ranker: ClassVar[str] = "ensemble"
 
@@ -128,14 +120,12 @@ class Ensemble(Ranker[EnsembleParams]):
     def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
         self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
 
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
+    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         scores = [member.predict(rows, self.columns, instances) for member in self._members.values()]
         return blend(scores, list(self._weights.values()))
 
-    def _staged(
-        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
-    ) -> Iterator[NDArray[np.float64]]:
-        latest: list[NDArray[np.float64]] = []
+    def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+        latest: list[Floats] = []
         for stage in zip_longest(*(member.staged(rows, every, instances) for member in self._members.values())):
             # a member that ran out of splits stays where it is
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.features.targets import CPU, Target
+from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.params import Number
 from xlarank.models.training_data import TrainingData
 
@@ -45,11 +45,11 @@ class InitScore:
         weight = Number(0)("init_score_weight", state["init_score_weight"])
         return cls(columns.index(state["init_score_column"]), weight) if weight else None
 
-    def relevance(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    def relevance(self, rows: Matrix) -> Floats:
         """``(rows,)``, higher is faster."""
         return -self.weight * rows[:, self.column].astype(np.float64)
 
-    def of(self, data: TrainingData, orders: Sequence[NDArray[np.intp]] | None = None) -> NDArray[np.float64]:
+    def of(self, data: TrainingData, orders: Sequence[Indices] | None = None) -> Floats:
         """`relevance` of all rows minus its mean over each graph, ``(rows,)``: what is learned has mean 0, too.
 
         ``orders`` as for `TrainingData.matrix`.
@@ -57,13 +57,11 @@ class InitScore:
         estimate = data.matrix(orders, np.array([self.column]))[:, 0].astype(np.float64)
         sizes = np.diff(data.indptr)
         mean = np.add.reduceat(estimate, data.indptr[:-1]) / sizes
-        found: NDArray[np.float64] = -self.weight * (estimate - np.repeat(mean, sizes))
+        found: Floats = -self.weight * (estimate - np.repeat(mean, sizes))
         return found
 
 
-def score_contributions(
-    grown: NDArray[np.float64], used: NDArray[np.intp], values: NDArray[np.float32], init_score: InitScore | None
-) -> NDArray[np.float64]:
+def score_contributions(grown: Floats, used: Indices, values: Matrix, init_score: InitScore | None) -> Floats:
     """``(rows, columns + 1)`` what columns of ``values`` add to scores, and last what all rows share.
 
     ``grown`` ``(rows, used + 1)`` are the contributions of the columns ``used`` to trees that sum to a relevance.

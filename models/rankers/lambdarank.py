@@ -33,14 +33,14 @@ class LambdaRankParams(TreeParams):
 
     ranker: ClassVar[str] = "lambdarank"
 
-    init_score_weight: float = init_score_param(2.0)
+    init_score_weight: float = init_score_param()
     lambdarank_norm: bool = param(True, Flag(), Among((True, False)))
     labels: str = param("rank", OneOf(LABELS), Among(LABELS))
     columns: str = columns_param()
     # The loss costs the square of a group. Of 5000 configurations of a real graph, groups of 250 taught no less
     # than groups of 1000 (tau 0.855 and 0.851 after 100 rounds), in well under half the time.
     max_group: int = param(250, Whole(2, MAX_GROUP, "the limit of LightGBM"), Among(_GROUPS))
-    tie_tolerance: float = tie_tolerance_param(0.0)
+    tie_tolerance: float = tie_tolerance_param()
 
 
 class LambdaRank(LightGBMRanker[LambdaRankParams]):

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import lightgbm as lgb
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
+from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
@@ -24,17 +24,15 @@ from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, join
 from xlarank.models.training_data import TrainingData
 
 #: ``(scores of all rows) -> (gradient, hessian)``, each ``(rows,)``.
-Objective = Callable[[NDArray[np.float64]], tuple[NDArray[np.float64], NDArray[np.float64]]]
+Objective = Callable[[Floats], tuple[Floats, Floats]]
 
-Floats = NDArray[np.float64]
 #: The same as LightGBM calls it while it trains.
 _Gradients = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
 
 BOOSTER: Final = "booster.txt"
 
 
-@dataclass(frozen=True, eq=False)
-class _Growing:
+class _Growing(NamedTuple):
     """A booster of so many rounds that still holds its data."""
 
     booster: lgb.Booster
@@ -63,13 +61,9 @@ T = TypeVar("T", bound=TreeParams)
 
 @dataclass(frozen=True)
 class Start:
-    """Trees that a warm-started ranker adds to.
+    """Trees that a warm-started ranker adds to: LightGBM's text, their number, and names of their columns in order.
 
-    Attributes:
-        text: LightGBM's, of a booster.
-        trees: in it.
-        columns: names of those that they split on, in order.
-        rate: new trees learn so many times as fast as their parameters say.
+    New trees learn ``rate`` times as fast as their parameters say.
     """
 
     text: str
@@ -77,7 +71,7 @@ class Start:
     columns: list[str]
     rate: float
 
-    def places(self, columns: Sequence[str]) -> NDArray[np.intp]:
+    def places(self, columns: Sequence[str]) -> Indices:
         """Indices of its columns among others; raises `ModelError` where one is missing or the order differs."""
         place = {name: number for number, name in enumerate(columns)}
         missing = [name for name in self.columns if name not in place]
@@ -88,24 +82,20 @@ class Start:
             )
         found = np.array([place[name] for name in self.columns], np.intp)
         if (np.diff(found) <= 0).any():
-            raise ModelError(
-                "the rows have the columns of the model to continue in another order", do="continue another model"
-            )
+            got = "the rows have the columns of the model to continue in another order"
+            raise ModelError(got, do="continue another model")
         return found
 
-    def relevance(self, values: NDArray[np.float32], threads: int) -> NDArray[np.float64]:
+    def relevance(self, values: Matrix, threads: int) -> Floats:
         """``(rows,)`` sum of its trees for ``(rows, columns)``."""
         if not self.trees:
             return np.zeros(len(values))
         return np.asarray(self._booster.predict(values, num_threads=threads), np.float64)
 
     def centred_relevance(
-        self, data: TrainingData, used: NDArray[np.intp], orders: Sequence[NDArray[np.intp]] | None, threads: int
-    ) -> NDArray[np.float64]:
-        """`relevance` of the columns ``used`` of all rows minus its mean over each graph, ``(rows,)``.
-
-        ``orders`` as for `TrainingData.matrix`.
-        """
+        self, data: TrainingData, used: Indices, orders: Sequence[Indices] | None, threads: int
+    ) -> Floats:
+        """``(rows,)`` `relevance` minus its mean over each graph; ``orders`` as for `TrainingData.matrix`."""
         each = orders if orders is not None else [None] * data.groups
         found = [
             self.relevance(part.matrix(order, used), threads) for part, order in zip(data.parts, each, strict=True)
@@ -129,19 +119,16 @@ class LightGBMRanker(Ranker[T]):
     """
 
     file_names = (BOOSTER,)
+    row_by_row = True
 
     def __init__(self, params: T | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
         self._booster: lgb.Booster | None = None
-        self._used: NDArray[np.intp] = np.empty(0, np.intp)
+        self._used: Indices = np.empty(0, np.intp)
         self._threads = 0
         self._init_score: InitScore | None = None
         self._growing: _Growing | None = None
         self._start: Start | None = None
-
-    @property
-    def row_by_row(self) -> bool:
-        return True
 
     def clone(self) -> Self:
         twin = super().clone()
@@ -176,8 +163,7 @@ class LightGBMRanker(Ranker[T]):
         Args:
             targets: in the order of ``data``, without a start.
             objective: LightGBM's ``objective`` (a name or an `Objective`) and its parameters.
-            columns: one of `xlarank.models.rankers.columns.CHOICES`.
-            init_score_weight: see `InitScore`.
+            columns, init_score_weight: parameters of those names.
             deal: the seed that each graph's rows are shuffled by (`dealt_orders`); None: they stay as they are.
         """
         own, self._threads, self._growing = self.params, settings.threads, None
@@ -230,7 +216,7 @@ class LightGBMRanker(Ranker[T]):
         for _ in range(settings.rounds - growing.rounds):
             grown.update(fobj=growing.gradients)
         if settings.grows:
-            self._growing = replace(growing, rounds=settings.rounds)
+            self._growing = growing._replace(rounds=settings.rounds)
         else:  # as lightgbm.train does: it lets go of the data
             self._growing, grown = None, lgb.Booster(model_str=grown.model_to_string())
         self._booster = self._start.extended(grown) if self._start else grown
@@ -243,27 +229,23 @@ class LightGBMRanker(Ranker[T]):
         """Names of the columns that `_used` indexes."""
         return self.columns
 
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
+    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         grown = self._trees().predict(rows[:, self._used], num_threads=self._threads)
         return -(self._started(rows) + np.asarray(grown, np.float64))
 
-    def row_contributions(self, values: NDArray[np.float32]) -> Floats:
+    def row_contributions(self, values: Matrix) -> Floats:
         used = values[:, self._used]
         grown = self._trees().predict(used, pred_contrib=True, num_threads=self._threads)
         return score_contributions(np.asarray(grown, np.float64), self._used, values, self._init_score)
 
-    def _started(self, rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    def _started(self, rows: Matrix) -> Floats:
         """``(rows,)`` relevance before the first tree."""
         return self._init_score.relevance(rows) if self._init_score else np.zeros(len(rows))
 
-    def _staged(
-        self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None
-    ) -> Iterator[NDArray[np.float64]]:
+    def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         yield from self._stages(rows[:, self._used], -self._started(rows), every)
 
-    def _stages(
-        self, values: NDArray[np.float32], total: NDArray[np.float64], every: int
-    ) -> Iterator[NDArray[np.float64]]:
+    def _stages(self, values: Matrix, total: Floats, every: int) -> Iterator[Floats]:
         """``total`` minus the sum of the trees after each ``every``, beyond those that it started from."""
         booster, first = self._trees(), self._start.trees if self._start else 0
         if first:
@@ -286,10 +268,7 @@ class LightGBMRanker(Ranker[T]):
         return len(self._used)
 
     def _learned(self) -> Learned:
-        state = {
-            "used": self._used.tolist(),
-            **init_score_state(self._init_score, self.columns),
-        }
+        state = {"used": self._used.tolist(), **init_score_state(self._init_score, self.columns)}
         if self._start:
             state |= {"start_trees": self._start.trees, "start_rate": self._start.rate}
         return Learned(state, {BOOSTER: whole(self._trees().model_to_string())})

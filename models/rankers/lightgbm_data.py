@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from xlarank.features.rows import GraphRows
 from xlarank.features.sampling import draw_of_graph
+from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.training_data import TrainingData, in_batches
 
 #: Rows sampled for the bin edges. A quantile of so many has a standard error of 0.7 % of the rows at most, where
@@ -42,8 +43,8 @@ class Batches(lgb.Sequence):
     def __init__(
         self,
         rows: int,
-        read: Callable[[slice], NDArray[np.float32]],
-        sample: Iterator[NDArray[np.float32]] | None = None,
+        read: Callable[[slice], Matrix],
+        sample: Iterator[Matrix] | None = None,
     ) -> None:
         self._rows, self._read, self._sample = rows, read, sample
 
@@ -60,16 +61,14 @@ class Batches(lgb.Sequence):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowTargets:
-    """What trees learn of rows, in the order that the rows have.
+    """What trees learn of rows, ``(rows,)`` in their order, and sizes of query groups, where there are any.
 
-    Attributes:
-        label, weight, start: ``(rows,)``; trees add to ``start``.
-        sizes: rows of each query group, where the objective has them.
+    Trees add to ``start``.
     """
 
-    label: NDArray[np.float64]
-    weight: NDArray[np.float64] | None = None
-    start: NDArray[np.float64] | None = None
+    label: Floats
+    weight: Floats | None = None
+    start: Floats | None = None
     sizes: list[int] | None = None
 
     def binned(self, rows: Any, threads: int) -> lgb.Dataset:
@@ -95,17 +94,15 @@ def binning() -> dict[str, Any]:
 
 def binned(
     data: TrainingData,
-    used: NDArray[np.intp],
+    used: Indices,
     targets: RowTargets,
     *,
     threads: int,
-    orders: Sequence[NDArray[np.intp]] | None = None,
+    orders: Sequence[Indices] | None = None,
 ) -> lgb.Dataset:
-    """LightGBM's data of some columns, constructed.
+    """LightGBM's data of the columns ``used``, ascending, constructed.
 
-    Args:
-        used: columns, ascending.
-        orders: for each group the order of its rows, where they are not to stay as they are.
+    ``orders`` of the rows of each group, where they are not to stay as they are.
     """
     sample = bin_sample(data, used)
     drawn = None if sample is None else iter(sample)
@@ -122,7 +119,7 @@ def binned(
     return targets.binned(rows, threads)
 
 
-def _read(part: GraphRows, order: NDArray[np.intp], used: NDArray[np.intp], which: slice) -> NDArray[np.float32]:
+def _read(part: GraphRows, order: Indices, used: Indices, which: slice) -> Matrix:
     return part.matrix(order[which], used)
 
 
@@ -156,7 +153,7 @@ def silence_lightgbm(threads: int) -> None:
     lgb.Dataset(np.zeros((1, 1)), np.zeros(1), params=params).construct()
 
 
-def bin_sample(data: TrainingData, used: NDArray[np.intp]) -> NDArray[np.float32] | None:
+def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
     """``(rows, used columns)`` rows sampled evenly for the bin edges, whatever their order; None means all."""
     count = _SAMPLED
     if count >= len(data.cost):
@@ -170,7 +167,7 @@ def bin_sample(data: TrainingData, used: NDArray[np.intp]) -> NDArray[np.float32
     return sample
 
 
-def dealt_orders(data: TrainingData, seed: int | None) -> list[NDArray[np.intp]] | None:
+def dealt_orders(data: TrainingData, seed: int | None) -> list[Indices] | None:
     """``(rows,)`` each graph's rows shuffled by the seed and the graph's name alone; None without a seed."""
     if seed is None:
         return None

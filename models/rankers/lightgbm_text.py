@@ -38,10 +38,7 @@ _MOST_LEAVES: Final = 131_072
 
 
 def checked_text(text: str, features: int) -> str:
-    """What LightGBM may be given of a booster's text: its header and trees.
-
-    Args:
-        features: columns that the booster was grown on.
+    """LightGBM's text of a booster on so many columns, its header and trees, as LightGBM may be given them.
 
     Raises `ValueError` for anything that LightGBM would not have written of this project's boosters.
     """
@@ -52,8 +49,7 @@ def checked_text(text: str, features: int) -> str:
         raise ValueError("it has no end of trees")
     head, *blocks = trees.split("\nTree=")
     header = _header(head)
-    names = header["feature_names"].split(" ")
-    infos = header["feature_infos"].split(" ")
+    names, infos = (header[name].split(" ") for name in ("feature_names", "feature_infos"))
     if int(header["max_feature_idx"]) != features - 1 or len(names) != features or len(infos) != features:
         raise ValueError(f"it is not of {features} columns")
     if not all(map(_NAME.fullmatch, names)) or not all(map(_INFO.fullmatch, infos)):
@@ -72,48 +68,32 @@ def checked_text(text: str, features: int) -> str:
 
 
 def narrowed_text(text: str, kept: Sequence[int]) -> str:
-    """The same booster on some of its columns alone, which all its splits are among.
+    """The text of a booster just grown, on some of its columns alone, which all its splits are among.
 
-    Args:
-        text: of a booster just grown.
-        kept: columns, ascending; column ``kept[i]`` becomes column i.
+    Column ``kept[i]``, ascending, becomes column i.
     """
-    trees, _, _ = text.partition(_END)
-    head, *blocks = trees.split("\nTree=")
+    head, trees = _split(text)
     number = {str(column): str(place) for place, column in enumerate(kept)}
-    blocks = [f"Tree={_renumbered(block, number)}\n" for block in blocks]
-    lines = []
-    for line in head.split("\n"):
+
+    def renumbered(line: str) -> str:
         key, _, value = line.partition("=")
-        if key == "max_feature_idx":
+        if key == "split_feature" and value:
+            value = " ".join(number[column] for column in value.split(" "))
+        elif key == "max_feature_idx":
             value = str(len(kept) - 1)
         elif key == "feature_names":
             value = " ".join(f"Column_{place}" for place in range(len(kept)))
         elif key == "feature_infos":
             infos = value.split(" ")
             value = " ".join(infos[column] for column in kept)
-        elif key == "tree_sizes":
-            value = " ".join(str(len(block)) for block in blocks)
-        lines.append(f"{key}={value}" if "=" in line else line)
-    settings = text[text.index(_PARAMETERS) :]
-    return "\n".join(lines) + "\n" + "".join(blocks).removesuffix("\n") + _END + settings
+        return f"{key}={value}" if "=" in line else line
 
-
-def _renumbered(block: str, number: dict[str, str]) -> str:
-    lines = block.split("\n")
-    for place, line in enumerate(lines):
-        key, _, value = line.partition("=")
-        if key == "split_feature" and value:
-            lines[place] = f"{key}={' '.join(number[column] for column in value.split(' '))}"
-    return "\n".join(lines)
+    head, *trees = ("\n".join(map(renumbered, part.split("\n"))) for part in (head, *trees))
+    return _text(head, trees) + text[text.index(_PARAMETERS) :]
 
 
 def whole(text: str) -> str:
-    """LightGBM's text of a booster, with the end that `checked_text` looks for.
-
-    >>> whole("a\\nend of trees\\n").endswith("\\nend of parameters\\n")
-    True
-    """
+    """LightGBM's text of a booster, with the end that `checked_text` looks for."""
     return text if _LAST in text else f"{text}\nparameters:\n{_LAST}"
 
 
@@ -201,20 +181,19 @@ def _check_tree(block: str, number: int, features: int) -> None:
 def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
     """Raise `ValueError` unless every split and leaf is reached from split 0, once.
 
-    Args:
-        children: of each split, a split (0 or more) or leaf ``i`` as ``-1 - i``.
+    ``children`` of each split are splits (0 or more) or leaves, leaf ``i`` as ``-1 - i``.
     """
-    seen_splits, seen_leaves = {0}, set[int]()
-    waiting = [0] if children else []
+    seen, waiting = {0}, [0] if children else []
+    reached = 0
     while waiting:
         for child in children[waiting.pop()]:
-            seen = seen_splits if child >= 0 else seen_leaves
             if child in seen:
                 raise ValueError(f"{'split' if child >= 0 else 'leaf'} {child} has two parents")
             seen.add(child)
+            reached += 1
             if child >= 0:
                 waiting.append(child)
-    if children and (len(seen_splits) != len(children) or len(seen_leaves) != leaves):
+    if children and reached != len(children) - 1 + leaves:
         raise ValueError("its splits and leaves do not form one tree")
 
 

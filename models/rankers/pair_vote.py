@@ -8,34 +8,24 @@ from typing import Any, ClassVar, Final, Self
 
 import lightgbm as lgb
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import MAX_SEED
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
+from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import RankNetLoss, faster_by_sign, row_weights
 from xlarank.models.params import Between, Number, Whole, param
-from xlarank.models.rankers.columns import (
-    checked_indices,
-    chosen_columns,
-    columns_param,
-    graph_weight_param,
-    init_score_param,
-    pairs_param,
-    tie_tolerance_param,
-)
+from xlarank.models.rankers.columns import PairLossParams, checked_indices, chosen_columns
 from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
 from xlarank.models.rankers.lightgbm_data import Batches, RowTargets
 from xlarank.models.rankers.lightgbm_text import narrowed_text
 from xlarank.models.training_data import TrainingData, in_batches
-
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +49,7 @@ class PairColumns:
         """``(columns of a pair,)`` the column of wide rows behind each."""
         return np.concatenate([self.own, self.differences])
 
-    def of_all(self, first: NDArray[np.float32], second: NDArray[np.float32]) -> NDArray[np.float32]:
+    def of_all(self, first: Matrix, second: Matrix) -> Matrix:
         """``(a, b, columns of a pair)`` of each of ``(a, columns)`` with each of ``(b, columns)`` wide rows."""
         found = np.empty((len(first), len(second), len(self)), np.float32)
         found[:, :, : len(self.own)] = first[:, None, self.own]
@@ -71,13 +61,7 @@ class PairColumns:
 
 @dataclass(frozen=True, eq=False)
 class PairPart:
-    """Pairs of one graph, written out when they are asked for.
-
-    Attributes:
-        rows: the graph's.
-        columns: of the pairs.
-        first, second: ``(pairs,)`` rows of the graph.
-    """
+    """Pairs of rows of one graph, ``first`` and ``second (pairs,)``, written out when they are asked for."""
 
     rows: GraphRows
     columns: PairColumns
@@ -87,7 +71,7 @@ class PairPart:
     def __len__(self) -> int:
         return len(self.first)
 
-    def matrix(self, which: slice = slice(None)) -> NDArray[np.float32]:
+    def matrix(self, which: slice = slice(None)) -> Matrix:
         """``(pairs, columns of a pair)`` float32, a copy."""
         first, second = self.first[which], self.second[which]
         own, apart = self.columns.own, self.columns.differences
@@ -97,17 +81,16 @@ class PairPart:
         return found
 
 
-Floats = NDArray[np.float64]
 #: ``(a, columns), (b, columns) -> (stages, a, b)`` the chance that each of the first is faster than each of the
 #: second.
-Chance = Callable[[NDArray[np.float32], NDArray[np.float32]], Floats]
+Chance = Callable[[Matrix, Matrix], Floats]
 
 #: Pairs that are asked for in one call.
 _BATCH: Final = 1 << 13
 
 
 @dataclass(frozen=True, kw_only=True)
-class PairVoteParams(TreeParams):
+class PairVoteParams(PairLossParams, TreeParams):
     """Parameters of `PairVote`.
 
     Attributes:
@@ -121,12 +104,7 @@ class PairVoteParams(TreeParams):
     ranker: ClassVar[str] = "pair-vote"
 
     feature_fraction: float = param(0.7, Number(0, 1, above=True), Between(0.1, 1.0), tile=0.5)
-    init_score_weight: float = init_score_param(2.0)
-    pairs: int = pairs_param(Between(2, 32, log=True))
     max_pairs: int = param(1_000_000, Whole(1))
-    tie_tolerance: float = tie_tolerance_param(0.0)
-    graph_weight: str = graph_weight_param()
-    columns: str = columns_param()
     all_pairs: int = param(2000, Whole(2))
     opponents: int = param(200, Whole(1))
 
@@ -143,6 +121,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     name = PairVoteParams.ranker
     params_class = PairVoteParams
+    row_by_row = False
 
     def __init__(self, params: PairVoteParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
@@ -207,17 +186,15 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _pairs_start(self, part: PairPart) -> Floats:
         """``(pairs,)`` what the margin of each pair begins at."""
         relevance = self._started(part.rows.matrix())
-        found: Floats = relevance[part.first] - relevance[part.second]
-        return found
+        return np.asarray(relevance[part.first] - relevance[part.second])
 
     def _use(self, own: Indices, differences: Indices) -> None:
         self._used, self._pair_columns = own, PairColumns(own, differences)
 
-    def margins(self, first: NDArray[np.float32], second: NDArray[np.float32], stages: Sequence[int]) -> Floats:
+    def margins(self, first: Matrix, second: Matrix, stages: Sequence[int]) -> Floats:
         """``(stages, a, b)`` log odds that each of ``(a, columns)`` is faster than each of ``(b, columns)`` rows.
 
-        Args:
-            stages: numbers of trees, ascending.
+        ``stages`` are numbers of trees, ascending.
         """
         pairs = self._pair_columns.of_all(first, second).reshape(-1, len(self._pair_columns))
         total = (self._started(first)[:, None] - self._started(second)).reshape(-1)
@@ -230,7 +207,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
             found[number] = total
         return found.reshape(len(stages), len(first), len(second))
 
-    def margin_parts(self, first: NDArray[np.float32], second: NDArray[np.float32]) -> Floats:
+    def margin_parts(self, first: Matrix, second: Matrix) -> Floats:
         """``(a, b, columns + 1)`` what each column of wide rows adds to `margins`, and last what all share."""
         pairs = self._pair_columns.of_all(first, second).reshape(-1, len(self._pair_columns))
         grown = np.asarray(self._trees().predict(pairs, pred_contrib=True, num_threads=self._threads), np.float64)
@@ -263,30 +240,29 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         nodes = {} if rows.walk is None else rows.walk.by_node(self.shares(rows.walk.matrix, voters)[0])
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
+    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         (found,) = self._votes(rows, [max(1, self._trees().num_trees())])
         return np.asarray(found)
 
-    def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+    def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         most = max(1, self._trees().num_trees())
         yield from self._votes(rows, [*range(every, most, every), most])
 
-    def _votes(self, rows: NDArray[np.float32], stages: Sequence[int]) -> Floats:
+    def _votes(self, rows: Matrix, stages: Sequence[int]) -> Floats:
         """``(stages, rows)`` shares of votes against each."""
-        order = self._order(rows)
-        voters = None if len(rows) <= self.params.all_pairs else self.voters(rows)
-        found = np.empty((len(stages), len(rows)))
-        found[:, order] = self.shares(rows[order], voters, stages)
+        order, found = self._order(rows), np.empty((len(stages), len(rows)))
+        found[:, order] = self.shares(rows[order], None if self._all_vote(rows) else self.voters(rows), stages)
         return found
 
-    def shares(
-        self, rows: NDArray[np.float32], voters: NDArray[np.float32] | None, stages: Sequence[int] = ()
-    ) -> Floats:
+    def _all_vote(self, rows: Matrix) -> bool:
+        return len(rows) <= self.params.all_pairs
+
+    def shares(self, rows: Matrix, voters: Matrix | None, stages: Sequence[int] = ()) -> Floats:
         """``(stages, rows)`` `vote_shares` after so many trees, without ``stages`` after all."""
         numbers = stages or [max(1, self._trees().num_trees())]
         return vote_shares(lambda first, second: expit(self.margins(first, second, numbers)), rows, voters)
 
-    def _order(self, rows: NDArray[np.float32]) -> Indices:
+    def _order(self, rows: Matrix) -> Indices:
         """``(rows,)`` an order that is the same however they came: the sums of votes, and who votes, follow it."""
         whole = np.ascontiguousarray(rows)
         order: Indices = np.argsort(
@@ -294,9 +270,9 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         )
         return order
 
-    def voters(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
+    def voters(self, rows: Matrix) -> Matrix:
         """The rows of a graph that all are compared with: all, or a sample that does not depend on their order."""
-        if len(rows) <= self.params.all_pairs:
+        if self._all_vote(rows):
             return rows
         chosen = np.random.default_rng(self._seed).choice(
             len(rows), min(len(rows), self.params.opponents), replace=False
@@ -328,8 +304,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 def _change(parts: Floats) -> Floats:
     """``(columns,)`` what columns add to the sum over voters of the chances of the first minus the second's.
 
-    Args:
-        parts: ``(2, voters, columns + 1)`` of the margins.
+    ``parts (2, voters, columns + 1)`` are those of the margins.
     """
     margin = parts.sum(axis=2)
     first, second = expit(margin)
@@ -340,15 +315,12 @@ def _change(parts: Floats) -> Floats:
     return found
 
 
-def vote_shares(chance: Chance, rows: NDArray[np.float32], voters: NDArray[np.float32] | None = None) -> Floats:
+def vote_shares(chance: Chance, rows: Matrix, voters: Matrix | None = None) -> Floats:
     """``(stages, rows)`` the share of votes against each row, 0 to 1, lower is faster.
 
     The vote of a pair is v(a, b) = (p(a, b) + 1 - p(b, a)) / 2, p the chance that is asked for: whatever p says,
-    v(a, b) + v(b, a) = 1. The share is 1 minus the mean of v over all voters; who votes on itself gives 1/2.
-
-    Args:
-        rows: ``(rows, columns)``.
-        voters: ``(voters, columns)`` what each row is compared with; None: all rows, each p asked for once.
+    v(a, b) + v(b, a) = 1. The share is 1 minus the mean of v over all ``voters (voters, columns)``; who votes on
+    itself gives 1/2. Without voters all rows vote, and each p is asked for once.
     """
     if voters is None:
         ahead, behind = _among(chance, rows)
@@ -362,7 +334,7 @@ def vote_shares(chance: Chance, rows: NDArray[np.float32], voters: NDArray[np.fl
     return shares
 
 
-def _among(chance: Chance, rows: NDArray[np.float32]) -> tuple[Floats, Floats]:
+def _among(chance: Chance, rows: Matrix) -> tuple[Floats, Floats]:
     """``(stages, rows)`` each: the sums over all rows of p(row, other), and of p(other, row)."""
     ahead: list[Floats] = []
     behind: Floats = np.zeros((1, len(rows)))
@@ -373,7 +345,7 @@ def _among(chance: Chance, rows: NDArray[np.float32]) -> tuple[Floats, Floats]:
     return np.concatenate(ahead, axis=1), behind
 
 
-def _batches(rows: NDArray[np.float32], opponents: int) -> Iterator[NDArray[np.float32]]:
+def _batches(rows: Matrix, opponents: int) -> Iterator[Matrix]:
     step = max(1, _BATCH // max(1, opponents))
     for at in range(0, len(rows), step):
         yield rows[at : at + step]

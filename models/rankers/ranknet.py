@@ -6,26 +6,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xlarank.models.arrays import Floats
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.params import Between, Number, param
-from xlarank.models.rankers.columns import (
-    columns_param,
-    graph_weight_param,
-    init_score_param,
-    leaves_param,
-    pairs_param,
-    tie_tolerance_param,
-)
+from xlarank.models.rankers.columns import PairLossParams, leaves_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets
 from xlarank.models.training_data import TrainingData
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankNetParams(TreeParams):
+class RankNetParams(PairLossParams, TreeParams):
     """Parameters of `RankNet`.
 
     Chosen like the others' by leave-family-out folds of the sample's train split: faster overfits layouts, and
@@ -36,11 +29,6 @@ class RankNetParams(TreeParams):
 
     learning_rate: float = param(0.03, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
     num_leaves: int = leaves_param(15, tile=7)
-    init_score_weight: float = init_score_param(2.0)
-    pairs: int = pairs_param(Between(2, 32, log=True))
-    tie_tolerance: float = tie_tolerance_param(0.0)
-    graph_weight: str = graph_weight_param()
-    columns: str = columns_param()
 
 
 class RankNet(LightGBMRanker[RankNetParams]):
@@ -55,7 +43,7 @@ class RankNet(LightGBMRanker[RankNetParams]):
         loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
 
-        def objective(relevance: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        def objective(relevance: Floats) -> tuple[Floats, Floats]:
             return loss.gradients(relevance, rng)
 
         self._train(

@@ -15,6 +15,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.attribution import walk_codes, walk_steps
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.sampling import even_ranks
+from xlarank.models.arrays import Floats, Integers, Matrix
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.fit_settings import FitSettings
@@ -24,8 +25,6 @@ from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
-
-Floats = NDArray[np.float64]
 
 #: In place of a column: the contribution of sibling graphs.
 SIBLINGS: Final = "known__siblings__ranks"
@@ -52,26 +51,26 @@ class Sibling:
     """
 
     structure: int
-    node: NDArray[np.int64]
-    sizes: NDArray[np.int64]
+    node: Integers
+    sizes: Integers
     outputs: NDArray[np.int8]
     target: Floats
     prior: Floats
 
     def plain(self) -> dict[str, Any]:
         """As JSON takes it."""
-        arrays = {name: value.tolist() for name, value in vars(self).items() if name != "structure"}
-        return {"structure": self.structure, **arrays}
+        return {
+            name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()
+        }
 
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Self:
         """Back from `plain`; raises any error for what is damaged."""
-        node = np.array(plain["node"], np.int64)
+        node, sizes = np.array(plain["node"], np.int64), np.array(plain["sizes"], np.int64).reshape(-1, 6)
         outputs = np.array(plain["outputs"], np.int8).reshape(-1, len(node), 6)
         target, prior = (np.array(plain[name], np.float64) for name in ("target", "prior"))
         if not len(outputs) == len(target) == len(prior):
             raise ValueError("a sibling's configurations and ranks differ in number")
-        sizes = np.array(plain["sizes"], np.int64).reshape(-1, 6)
         return cls(int(plain["structure"]), node, sizes, outputs, target, prior)
 
 
@@ -90,12 +89,11 @@ class SiblingParams(RankerParams):
     """Parameters of `SiblingRanker`.
 
     Attributes:
-        general: parameters of the `Ensemble` that ranks graphs without siblings.
+        general: of the `Ensemble` that ranks graphs without siblings.
         folds: most folds of families that the priors of siblings come from.
         configs: configurations kept of each graph.
         sibling_weight: weight of the ranks by siblings beside those of the general ranker, 0 to 1.
-        ridge: variance of the noise of a rank.
-        prior_weight: variance of the weight of the general ranker's rank.
+        ridge, prior_weight: variances of the noise of a rank, and of the weight of the general ranker's rank.
     """
 
     ranker: ClassVar[str] = "sibling"
@@ -176,13 +174,9 @@ class SiblingRanker(Ranker[SiblingParams]):
     def _sibling(self, instances: Instances, cost: Floats, score: Floats, rng: np.random.Generator) -> Sibling:
         kept = even_ranks(cost, self.params.configs, rng)
         return Sibling(
-            structure=int(instances.structure[0]),
-            node=instances.node.astype(np.int64),
-            sizes=instances.sizes.astype(np.int64),
-            outputs=instances.outputs()[kept],
-            target=_centred(cost[kept]),
-            prior=_centred(score)[kept],
-        )
+            int(instances.structure[0]), instances.node.astype(np.int64), instances.sizes.astype(np.int64),
+            instances.outputs()[kept], _centred(cost[kept]), _centred(score)[kept],
+        )  # fmt: skip
 
     def siblings_of(self, instances: Instances) -> list[Sibling]:
         """Training graphs of the same structure with configurable nodes in common."""
@@ -190,16 +184,13 @@ class SiblingRanker(Ranker[SiblingParams]):
         if structure not in self._structures:
             return []
         self.finish()
-        return [
-            known
-            for known in self._known
-            if known.structure == structure and np.isin(known.node, instances.node).any()
-        ]
+        same = [known for known in self._known if known.structure == structure]
+        return [known for known in same if np.isin(known.node, instances.node).any()]
 
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
+    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         return self._corrected(self._general.predict(rows, self.columns, instances), instances)
 
-    def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+    def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         for score in self._general.staged(rows, every, instances):
             yield self._corrected(score, instances)
 
@@ -210,11 +201,14 @@ class SiblingRanker(Ranker[SiblingParams]):
         known = self.siblings_of(instances)
         if not known:
             return score
-        prior = _centred(score)
-        found = [self._read_off(one, instances, prior) for one in known]
-        nearest = np.average(found, axis=0, weights=[nearness(one, instances) for one in known])
-        weight = self.params.sibling_weight
+        weight, nearest = self.params.sibling_weight, self._averaged(known, instances, instances, _centred(score))
         return blend([score, nearest], [1 - weight, weight])
+
+    def _averaged(self, known: list[Sibling], graph: Instances, asked: Instances, prior: Floats) -> Floats:
+        """``(configs,)`` what siblings say of those of ``asked``, those near ``graph`` more."""
+        found = [self._read_off(one, asked, prior) for one in known]
+        mean: Floats = np.average(found, axis=0, weights=[nearness(one, graph) for one in known])
+        return mean
 
     def _read_off(self, known: Sibling, instances: Instances, prior: Floats) -> Floats:
         """``(configs,)`` a sibling's solution at the configurations asked for."""
@@ -254,11 +248,7 @@ class SiblingRanker(Ranker[SiblingParams]):
             return None
         nodes = np.flatnonzero(table.codes[now] != table.codes[then])
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
-        ranks = np.average(
-            [self._read_off(one, walk, np.zeros(walk.configs)) for one in known],
-            axis=0,
-            weights=[nearness(one, table) for one in known],
-        )
+        ranks = self._averaged(known, table, walk, np.zeros(walk.configs))
         steps = walk_steps(ranks)
         texts = [
             {part.nodes[0]: part.text for part in table.parts(config) if len(part.nodes) == 1}

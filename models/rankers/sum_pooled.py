@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Final
 
 import lightgbm as lgb
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import expit
 
@@ -17,6 +16,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.instances.pair_blocks import InstanceGraph, InstanceRarity
 from xlarank.features.sampling import even_ranks
+from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.fit_settings import FitSettings
@@ -32,8 +32,6 @@ from xlarank.models.rankers.columns import (
 )
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
 from xlarank.models.training_data import TrainingData
-
-Floats = NDArray[np.float64]
 
 #: Pairs of configurations that are worked on at once.
 _PAIRS: Final = 1 << 14
@@ -78,12 +76,12 @@ class _Pool:
     """
 
     counts: sparse.csr_array
-    values: NDArray[np.float32]
+    values: Matrix
     cost: Floats
-    sizes: NDArray[np.intp]
+    sizes: Indices
     weight: Floats
 
-    def draw(self, most: int, rng: np.random.Generator) -> NDArray[np.intp]:
+    def draw(self, most: int, rng: np.random.Generator) -> Indices:
         """Configurations drawn for a round, ascending: at most so many of each graph."""
         starts = np.cumsum(self.sizes) - self.sizes
         return np.concatenate([
@@ -91,7 +89,7 @@ class _Pool:
             for start, size in zip(starts, self.sizes, strict=True)
         ])  # fmt: skip
 
-    def batches(self, most: int) -> list[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+    def batches(self, most: int) -> list[tuple[Indices, Indices]]:
         """Graphs of which equally many configurations are drawn, ``(graphs,)``, and these, ``(graphs, configs)``.
 
         Their pairs are worked on at once, as long as these fit into a processor's cache.
@@ -118,14 +116,11 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
 
     name = SumPooledParams.ranker
     params_class = SumPooledParams
+    row_by_row = False
 
     def __init__(self, params: SumPooledParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
         self._instance_columns: list[str] = []
-
-    @property
-    def row_by_row(self) -> bool:
-        return False
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         rng = np.random.default_rng(settings.seed)
@@ -256,17 +251,17 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         columns = {table.columns[i]: float(by_column[i]) for i in np.flatnonzero(by_column)}
         return Parts(difference, {}, places, columns, {self.name: difference})
 
-    def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Floats:
+    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         return next(self._staged(rows, max(1, self._trees().num_trees()), instances))
 
-    def _staged(self, rows: NDArray[np.float32], every: int, instances: LazyInstances | None) -> Iterator[Floats]:
+    def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         table = self._table(rows, instances)
         values = rows if table is None else table.values
         used = values[:, self._used]
         for total in self._stages(used, np.zeros(len(used)), every):
             yield total if table is None else table.sums(total)
 
-    def _table(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> Instances | None:
+    def _table(self, rows: Matrix, instances: LazyInstances | None) -> Instances | None:
         """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
         if not self._instance_columns:
             return None
@@ -295,7 +290,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         super()._restore(learned)
 
 
-def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int) -> NDArray[np.intp]:
+def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
     """``(rows,)`` the leaf of each row; LightGBM's own prediction looks at all columns and is ten times as slow."""
     (about,) = booster.dump_model(num_iteration=1, start_iteration=tree)["tree_info"]
     leaf = np.zeros(len(values), np.intp)
@@ -310,7 +305,7 @@ def _leaves(booster: lgb.Booster, values: NDArray[np.float32], tree: int) -> NDA
     return leaf
 
 
-def _chosen(columns: list[str], choice: str) -> NDArray[np.intp]:
+def _chosen(columns: list[str], choice: str) -> Indices:
     """Indices of the columns of instances that a choice of `xlarank.models.rankers.columns.CHOICES` leaves."""
     graph, candidates = leaves_out(choice)
     left_out = {*(InstanceGraph.columns if graph else ()), *(InstanceRarity.columns if candidates else ())}

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
+from xlarank.models.arrays import Floats
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.columns import columns_param
 from xlarank.models.rankers.init_score import InitScore
@@ -53,10 +53,10 @@ class TileCost(LightGBMRanker[TileCostParams]):
         )  # fmt: skip
         self._init_score = start
 
-    def nanoseconds(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    def nanoseconds(self, scores: Floats) -> Floats | None:
         return np.exp2(np.minimum(scores, _MOST)) if self._init_score else None
 
 
-def _nanoseconds(data: TrainingData) -> NDArray[np.float64]:
+def _nanoseconds(data: TrainingData) -> Floats:
     """``(rows,)`` times; runs of one kernel are brought to one normalizer."""
     return np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])

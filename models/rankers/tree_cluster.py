@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import ClusterError
+from xlarank.models.arrays import Indices, Matrix
 from xlarank.models.rankers.lightgbm_data import RowTargets, binning
 from xlarank.models.training_data import TrainingData
 
@@ -52,16 +53,16 @@ class TreeCluster:
     def grow(
         self,
         data: TrainingData,
-        used: NDArray[np.intp],
+        used: Indices,
         targets: RowTargets,
         params: dict[str, Any],
         rounds: int,
-        orders: Sequence[NDArray[np.intp]] | None = None,
+        orders: Sequence[Indices] | None = None,
     ) -> lgb.Booster:
-        """A booster of LightGBM's ``params``; the other arguments as `xlarank.models.rankers.lightgbm_data.binned`.
+        """A booster of LightGBM's ``params``; the other arguments as `lightgbm_data.binned`.
 
-        Raises `ClusterError` where a worker or the scheduler is lost. LightGBM cannot go on then, and the other
-        workers would wait for ever: they are restarted.
+        Raises `ClusterError` where a worker or the scheduler is lost: LightGBM cannot go on then, and the other
+        workers would wait for ever, so they are restarted.
         """
         with self._lock:
             rows, workers = data.matrix(orders, used), 1
@@ -143,9 +144,7 @@ def _ordered_client(address: str) -> Client:
     return Ordered(address, set_as_default=False)
 
 
-def _grow(
-    client: Client, rows: NDArray[np.float32], targets: RowTargets, params: dict[str, Any], rounds: int
-) -> str:
+def _grow(client: Client, rows: Matrix, targets: RowTargets, params: dict[str, Any], rounds: int) -> str:
     """LightGBM's text of a booster of ``rows (rows, columns)``."""
     import dask
     import dask.array as da

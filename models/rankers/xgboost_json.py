@@ -29,10 +29,7 @@ _COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
 def checked_json(text: str, features: int) -> str:
-    """What XGBoost may be given of a booster's JSON.
-
-    Args:
-        features: columns that the booster was grown on.
+    """What XGBoost may be given of the JSON of a booster on so many columns.
 
     Raises `ValueError` for anything that XGBoost would not have written of this project's boosters.
     """
@@ -47,6 +44,11 @@ def checked_json(text: str, features: int) -> str:
     return json.dumps(model)
 
 
+def _require(condition: bool, problem: str) -> None:
+    if not condition:
+        raise ValueError(problem)
+
+
 def _no_number(name: str) -> NoReturn:
     raise ValueError(f"it holds {name}")
 
@@ -58,18 +60,12 @@ def _entries(value: Any, needed: AbstractSet[str], allowed: AbstractSet[str] = f
 
 
 def _check_learner(learner: dict[str, Any], features: int) -> None:
-    if learner["feature_names"] != [] or learner["feature_types"] != []:
-        raise ValueError("its columns have names")
-    param = _texts(learner["learner_model_param"])
-    wanted = {"num_feature": str(features), "num_class": "0", "num_target": "1"}
-    for name, value in wanted.items():
-        if param.get(name) != value:
-            raise ValueError(f"{name} is {param.get(name)!r}, not {value}")
-    if abs(_finite(float(param["base_score"].strip("[]")))) > _LARGEST:
-        raise ValueError("its base score is larger than any score")
-    objective = learner["objective"]
-    if objective["name"] != "rank:pairwise":
-        raise ValueError(f"its objective is {objective['name']!r}")
+    _require(learner["feature_names"] == [] and learner["feature_types"] == [], "its columns have names")
+    param, objective = _texts(learner["learner_model_param"]), learner["objective"]
+    for name, value in {"num_feature": str(features), "num_class": "0", "num_target": "1"}.items():
+        _require(param.get(name) == value, f"{name} is {param.get(name)!r}, not {value}")
+    _require(_is_number(float(param["base_score"].strip("[]"))), "its base score is larger than any score")
+    _require(objective["name"] == "rank:pairwise", f"its objective is {objective['name']!r}")
     for part in [learner.get("attributes", {}), *(v for name, v in objective.items() if name != "name")]:
         _texts(part)
 
@@ -86,22 +82,18 @@ def _texts(value: Any) -> dict[str, str]:
 
 def _check_trees(booster: dict[str, Any], features: int) -> None:
     model = _entries(booster["model"], {"gbtree_model_param", "iteration_indptr", "tree_info", "trees"}, {"cats"})
-    if booster["name"] != "gbtree":
-        raise ValueError(f"its booster is {booster['name']!r}")
-    if any(_entries(model.get("cats", {}), set(), {"enc", "feature_segments", "sorted_idx"}).values()):
-        raise ValueError("it has categories")
+    _require(booster["name"] == "gbtree", f"its booster is {booster['name']!r}")
+    cats = _entries(model.get("cats", {}), set(), {"enc", "feature_segments", "sorted_idx"})
+    _require(not any(cats.values()), "it has categories")
     trees = model["trees"]
-    if not isinstance(trees, list) or len(trees) > _MOST_TREES:
-        raise ValueError("its trees are no list")
-    if _entries(model["gbtree_model_param"], {"num_parallel_tree", "num_trees"}) != {
-        "num_parallel_tree": "1",
-        "num_trees": str(len(trees)),
-    }:
-        raise ValueError("it has another number of trees than it says")
-    if _whole(model["tree_info"], len(trees), 0, 0) is None or _whole(
-        model["iteration_indptr"], len(trees) + 1, 0, len(trees)
-    ) != list(range(len(trees) + 1)):
-        raise ValueError("its rounds are not one tree each")
+    _require(isinstance(trees, list) and len(trees) <= _MOST_TREES, "its trees are no list")
+    counts = {"num_parallel_tree": "1", "num_trees": str(len(trees))}
+    _require(
+        _entries(model["gbtree_model_param"], {*counts}) == counts, "it has another number of trees than it says"
+    )
+    _whole(model["tree_info"], len(trees), 0, 0)
+    rounds = _whole(model["iteration_indptr"], len(trees) + 1, 0, len(trees))
+    _require(rounds == [*range(len(trees) + 1)], "its rounds are not one tree each")
     for number, tree in enumerate(trees):
         try:
             _check_tree(tree, number, features)
@@ -111,36 +103,33 @@ def _check_trees(booster: dict[str, Any], features: int) -> None:
 
 def _check_tree(tree: Any, number: int, features: int) -> None:
     _entries(tree, {*_TREE_NUMBERS, *_TREE_INDICES, *_TREE_EMPTY, "id", "tree_param"})
-    if tree["id"] != number or isinstance(tree["id"], bool) or any(tree[name] != [] for name in _TREE_EMPTY):
-        raise ValueError("it has another number, or categories")
+    same = tree["id"] == number and not isinstance(tree["id"], bool)
+    _require(same and all(tree[name] == [] for name in _TREE_EMPTY), "it has another number, or categories")
     param = _entries(tree["tree_param"], {"num_deleted", "num_feature", "num_nodes", "size_leaf_vector"})
-    if not all(isinstance(value, str) and _COUNT.fullmatch(value) for value in param.values()):
-        raise ValueError("its counts are no numbers")
+    texts = all(isinstance(value, str) and _COUNT.fullmatch(value) for value in param.values())
+    _require(texts, "its counts are no numbers")
     nodes = int(param["num_nodes"])
     # a stump that XGBoost writes has a leaf vector of 1, older versions of 0
-    if not 1 <= nodes <= _MOST_NODES or int(param["num_deleted"]) or int(param["size_leaf_vector"]) > 1:
-        raise ValueError(f"it has {nodes} nodes or values of another kind")
-    if int(param["num_feature"]) != features:
-        raise ValueError(f"it is of {param['num_feature']} columns")
-    left = _whole(tree["left_children"], nodes, -1, nodes - 1)
-    right = _whole(tree["right_children"], nodes, -1, nodes - 1)
+    plain = 1 <= nodes <= _MOST_NODES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
+    _require(plain, f"it has {nodes} nodes or values of another kind")
+    _require(int(param["num_feature"]) == features, f"it is of {param['num_feature']} columns")
+    left, right = (_whole(tree[f"{side}_children"], nodes, -1, nodes - 1) for side in ("left", "right"))
     parents = _whole(tree["parents"], nodes, 0, _NO_PARENT)
-    _whole(tree["split_indices"], nodes, 0, features - 1)
-    _whole(tree["default_left"], nodes, 0, 1)
-    _whole(tree["split_type"], nodes, 0, 0)
+    for name, high in (("split_indices", features - 1), ("default_left", 1), ("split_type", 0)):
+        _whole(tree[name], nodes, 0, high)
     for name in _TREE_NUMBERS:
-        _floats(tree[name], nodes)
+        values = tree[name]
+        _require(isinstance(values, list) and len(values) == nodes, f"it has not {nodes} entries of {name}")
+        numbers = all(type(entry) in (int, float) and _is_number(entry) for entry in values)
+        _require(numbers, "it lists other things than numbers")
     splits = [node for node in range(nodes) if left[node] >= 0]
-    if any((left[node] < 0) != (right[node] < 0) for node in range(nodes)) or (nodes > 1 and left[0] < 0):
-        raise ValueError("a split has one child")
-    if parents[0] != _NO_PARENT or any(
-        parents[child] != node for node in splits for child in (left[node], right[node])
-    ):
-        raise ValueError("a child has another parent")
+    pairs = all((left[node] < 0) == (right[node] < 0) for node in range(nodes))
+    _require(pairs and (nodes == 1 or left[0] >= 0), "a split has one child")
+    known = all(parents[child] == node for node in splits for child in (left[node], right[node]))
+    _require(parents[0] == _NO_PARENT and known, "a child has another parent")
     # the same numbering as LightGBM's: splits from 0, leaves below it
-    place = {node: at for at, node in enumerate(splits)}
-    leaves = {node: -1 - at for at, node in enumerate(node for node in range(nodes) if left[node] < 0)}
-    number_of = place | leaves
+    leaves = [node for node in range(nodes) if left[node] < 0]
+    number_of = {node: at for at, node in enumerate(splits)} | {node: -1 - at for at, node in enumerate(leaves)}
     require_tree([(number_of[left[node]], number_of[right[node]]) for node in splits], len(leaves))
 
 
@@ -152,14 +141,5 @@ def _whole(value: Any, count: int, low: int, high: int) -> list[int]:
     return value
 
 
-def _floats(value: Any, count: int) -> None:
-    if not isinstance(value, list) or len(value) != count:
-        raise ValueError(f"it has not {count} entries where so many are due")
-    if not all(type(entry) in (int, float) and abs(_finite(entry)) <= _LARGEST for entry in value):
-        raise ValueError("it lists other things than numbers")
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("it holds a number that is not finite")
-    return value
+def _is_number(value: float) -> bool:
+    return math.isfinite(value) and abs(value) <= _LARGEST

@@ -17,15 +17,10 @@ from xlarank.models.registry import ranker_class
 
 @dataclass(frozen=True)
 class BestParams:
-    """Outcome of a study.
+    """Outcome of a study: the best trial's number, parameters, rounds, and out-of-fold scores of the graphs.
 
     Attributes:
-        model: name of the ranker.
-        params, rounds: of the best trial.
-        mean, std: its out-of-fold score over graphs.
         select: what the choice went by, one of `xlarank.models.validation.paired.SELECTIONS`.
-        graphs: the score of each graph.
-        trial: its number in the study.
         folds: families held out together.
         code_hash: of the rows it was tuned on.
     """

@@ -12,9 +12,9 @@ from itertools import islice
 from typing import Any, Final, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.features.rows import GraphRows
+from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
@@ -33,21 +33,16 @@ PIECE: Final = 16_384
 
 @dataclass(frozen=True)
 class Curves:
-    """Quality per graph along the rounds.
-
-    Attributes:
-        rounds: ``(stages,)`` numbers of rounds.
-        metrics: graph name -> metrics at each stage.
-    """
+    """Metrics of each graph, ``{graph: [metrics at each stage]}``, after ``rounds (stages,)``."""
 
     rounds: list[int]
     metrics: dict[str, list[dict[str, float]]]
 
-    def column(self, metric: str) -> NDArray[np.float64]:
+    def column(self, metric: str) -> Floats:
         """``(graphs, stages)`` of one metric."""
         return np.array([[stage[metric] for stage in stages] for stages in self.metrics.values()])
 
-    def smooth_score(self, how: str = "mean") -> NDArray[np.float64]:
+    def smooth_score(self, how: str = "mean") -> Floats:
         """``(stages,)`` `objective_value` of the scores of all graphs, averaged with the stages before and after.
 
         Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
@@ -63,10 +58,10 @@ class Curves:
         return {name: stages[stage] for name, stages in self.metrics.items()}
 
 
-def smooth(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def smooth(values: Floats) -> Floats:
     """``(..., stages)`` values averaged with those before and after; the ends count twice."""
     padded = np.concatenate([values[..., :1], values, values[..., -1:]], axis=-1)
-    found: NDArray[np.float64] = (padded[..., :-2] + padded[..., 1:-1] + padded[..., 2:]) / 3
+    found: Floats = (padded[..., :-2] + padded[..., 1:-1] + padded[..., 2:]) / 3
     return found
 
 
@@ -105,7 +100,7 @@ def evaluate_held(
     return Curves(stages, metrics)
 
 
-def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[NDArray[np.float64]]:
+def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
     """`Ranker.staged` each `STEP` rounds; a large graph in pieces, where the ranker looks at each row alone."""
     if not ranker.row_by_row or len(graph) <= PIECE:
         yield from ranker.staged(graph.matrix(), STEP, graph.instances)
@@ -215,13 +210,13 @@ def climb(
 
 def out_of_fold_scores(
     ranker: Ranker[Any], data: TrainingData, folds: Sequence[Fold], settings: FitSettings
-) -> NDArray[np.float64]:
+) -> Floats:
     """``(rows,)`` scores of the graphs that folds score, by clones of the ranker fitted without those held out.
 
     ``settings.threads`` (0: all cores) folds at a time. Graphs that no fold scores have score 0.
     """
 
-    def run(fold: int, each: FitSettings) -> list[NDArray[np.float64]]:
+    def run(fold: int, each: FitSettings) -> list[Floats]:
         fitted = ranker.clone().fit(data.without(folds[fold].held), each)
         parts = [data.parts[group] for group in folds[fold].scored]
         return [fitted.predict(part.matrix(), data.columns, part.instances) for part in parts]

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
 from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import target_of
+from xlarank.models.arrays import Floats, Indices, Integers
 from xlarank.models.validation.metrics import LAYOUTS_SET, METRICS, compiler_cost, graph_metrics, speedups
-
-Floats = NDArray[np.float64]
 
 FILE_ORDER: Final = "file order"
 RANDOM: Final = "random"
@@ -33,8 +31,7 @@ class GraphEvaluation:
     """Metrics of one graph.
 
     Attributes:
-        metrics: of the ranking, every configuration counted.
-        once: of the ranking, each distinct configuration counted once.
+        metrics, once: of the ranking, every configuration counted, and each distinct one once.
         baselines: of orders that need no model, ``{baseline: {metric: value}}``.
         speedups: over the compiler's own choice; empty where its runtime is not known.
         seeds: metrics of the ranking by each seed alone.
@@ -48,10 +45,10 @@ class GraphEvaluation:
 
 
 def evaluate_graph(
-    collection: Collection, rows: GraphRows, scores: Floats, picked: NDArray[np.intp] | None = None,
+    collection: Collection, rows: GraphRows, scores: Floats, picked: Indices | None = None,
     per_seed: Sequence[Floats] = (),
 ) -> GraphEvaluation:  # fmt: skip
-    """Judge ``(rows,)`` scores of a labelled graph on all its configurations, or on ``picked`` indices of them."""
+    """Evaluate ``(rows,)`` scores of a labelled graph on all its configurations, or on ``picked`` ones."""
     kind, compiler = collection.kind, compiler_cost(collection.kind, rows)
     chosen = slice(None) if picked is None else picked
     cost, group = rows.cost[chosen], rows.group[chosen]
@@ -66,7 +63,7 @@ def evaluate_graph(
 
 
 def baselines(
-    collection: Collection, rows: GraphRows, picked: NDArray[np.intp] | None = None
+    collection: Collection, rows: GraphRows, picked: Indices | None = None
 ) -> dict[str, dict[str, float]]:
     """Metrics of one graph by orders that need no model: ``{baseline: {metric: value}}``.
 
@@ -104,7 +101,7 @@ def _tile_orders(rows: GraphRows) -> dict[str, Floats]:
     return orders
 
 
-def _random(kind: Kind, cost: Floats, group: NDArray[np.int64]) -> dict[str, float]:
+def _random(kind: Kind, cost: Floats, group: Integers) -> dict[str, float]:
     known = np.isfinite(cost)
     least = np.sort(each_once(cost[known], cost[known], group[known])[1])
     first, fifth = (_expected_least(least, k) / least[0] - 1 for k in (1, 5))
@@ -127,8 +124,8 @@ def _expected_least(ascending: Floats, k: int) -> float:
     return float(chance @ ascending[: len(chance)])
 
 
-def each_once(score: Floats, cost: Floats, group: NDArray[np.int64]) -> tuple[Floats, Floats, NDArray[np.int64]]:
-    """Score, smallest cost and number of each distinct configuration, for a judgement that counts it once."""
+def each_once(score: Floats, cost: Floats, group: Integers) -> tuple[Floats, Floats, Integers]:
+    """Score, smallest cost and number of each distinct configuration, for metrics that count it once."""
     numbers, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     least = np.full(len(numbers), np.inf)
     np.minimum.at(least, inverse, cost)

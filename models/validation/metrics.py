@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
+from xlarank.models.arrays import Floats, Indices, Integers
 
 RESAMPLES: Final = 2000
 #: Share of the resampled means within the interval.
@@ -16,7 +17,7 @@ COVERAGE: Final = 0.95
 _SEED: Final = 0
 
 
-def bootstrap_interval(values: NDArray[np.float64]) -> tuple[float, float]:
+def bootstrap_interval(values: Floats) -> tuple[float, float]:
     """Percentile bootstrap of a mean: the middle 95 % of the means of 2000 resamples, as (low, high).
 
     ``values`` is ``(graphs,)``, one or more: a resample draws as many graphs, with repeats. The draws depend on
@@ -37,10 +38,8 @@ def bootstrap_interval(values: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-Floats = NDArray[np.float64]
-
 #: Up to this many configurations comparing every pair is quicker than sorting: a tile collection has thousands of
-#: small graphs, each judged many times.
+#: small graphs, each evaluated many times.
 _FEW: Final = 256
 #: Metrics reported per graph, in table order.
 METRICS: Final = ("tau", "ordered_pair_accuracy", "slowdown@1", "slowdown@5", "score")
@@ -111,7 +110,7 @@ def _tied_pairs(values: Floats) -> float:
     return float((counts * (counts - 1) / 2).sum())
 
 
-def slowdown_at(k: int, score: Floats, cost: Floats, group: NDArray[np.int64] | None = None) -> float:
+def slowdown_at(k: int, score: Floats, cost: Floats, group: Integers | None = None) -> float:
     """Best cost among the k configurations that `top_of` picks over the best of all, minus 1.
 
     >>> slowdown_at(1, np.array([1.0, 2.0]), np.array([30.0, 20.0]))
@@ -120,7 +119,7 @@ def slowdown_at(k: int, score: Floats, cost: Floats, group: NDArray[np.int64] | 
     return float(cost[top_of(k, score, group)].min() / cost.min() - 1)
 
 
-def top_of(k: int, score: Floats, group: NDArray[np.int64] | None = None) -> NDArray[np.intp]:
+def top_of(k: int, score: Floats, group: Integers | None = None) -> Indices:
     """The k configurations to try first, best first.
 
     Where ``group`` tells which configurations are identical, a second one is only taken when all distinct
@@ -137,14 +136,12 @@ def top_of(k: int, score: Floats, group: NDArray[np.int64] | None = None) -> NDA
     return np.concatenate([order[first], order[~first]])[:k]
 
 
-def order_of(score: Floats) -> NDArray[np.intp]:
+def order_of(score: Floats) -> Indices:
     """Configurations best first; equal scores in the order of their ids."""
     return np.argsort(score, kind="stable")
 
 
-def graph_metrics(
-    kind: Kind, score: Floats, cost: Floats, group: NDArray[np.int64] | None = None
-) -> dict[str, float]:
+def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | None = None) -> dict[str, float]:
     """All metrics of one graph. ``score`` is Kaggle's: tau for layouts, 1 - slowdown@5 for tiles.
 
     ``group`` numbers the distinct configurations (see `top_of`). Configurations of infinite cost were not measured
@@ -171,19 +168,17 @@ def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, obj
     The standard deviation is that of the graphs (divided by their number); low and high are the 95 % interval
     of the mean by `bootstrap_interval`.
     """
-    report: dict[str, dict[str, object]] = {}
-    for metric in METRICS:
-        graphs = {name: values[metric] for name, values in per_graph.items()}
-        column = np.array(list(graphs.values()))
-        low, high = bootstrap_interval(column)
-        report[metric] = {
-            "mean": float(column.mean()),
-            "std": float(column.std()),
-            "low": low,
-            "high": high,
-            "graphs": graphs,
-        }
-    return report
+    return {metric: _summary({name: of[metric] for name, of in per_graph.items()}) for metric in METRICS}
+
+
+def _summary(graphs: dict[str, float], scale: Callable[[float], float] = float) -> dict[str, Any]:
+    """``scale`` takes mean, low and high back to the unit of what is shown."""
+    column = np.array(list(graphs.values()))
+    low, high = bootstrap_interval(column)
+    return {
+        "mean": scale(column.mean()), "std": float(column.std()), "low": scale(low), "high": scale(high),
+        "graphs": graphs,
+    }  # fmt: skip
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
@@ -201,9 +196,7 @@ def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
     return float(cost[0]) if len(cost) and np.isfinite(cost[0]) else None
 
 
-def speedups(
-    score: Floats, cost: Floats, compiler: float, group: NDArray[np.int64] | None = None
-) -> dict[str, float]:
+def speedups(score: Floats, cost: Floats, compiler: float, group: Integers | None = None) -> dict[str, float]:
     """`SPEEDUPS` of one graph: the compiler's cost over the best cost among the first k, above 1 is faster.
 
     Configurations that were not measured (cost inf) cannot be chosen.
@@ -225,13 +218,6 @@ def summarise_speedups(per_graph: dict[str, dict[str, float]]) -> dict[str, dict
     report: dict[str, dict[str, Any]] = {}
     for name in SPEEDUPS if per_graph else ():
         graphs = {graph: values[name] for graph, values in per_graph.items()}
-        logs = np.log(np.array(list(graphs.values())))
-        low, high = bootstrap_interval(logs)
-        report[name] = {
-            "mean": float(np.exp(logs.mean())),
-            "std": float(logs.std()),
-            "low": float(np.exp(low)),
-            "high": float(np.exp(high)),
-            "graphs": graphs,
-        }
+        logs = {graph: float(np.log(value)) for graph, value in graphs.items()}
+        report[name] = {**_summary(logs, lambda log: float(np.exp(log))), "graphs": graphs}
     return report

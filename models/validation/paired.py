@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.graph import Kind
+from xlarank.models.arrays import Floats
 from xlarank.models.params import OneOf
 from xlarank.models.validation.metrics import bootstrap_interval, summarise
 
@@ -26,7 +26,7 @@ def require_selection(how: str) -> None:
     OneOf(SELECTIONS)("select", how)
 
 
-def objective_value(scores: NDArray[np.float64], how: str) -> NDArray[np.float64]:
+def objective_value(scores: Floats, how: str) -> Floats:
     """The objective of a choice, ``(...)`` of ``(graphs, ...)`` scores; raises `ModelError`.
 
     >>> objective_value(np.array([[0.2], [0.6]]), "mean").tolist()
@@ -35,7 +35,7 @@ def objective_value(scores: NDArray[np.float64], how: str) -> NDArray[np.float64
     [0.35]
     """
     require_selection(how)
-    mean: NDArray[np.float64] = scores.mean(axis=0)
+    mean: Floats = scores.mean(axis=0)
     return mean - SPREAD * scores.std(axis=0) if how == "robust" else mean
 
 
@@ -72,10 +72,9 @@ COMPARED: Final[dict[Kind, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A metric of one ranker minus that of another, over the graphs that both were judged on.
+    """A metric of one ranker minus that of another, the mean over the graphs that both were evaluated on.
 
     Attributes:
-        mean: over graphs; a higher tau or score is better, a lower slowdown is.
         low, high: 95 % interval of the mean: graphs are drawn anew with their differences, so that what makes a
             graph hard for both rankers is no part of its width (`bootstrap_interval`).
         graphs: how many.
@@ -96,7 +95,7 @@ class Difference:
 
 
 def difference(challenger: Scores, incumbent: Scores, metric: str) -> Difference | None:
-    """The challenger's ``metric`` minus the incumbent's; None where no graph was judged by both.
+    """The challenger's ``metric`` minus the incumbent's; None where no graph was evaluated by both.
 
     >>> one, two = {"a": {"tau": 0.5}, "b": {"tau": 0.7}}, {"a": {"tau": 0.4}, "b": {"tau": 0.6}, "c": {"tau": 0.9}}
     >>> str(difference(one, two, "tau"))

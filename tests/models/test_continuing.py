@@ -57,6 +57,16 @@ def test_it_learns_what_is_new_and_leaves_the_first_as_it_was(base: Ranker[Any])
     assert np.array_equal(base.predict(UNSEEN.matrix(), COLUMNS), before)
 
 
+@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled"])
+def test_new_trees_learn_what_the_first_left(model: str) -> None:
+    """On what they have learned already there is little: a first tree of their own would move scores by more."""
+    data, plain = easy_data(graphs=4), {"bagging_fraction": 1.0, "feature_fraction": 1.0}
+    fresh, many = (fitted(model, data, rounds=rounds, **plain) for rounds in (1, 150))
+    longer = many.continuing().fit(data, FitSettings(1, 0, 1))
+    one, before, after = (each.predict(data.parts[0].matrix(), COLUMNS) for each in (fresh, many, longer))
+    assert 0 < np.std(after - before) < 0.8 * np.std(one)
+
+
 def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(base: Ranker[Any]) -> None:
     slow = base.continuing(0.1).fit(MORE, FitSettings(4, 0, 1))
     both = [ranker.predict(UNSEEN.matrix(), COLUMNS) for ranker in (base, slow)]

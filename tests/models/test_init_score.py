@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import optuna
 import pytest
 
 from tests.models.rows import graph_rows
@@ -119,15 +118,3 @@ def test_pairs_that_the_estimate_settles_pull_no_more(model: str) -> None:
         for weight in (0.0, 40.0)
     )
     assert settled < 0.7 * free
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_only_tiles_have_one_and_studies_vary_it(model: str) -> None:
-    params = ranker_class(model).params_class
-    default, study = params.of("tile").init_score_weight, optuna.create_study()
-    assert params.of("layout").init_score_weight == 0 < default
-    for kind, choices in (("layout", None), ("tile", (0.0, 0.5 * default, default, 2 * default))):
-        trial = study.ask()
-        params.suggest(trial, kind)
-        found = trial.distributions.get("init_score_weight")
-        assert choices == (None if found is None else found.choices)

@@ -23,7 +23,8 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm_data
 from xlarank.models.rankers.lambdarank import LambdaRank, query_groups
-from xlarank.models.rankers.lightgbm_data import Batches, RowTargets, binned, dealt_orders, even_sizes
+from xlarank.models.rankers.lightgbm_data import RowTargets, binned, dealt_orders, even_sizes
+from xlarank.models.rankers.lightgbm_text import require_tree
 from xlarank.models.training_data import TrainingData
 
 
@@ -108,23 +109,6 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(asked: list[dict[
     assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(call["rows"], other["rows"])
 
 
-def test_a_group_beyond_the_limit_of_lightgbm_at_the_largest_setting(asked: list[dict[str, Any]]) -> None:
-    data = easy_data(graphs=1, configs=10_001)
-    ranker = fitted("lambdarank", data, rounds=2, max_group=10_000)
-    assert asked[0]["group"] == [5001, 5000]
-    assert np.unique(ranker.predict(data.rows, COLUMNS)).size > 5
-    for most in (1, 10_001):
-        said = rf"max_group is {most}; expected a whole number, 2 to 10000, the limit of LightGBM"
-        with pytest.raises(ModelError, match=said):
-            LambdaRank({"max_group": most}, kind="layout")
-
-
-def test_log_labels_learn() -> None:
-    data = easy_data()
-    order = np.argsort(fitted("lambdarank", data, rounds=50, labels="log").predict(data.rows[:60], COLUMNS))
-    assert data.cost[order[:10]].mean() < 0.7 * data.cost[:60].mean()
-
-
 def test_columns_left_out_are_not_looked_at(tmp_path: Path) -> None:
     """The graph column is the first of the real ones; changing it must not change a score."""
     constant = next(name for block in blocks_of("layout") if block.scope is Scope.GRAPH for name in block.columns)
@@ -144,17 +128,13 @@ def test_columns_left_out_are_not_looked_at(tmp_path: Path) -> None:
         loaded.predict(rows[:, 1:], columns[1:])
 
 
-def test_a_damaged_model_is_an_error_not_a_crash(tmp_path: Path) -> None:
-    files = saved(fitted("lambdarank", easy_data(graphs=2), rounds=2), tmp_path / "model")
-    for name, content in (
-        *(("ranker.json", text) for text in ("{", "[]", '{"columns": ["size"]}', None)),
-        *(("booster.txt", text) for text in ("", "tree\nversion=v4\n", "no booster at all", None)),
-    ):
-        path = tmp_path / "model" / name
-        path.unlink() if content is None else path.write_text(content)
-        with pytest.raises(ModelError, match="cannot be read"):
-            LambdaRank.load(tmp_path / "model")
-        path.write_bytes(files[name])
+def test_splits_that_are_no_tree_are_refused() -> None:
+    """LightGBM would follow a loop for ever. Splits from 0, leaf i as -1 - i."""
+    require_tree([], 1)
+    require_tree([(1, -1), (-2, -3)], 3)
+    for children, leaves in (([(1, -1), (0, -2)], 2), ([(-1, -1)], 1), ([(-1, -2), (-3, -4)], 4), ([(-1, -2)], 3)):
+        with pytest.raises(ValueError, match=r"two parents|one tree"):
+            require_tree(children, leaves)
 
 
 # RankNet -------------------------------------------------------------------------------------------------
@@ -228,19 +208,15 @@ def test_batches_teach_what_one_matrix_teaches(
     assert len(calls) >= data.groups
 
 
-def test_a_batch_is_no_longer_than_lightgbm_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    data, largest = easy_data(graphs=2, configs=2400), [0]
-    matrix = GraphRows.matrix
-
-    def watched(self: GraphRows, *args: object) -> np.ndarray:
-        found = matrix(self, *args)
-        largest[0] = max(largest[0], len(found))
-        return found
-
-    monkeypatch.setattr("xlarank.models.training_data.BATCHED", 0)
-    monkeypatch.setattr(GraphRows, "matrix", watched)
-    fitted("lambdarank", data, rounds=1)
-    assert largest[0] == Batches.batch_size == 1024
+def test_bins_come_from_rows_of_all_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sorted files would otherwise give edges for the first graphs alone."""
+    monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 60)
+    data = easy_data(graphs=6, configs=40)
+    sample = lightgbm_data.bin_sample(data, np.arange(1, 4))
+    assert sample is not None and len(sample) == 60
+    found = [sum((part.matrix()[:, 1:] == row).all(axis=1).any() for row in sample) for part in data.parts]
+    assert sum(found) == 60 and min(found) >= 4, "10 of each graph on average"
+    assert lightgbm_data.bin_sample(data.take([0]), np.arange(4)) is None
 
 
 def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -35,13 +35,6 @@ def test_labels_are_dense_ranks_or_steps_of_the_logarithm(cost: np.ndarray) -> N
     assert np.array_equal(steps, np.rint(steps)), "LightGBM takes whole numbers only"
 
 
-def test_labels_by_hand() -> None:
-    """e, the square root of the range e^2, lies half way; e^2 and beyond is the bottom."""
-    cost = 1000.0 * np.array([1.0, np.e, np.e**2, 1e6, 1.001])
-    assert relevance(cost, "log").tolist() == [300, 150, 0, 0, 300]
-    assert relevance(np.array([2**31 + 1, 2**31], np.float64), "rank").tolist() == [0, 1], "a nanosecond apart"
-
-
 @given(_COSTS)
 def test_the_mean_rank_is_the_share_of_slower_costs_ties_by_half(cost: np.ndarray) -> None:
     below = np.array([(cost < one).sum() + ((cost == one).sum() - 1) / 2 for one in cost])

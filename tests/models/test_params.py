@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +11,18 @@ import pytest
 
 from xlarank.data.errors import ModelError
 from xlarank.data.ranges import MAX_SEED
+from xlarank.features.block import Scope
+from xlarank.features.catalogue import blocks_of
+from xlarank.features.recipe import FeatureSettings
+from xlarank.features.targets import CPU, TPU
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import Flag, Number, OneOf, Whole
+from xlarank.models.rankers.columns import chosen_columns
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.rankers.ranknet import RankNetParams
 from xlarank.models.rankers.sibling import SiblingParams
 from xlarank.models.registry import RANKERS
+from xlarank.models.validation.best_params import BestParams, load_best, params_for
 
 #: What a study draws, in the order in which it draws it. A study goes on only in the space that it began in:
 #: after a change every study begins anew, and this file is to be written again.
@@ -97,3 +103,108 @@ def test_settings_that_make_no_sense_are_refused() -> None:
     ):  # fmt: skip
         with pytest.raises(ModelError, match=r"(rounds|seed|threads) is .*; expected a whole number"):
             FitSettings(**values)
+
+
+@pytest.mark.parametrize("kind", ["layout", "tile"])
+def test_choices_leave_out_what_they_say(kind: str) -> None:
+    columns = FeatureSettings().columns(kind)
+    for choice, graph, candidates in (
+        ("all", True, True), ("no_graph", False, True), ("no_candidates", True, False), ("alone", False, False),
+    ):  # fmt: skip
+        expected = [
+            name
+            for block in blocks_of(kind)
+            if (graph or block.scope is not Scope.GRAPH) and (candidates or not block.transductive)
+            for name in block.columns
+        ]
+        assert [columns[i] for i in chosen_columns(columns, choice)] == expected
+        assert expected and (choice == "all") == (expected == columns)
+
+
+def test_indices_point_into_the_columns_given() -> None:
+    """Also where the columns are those of another tier or not ours at all."""
+    constant = blocks_of("layout")[0]
+    assert constant.scope is Scope.GRAPH
+    first = next(iter(constant.columns))
+    assert chosen_columns(["mine", first, "yours"], "no_graph").tolist() == [0, 2]
+    assert chosen_columns(["mine", first, "yours"], "all").tolist() == [0, 1, 2]
+    assert chosen_columns([], "alone").tolist() == []
+    with pytest.raises(ModelError, match=r"columns is 'some'; expected .*no_graph"):
+        chosen_columns(["mine"], "some")
+
+
+def test_a_target_leaves_out_the_columns_of_others() -> None:
+    columns, layouts = FeatureSettings().columns("tile"), FeatureSettings().columns("layout")
+    for target, dropped in ((TPU, CPU), (CPU, TPU)):
+        for choice in ("all", "alone"):
+            both = {columns[i] for i in chosen_columns(columns, choice)}
+            found = {columns[i] for i in chosen_columns(columns, choice, target)}
+            assert both - found == both & dropped.columns != set()
+            assert both & target.columns <= found
+        assert chosen_columns(layouts, "all", target).tolist() == list(range(len(layouts)))
+
+
+BEST = BestParams(
+    model="lambdarank",
+    params={"learning_rate": 0.125, "labels": "log"},
+    rounds=75,
+    mean=0.5,
+    std=0.25,
+    select="robust",
+    graphs={"cnn__a": 0.25, "mlp__a": 0.75},
+    trial=3,
+    folds=[["cnn"], ["mlp"]],
+    code_hash="0123456789abcdef",
+)
+
+
+def test_each_ranker_has_its_file_and_what_was_saved_is_read_back(tmp_path: Path) -> None:
+    folder = tmp_path / "studies" / "cpu"
+    defaults = {name: RANKERS[name].params_class.of("tile") for name in ("lambdarank", "ranknet")}
+    assert load_best(folder, "lambdarank") is None
+    assert params_for(folder, "lambdarank", "tile") == (defaults["lambdarank"], False)
+    BEST.save(folder)
+    assert load_best(folder, "lambdarank") == BEST
+    assert [path.name for path in folder.iterdir()] == ["best-lambdarank.json"]
+    tuned = replace(defaults["lambdarank"], learning_rate=0.125, labels="log")
+    assert params_for(folder, "lambdarank", "tile") == (tuned, True), "the others keep their defaults"
+    assert params_for(folder, "ranknet", "tile") == (defaults["ranknet"], False)
+
+
+def test_members_of_an_ensemble_take_their_own(tmp_path: Path) -> None:
+    defaults = RANKERS["ensemble"].params_class.of("layout")
+    assert params_for(tmp_path, "ensemble", "layout") == (defaults, False)
+    BEST.save(tmp_path)
+    lambdarank = params_for(tmp_path, "lambdarank", "layout")[0]
+    members = {**defaults.members, "lambdarank": lambdarank}  # type: ignore[attr-defined]
+    assert params_for(tmp_path, "ensemble", "layout") == (replace(defaults, members=members), True)
+    stale = {"ranknet": {"pairs": 3}, "lambdarank": {"num_leaves": 3}}
+    replace(BEST, model="ensemble", params={"members": stale, "weight_ranknet": 0.5}).save(tmp_path)
+    members["ranknet"] = RANKERS["ranknet"].params_class.of("layout", {"pairs": 3})
+    expected = replace(defaults, members=members, weight_ranknet=0.5)
+    assert params_for(tmp_path, "ensemble", "layout") == (expected, True)
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "best-lambdarank.json"
+    for params in ({"head_start": 2.0}, {"num_leaves": 0}):
+        replace(BEST, params=params).save(tmp_path)
+        with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be used: .*tune again"):
+            params_for(tmp_path, "lambdarank", "tile")
+    replace(BEST, params=[1, 2]).save(tmp_path)  # type: ignore[arg-type]
+    for content in (
+        path.read_bytes(),
+        b"",
+        b"{",
+        b"[]",
+        b'{"model": "lambdarank"}',
+        b'{"surprise": 1}',
+        b"\xff\xfe",
+    ):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=r"best-lambdarank\.json cannot be read .*remove it, or tune again"):
+            load_best(tmp_path, "lambdarank")
+    BEST.save(tmp_path)
+    path.rename(tmp_path / "best-ranknet.json")
+    with pytest.raises(ModelError, match="it is about 'lambdarank'"):
+        load_best(tmp_path, "ranknet")

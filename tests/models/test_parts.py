@@ -62,7 +62,7 @@ def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
 
 
 _SETTINGS = FeatureSettings(Tier.FAST)
-NODE_MODELS = ("lambdarank", "xgb-pairwise", "sum-pooled", "ensemble", "sibling", "pair-vote")
+NODE_MODELS = ("lambdarank", "xgb-pairwise", "sibling")  # the last holds an ensemble of all others
 
 
 @settings(max_examples=8)

@@ -15,12 +15,9 @@ from tests.models.rows import graph_rows, instance_table
 from xlarank.data.errors import ModelError
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import faster_by_sign
 from xlarank.models.rankers.sum_pooled import PairTerms, SumPooled, newton_step
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.curves import out_of_fold_scores
-from xlarank.models.validation.folds import family_folds, whole_folds
 from xlarank.models.validation.metrics import kendall_tau
 
 NODES, ROWS = 6, 3
@@ -95,14 +92,6 @@ def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path: Path) -
     assert len(stages) == 3 and stages[-1] == pytest.approx(scores)
     assert np.array_equal(scores_of(trained(), graph), scores), "the same seed"
     assert not np.array_equal(scores_of(trained(seed=1), graph), scores)
-
-
-def test_out_of_fold_scores_reach_the_instances() -> None:
-    data = pooled_data()
-    ranker, folds = SumPooled({"min_data_in_leaf": 2}, kind="layout"), whole_folds(family_folds(data.families, 3))
-    found = out_of_fold_scores(ranker, data, folds, FitSettings(30, threads=1))
-    taus = [kendall_tau(found[a:b], data.cost[a:b]) for a, b in zip(data.indptr[:-1], data.indptr[1:], strict=True)]
-    assert min(taus) > 0.7
 
 
 def test_rows_without_their_instances_and_other_instances_are_refused() -> None:

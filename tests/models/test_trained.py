@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,13 @@ import numpy as np
 import pytest
 
 from tests.models.contract import fitted
-from tests.models.rows import COLUMNS, easy_data
+from tests.models.rows import COLUMNS, easy_data, graph_rows
 from tests.models.tile_rows import kernel
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.features.recipe import Recipe
-from xlarank.features.store import Manifest
 from xlarank.models import trained
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import Fallback
+from xlarank.models.fallback import Fallback, learned_kinds, unseen_kinds
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.trained import CARD, ModelCard, load_model, save_model
@@ -89,20 +88,6 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
     assert load_model(folder).card.rounds == 4
 
 
-def test_same_boosters_same_bytes(folder: Path, tmp_path: Path) -> None:
-    """Apart from the name of the folder of boosters, which is new at every save."""
-
-    def contents(own: Path) -> dict[str, str]:
-        name = next(own.glob("boosters-*")).name
-        files = [path for path in own.rglob("*") if path.is_file()]
-        return {
-            str(path.relative_to(own)).replace(name, "*"): path.read_text().replace(name, "*") for path in files
-        }
-
-    save_model(tmp_path / "again", card(), boosters(0, 1))
-    assert contents(tmp_path / "again") == contents(folder)
-
-
 def test_saving_again_replaces_all_of_it(folder: Path) -> None:
     before = scores(folder)
     old = next(folder.glob("boosters-*"))
@@ -151,22 +136,12 @@ def test_a_failure_in_the_middle_keeps_the_old_model_whole(
         fail(patch, error)
         with pytest.raises((WorkspaceError, OSError, _Stop)):
             save_model(folder, card(rounds=9), boosters(5, 6))
-    assert (folder / CARD).read_text() == old_card
+    assert (folder / CARD).read_text() == old_card and len([*folder.glob("boosters-*")]) == 1, (
+        "no half-written folder"
+    )
     assert np.array_equal(scores(folder), before)
     save_model(folder, card(), boosters(5))
     assert len(list(folder.iterdir())) == 2, "the next save clears what the failed one left"
-
-
-def test_a_full_disk_and_a_file_in_the_way_are_clear_errors(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(WorkspaceError, match=r"cannot write .*file"):
-        save_model(tmp_path / "file" / "layout", card(), boosters(0))
-    _fail_in_a_booster(monkeypatch, OSError(28, "No space left on device"))
-    with pytest.raises(WorkspaceError, match="No space left on device"):
-        save_model(folder, card(), boosters(5, 6))
-    assert len(list(folder.glob("boosters-*"))) == 1, "no half-written folder"
 
 
 def test_a_ranker_of_several_folders_is_saved_and_guarded_as_one(tmp_path: Path) -> None:
@@ -192,17 +167,18 @@ def edit_card(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     (folder / CARD).write_text(json.dumps(value))
 
 
-def checksum(own: Path) -> str:
-    """What the card keeps of a folder of one booster: names and contents in order of name."""
-    digest = hashlib.sha256()
-    for path in sorted(own.iterdir()):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()
-
-
 def accept_change(folder: Path) -> None:
     """Someone who knows the format also mends the checksums."""
-    edit_card(folder, lambda value: value.update(seeds={name: checksum(folder / name) for name in value["seeds"]}))
+    edit_card(
+        folder,
+        lambda value: value.update(seeds={name: trained._checksum(folder / name) for name in value["seeds"]}),
+    )
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(WorkspaceError, match=r"cannot write .*file"):
+        save_model(tmp_path / "file" / "layout", card(), boosters(0))
 
 
 def test_a_missing_model_says_to_train(tmp_path: Path, folder: Path) -> None:
@@ -244,7 +220,7 @@ def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> No
     own.mkdir(parents=True)
     boosters(0)[0].save(own)
     for name in ("../other/seed-0", "boosters-x/../../other/seed-0", "..", str(own)):
-        edit_card(folder, lambda value, name=name: value.update(seeds={name: checksum(own)}))
+        edit_card(folder, lambda value, name=name: value.update(seeds={name: trained._checksum(own)}))
         with pytest.raises(ModelError, match="lies outside the model"):
             load_model(folder)
         assert (folder / name).resolve().exists(), "it is refused for where it is, not for being absent"
@@ -270,16 +246,12 @@ def test_a_damaged_card_is_refused(folder: Path) -> None:
 
 
 def test_rows_of_other_columns_or_other_code_are_refused(folder: Path) -> None:
-    def manifest(columns: list[str], code_hash: str = RECIPE.code_hash) -> Manifest:
-        recipe = Recipe(code_hash, "full", True, 0, 0)
-        return Manifest(recipe, data_root="", graph_columns=columns[:1], config_columns=columns[1:])
-
     model = load_model(folder)
-    model.require_rows_of(manifest(COLUMNS))
+    model.require_rows(COLUMNS, RECIPE.code_hash)
     with pytest.raises(ModelError, match=r"lack 1 \(noise\) and add 1 \(more\)"):
-        model.require_rows_of(manifest([*COLUMNS[:-1], "more"]))
+        model.require_rows([*COLUMNS[:-1], "more"], RECIPE.code_hash)
     with pytest.raises(ModelError, match=f"{'b' * 16}.*expected {'a' * 16}.*train again"):
-        model.require_rows_of(manifest(COLUMNS, code_hash="b" * 16))
+        model.require_rows(COLUMNS, "b" * 16)
 
 
 # Kinds of kernels --------------------------------------------------------------------------------------------
@@ -328,3 +300,38 @@ def test_a_fallback_that_makes_no_sense_is_refused(of_tiles: Path) -> None:
         (of_tiles / CARD).write_text(json.dumps(changed), encoding="utf-8")
         with pytest.raises(ModelError, match="cannot be used"):
             load_model(of_tiles)
+
+
+ROWS = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40])
+#: The model's ranks are 1, 1/3, 0, 2/3.
+SCORES = np.array([9.0, -1.0, -7.0, 2.0])
+
+
+def test_the_compilers_own_choice_is_blended_with_the_models_order() -> None:
+    assert Fallback().places(ROWS) == pytest.approx([0, 1, 1, 1])
+    # 0.75 * rank + 0.25 * place
+    assert Fallback(0.25).blend(ROWS, SCORES) == pytest.approx([0.75, 0.25 + 0.25, 0 + 0.25, 0.5 + 0.25])
+    blended = Fallback(0.5).blend(ROWS, SCORES)
+    assert np.argsort(blended, kind="stable").tolist() == [0, 2, 1, 3], "first, the rest as the model has them"
+    moved = replace(ROWS, group=np.array([2, 0, 1, 3]))  # the first configuration repeats that of the third row
+    assert Fallback().places(moved).tolist() == [1, 1, 0, 1]  # type: ignore[union-attr]
+    assert Fallback(0.0).blend(ROWS, SCORES) is SCORES
+    sampled = ROWS.take(np.array([1, 2, 3]))
+    assert Fallback().blend(sampled, SCORES[1:]).tolist() == SCORES[1:].tolist(), "it is not among them"
+    for weight in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match=r"the weight of the fallback"):
+            Fallback(weight)
+
+
+def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other():
+    graphs = [
+        kernel("a__a", [1], [1], kinds=("dot", "dot left-transposed")),
+        kernel("b__a", [1], [1], kinds=("dot",)),
+        kernel("c__a", [1], [1], kinds=("copy",)),
+        graph_rows("d__a", [1]),
+    ]
+    learned = learned_kinds(graphs)
+    assert learned == ["copy", "dot"]
+    assert unseen_kinds(graphs[0], learned) == ("dot left-transposed",)
+    assert unseen_kinds(graphs[1], learned) == ()
+    assert unseen_kinds(graphs[3], learned) == (), "layouts are of no kind"

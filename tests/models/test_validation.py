@@ -140,10 +140,7 @@ def test_folds_come_in_order_and_as_if_each_was_alone(spy: type[Spy]) -> None:
     assert found == [validate_fold(TRAINING, held, SPY, FitSettings(30, 5)) for held in folds]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
-    monkeypatch: pytest.MonkeyPatch, threads: int
-) -> None:
+def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Any] = []
 
     def quick(data: TrainingData, held: list[int], *rest: Any) -> Curves:
@@ -151,11 +148,11 @@ def test_a_caller_that_stops_early_saves_the_folds_not_yet_begun(
         return Curves([1], {})
 
     monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", quick)
-    found = validate_folds(TRAINING, [[0], [1], [3], [5]], SPY, FitSettings(1, threads=threads))
+    found = validate_folds(TRAINING, [[0], [1], [3], [5]], SPY, FitSettings(1, threads=2))
     next(found)
     time.sleep(0.05)
     found.close()
-    assert len(begun) == threads
+    assert len(begun) == 2
 
 
 def test_a_fold_left_running_is_over_before_the_next_ones_begin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,16 +176,7 @@ def test_a_fold_left_running_is_over_before_the_next_ones_begin(monkeypatch: pyt
     assert ["seed 1", "seed 2"] not in seen
 
 
-def test_an_error_in_a_fold_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def failing(*rest: Any) -> Curves:
-        raise MemoryError("too large")
-
-    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", failing)
-    with pytest.raises(MemoryError, match="too large"):
-        list(validate_folds(TRAINING, [[0], [1]], SPY, FitSettings(1)))
-
-
-@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sum-pooled"])
+@pytest.mark.parametrize("model", ["lambdarank", "sum-pooled", "pair-vote"])
 def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -206,7 +194,7 @@ def test_large_graphs_are_judged_in_pieces_where_rows_are_scored_alone(
     monkeypatch.setattr("xlarank.models.validation.curves.PIECE", 20)
     monkeypatch.setattr(GraphRows, "matrix", watched)
     assert validate_fold(data, [0], ranker, settings) == at_once
-    assert largest[0] == (50 if model == "sum-pooled" else 20)
+    assert largest[0] == (20 if model == "lambdarank" else 50)
 
 
 def test_out_of_fold_scores_of_a_family_are_those_of_the_others() -> None:
@@ -266,28 +254,6 @@ def test_the_last_rung_is_a_full_validation_to_the_last_bit(ranker: type[Ranker[
     first, _, last = climb(rungs_of(60), CLIMBED, whole_folds(FOLDS), made, settings)
     assert last == join_curves([*validate_folds(CLIMBED, FOLDS, made, settings)])
     assert (first.rounds, last.rounds) == ([10], [25, 50, 60])
-
-
-def test_no_rung_learns_from_a_held_out_family_and_a_caller_may_stop() -> None:
-    seen: list[set[str]] = []
-
-    class Watched(LambdaRank):
-        def _fit(self, data: TrainingData, settings: FitSettings) -> None:
-            seen.append(set(data.families))
-            super()._fit(data, settings)
-
-        def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
-            seen.append(set(data.families))
-            super()._grow_on(data, settings)
-
-    found = climb(rungs_of(60), CLIMBED, whole_folds(FOLDS), Watched(kind="layout"), FitSettings(60, 0, 1))
-    for _ in range(2):
-        assert [*next(found).metrics] == [RUNG_DATA.names[g] for held in FOLDS for g in held]
-    found.close()
-    assert len(seen) == 2 * len(FOLDS)
-    for number, learned in enumerate(seen):
-        assert learned.isdisjoint(RUNG_DATA.families[g] for g in FOLDS[number % 3])
-        assert "vae" in learned, "of the other collections"
 
 
 def test_what_is_held_out_beside_a_kernel_of_unknown_kind_is_not_judged_twice() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import xgboost as xgb
 
-from tests.models.contract import fitted, saved
-from tests.models.rows import COLUMNS, easy_data, graph_rows
+from tests.models.contract import fitted
+from tests.models.rows import easy_data, graph_rows
 from xlarank.data.errors import ModelError
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.training_data import TrainingData
@@ -40,28 +40,6 @@ def test_what_xgboost_is_asked_to_learn(monkeypatch: pytest.MonkeyPatch) -> None
     assert matrix.get_label() == pytest.approx([0, 5 / 6, 5 / 6, 1 / 3, 1, 0]), "higher is faster, near costs tie"
     assert matrix.get_uint_info("group_ptr").tolist() == [0, 4, 6]
     assert matrix.get_weight() == pytest.approx([0.75, 1.5]), "a weight a graph: 3 in all for each"
-
-
-def test_the_booster_is_json_that_others_can_read(tmp_path: Path) -> None:
-    data = easy_data(graphs=2)
-    ranker = fitted("xgb-pairwise", data)
-    ranker.save(tmp_path)
-    booster = xgb.Booster(model_file=tmp_path / "booster.json")
-    assert -booster.predict(xgb.DMatrix(data.rows)) == pytest.approx(ranker.predict(data.rows, COLUMNS))
-
-
-def test_a_damaged_model_is_an_error_not_a_crash(tmp_path: Path) -> None:
-    files = saved(fitted("xgb-pairwise", easy_data(graphs=2), rounds=2), tmp_path / "model")
-    cut = files["booster.json"][:500].decode()
-    for name, content in (
-        *(("ranker.json", text) for text in ("{", "[]", '{"columns": ["size"]}', None)),
-        *(("booster.json", text) for text in ("", "{}", '{"learner": {}}', "[1]", cut, None)),
-    ):
-        path = tmp_path / "model" / name
-        path.unlink() if content is None else path.write_text(content)
-        with pytest.raises(ModelError, match="cannot be read"):
-            XGBPairwise.load(tmp_path / "model")
-        path.write_bytes(files[name])
 
 
 def test_without_xgboost_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,14 @@
+"""Names for types of arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Rows of columns.
+Matrix = NDArray[np.float32]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+#: Places in another array.
+Indices = NDArray[np.intp]
+Flags = NDArray[np.bool_]
