@@ -1,8 +1,4 @@
-"""Graphs for the feature tests, and a look at features by the name of their column.
-
-The random programs of `tests.graphs` hardly ever hand one shape on over two edges, which is what
-disagreement, cut and copies are about; those made here take their shapes from a small pool.
-"""
+"""Graphs for the feature tests, features by the name of their column, and comparisons with the slow references."""
 
 from __future__ import annotations
 
@@ -12,11 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import strategies as st
 
-from tests.graphs import Arrays, Node, layout_row, program_arrays, runtimes, save_npz, tile_row
+from tests.features.oracle_layout import LayoutOracle
+from tests.features.oracle_tile import TileOracle
+from tests.graphs import Arrays, Node, program_arrays, save_npz
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
+from xlarank.features.assemble import assemble
+from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows
+from xlarank.features.tile.tpu_time import TpuTime
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
 
@@ -84,106 +84,22 @@ def tile_file(nodes: Sequence[Node], configs: Sequence[np.ndarray]) -> Arrays:
     }
 
 
-# Random graphs whose tensors share shapes ------------------------------------------------------------------
-
-#: Sizes around the tile of 8 x 128, and some that no power of two divides.
-_SIZES = st.sampled_from((1, 2, 3, 5, 7, 8, 9, 12, 16, 20, 100, 127, 128, 129, 256, 300))
-_ELEMENTS = st.sampled_from(("f32", "f32", "f32", "bf16", "s32", "pred", "s8", "f64", "tuple"))
-_INNER = st.sampled_from(
-    (
-        *("add", "multiply", "select", "convolution", "dot", "reshape", "bitcast", "transpose", "copy"),
-        *("broadcast", "reduce", "sort", "concatenate", "slice", "pad", "tuple", "fusion", "all-reduce"),
-    )
-)
-_SOURCES = st.sampled_from(("parameter", "constant", "iota"))
+def compare_layout(arrays: Arrays) -> GraphRows:
+    """All columns of a layout graph against the slow reference."""
+    graph = layout_of(arrays)
+    oracle, features = LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist()), assemble(graph)
+    assert len(features) == len(oracle.distinct)
+    expected = {**oracle.config_columns(), **oracle.graph_columns()}
+    assert set(expected) == set(features.columns), "a column without an independent reference is one nobody checked"
+    assert wrong_columns(features, expected, relative=1e-5, absolute=1e-6) == []
+    return features
 
 
-@st.composite
-def shared_shape_programs(draw: st.DrawFn, *, min_nodes: int = 1, max_nodes: int = 9) -> list[Node]:
-    """A random DAG whose outputs take one of at most three shapes; some nodes use an operand twice.
-
-    Some default layouts are missing (all 0 in the file), which means row major.
-    """
-    shapes = draw(st.lists(st.lists(_SIZES, max_size=5).map(tuple), min_size=1, max_size=3))
-    nodes: list[Node] = []
-    for number in range(draw(st.integers(min_nodes, max_nodes))):
-        near = st.integers(max(0, number - 3), number - 1)
-        operands = draw(st.lists(near, max_size=3)) if number else []
-        dims = draw(st.sampled_from(shapes))
-        known = draw(st.integers(0, 5)) > 0
-        opcode = draw(_INNER if operands else _SOURCES)
-        columns, window = {"is_root": float(draw(st.booleans()))}, ()
-        if opcode == "convolution" and len(dims) > 2:
-            columns |= _convolution(draw(st.permutations(range(len(dims)))))
-            window = tuple(draw(st.sampled_from((1, 3, 5))) for _ in dims[2:])
-        element = draw(_ELEMENTS)
-        layout = tuple(draw(st.permutations(range(len(dims))))) if known else ()
-        nodes.append(Node(opcode, dims, tuple(operands), element, layout, window, columns))
-    return nodes
-
-
-def _convolution(order: Sequence[int]) -> dict[str, float]:
-    """Dimension numbers of a convolution's kernel in some order; the output is batch, spatial, features."""
-    stem = "convolution_dim_numbers"
-    columns: dict[str, float] = {
-        f"{stem}_kernel_input_feature_dim": order[0],
-        f"{stem}_kernel_output_feature_dim": order[1],
-        f"{stem}_output_batch_dim": 0,
-        f"{stem}_output_feature_dim": len(order) - 1,
-    }
-    return columns | {f"{stem}_kernel_spatial_dims_{i}": dim for i, dim in enumerate(order[2:6])}
-
-
-@st.composite
-def _layouts(draw: st.DrawFn, rank: int) -> tuple[int, ...]:
-    """Unset, partial or full."""
-    order = draw(st.permutations(range(rank)))
-    return tuple(order[: draw(st.integers(0, rank))])
-
-
-@st.composite
-def _rows(draw: st.DrawFn, nodes: Sequence[Node], node: int) -> np.ndarray:
-    """A choice for one node; a node with one operand may take it twice (x * x has one edge)."""
-    operands = nodes[node].operands[:2]
-    if len(operands) == 1 and draw(st.booleans()):
-        operands = operands * 2
-    ranks = [len(nodes[node].dims), *(len(nodes[operand].dims) for operand in operands)]
-    return layout_row(*(draw(_layouts(rank)) for rank in ranks))
-
-
-@st.composite
-def shared_shape_graphs(
-    draw: st.DrawFn, *, min_configurable: int = 0, max_nodes: int = 9, max_configs: int = 12
-) -> Arrays:
-    """A random layout graph over `shared_shape_programs`; configurations repeat."""
-    nodes = draw(shared_shape_programs(min_nodes=max(1, min_configurable), max_nodes=max_nodes))
-    count = draw(st.integers(min_configurable, len(nodes)))
-    configurable = draw(st.permutations(range(len(nodes))))[:count]
-    pools = [draw(st.lists(_rows(nodes, node), min_size=1, max_size=4)) for node in configurable]
-    choices = st.tuples(*(st.sampled_from(pool) for pool in pools))
-    candidates = draw(st.lists(choices, min_size=1, max_size=max_configs))
-    configs = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max_configs))
-    arrays = layout_file(nodes, configurable, configs)
-    arrays["config_runtime"] = draw(runtimes(len(configs)))
-    return arrays
-
-
-@st.composite
-def kernel_graphs(draw: st.DrawFn, *, max_configs: int = 10) -> Arrays:
-    """A random tile graph whose bounds stay within some tensor's extents, in one of the two conventions."""
-    nodes = draw(shared_shape_programs(max_nodes=6))
-    node = nodes[draw(st.integers(0, len(nodes) - 1))]
-    extents = list(node.dims)
-    if draw(st.booleans()):
-        minor_to_major = node.layout or tuple(reversed(range(len(node.dims))))
-        sizes = [node.dims[dimension] for dimension in minor_to_major]
-        tile = (128, 8, *([1] * len(sizes)))
-        extents = [-(-size // multiple) for size, multiple in zip(sizes, tile, strict=False)][::-1]
-    bounds = st.tuples(*(st.one_of(st.just(extent), st.integers(0, extent)) for extent in extents))
-    others = st.lists(st.integers(0, 130), max_size=6)
-    rows = st.tuples(others, bounds, others)
-    candidates = draw(st.lists(rows, min_size=1, max_size=max_configs))
-    configs = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max_configs))
-    arrays = tile_file(nodes, [tile_row(*row) for row in configs])
-    arrays["config_runtime"] = draw(runtimes(len(configs)))
-    return arrays
+def compare_tile(arrays: Arrays) -> TileOracle:
+    """All columns of a tile graph against the slow reference, but the estimate of a TPU's time."""
+    oracle, features = TileOracle(arrays), assemble(tile_of(arrays))
+    assert len(features) == len(oracle.bounds)
+    expected = {**oracle.config_columns(), **oracle.graph_columns()}
+    assert set(expected) == set(features.columns) - set(TpuTime.columns)
+    assert wrong_columns(features, expected, relative=1e-5, absolute=1e-5) == []
+    return oracle

@@ -1,9 +1,9 @@
-"""Random layout graphs that make sense: every operation's shape follows from its operands.
+"""Random graphs that make sense: every operation's shape follows from its operands.
 
-`tests.features.helpers.shared_shape_graphs` draws opcodes and shapes freely; there, a transpose hardly ever
-permutes its operand's sizes and a dot hardly ever contracts. Here they do, and chains of operations that keep
-layouts lie between configurable nodes. A graph follows from a number, not from hypothesis, which would draw
-the small and the simple far too often to reach such cases; `test_layout_oracle` holds that columns move.
+`tests.graphs.layout_graphs` draws opcodes and shapes freely; there, a transpose hardly ever permutes its operand's
+sizes and a dot hardly ever contracts. Here they do, and chains of operations that keep layouts lie between
+configurable nodes. A graph follows from a number, not from hypothesis, which would draw the small and the simple
+far too often to reach such cases; `test_layout_oracle` holds that columns move.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
-from tests.features.helpers import layout_file
-from tests.graphs import Arrays, Node, layout_row
+from tests.features.helpers import layout_file, tile_file
+from tests.graphs import Arrays, Node, layout_row, tile_row
 
 _SIZES = (1, 2, 2, 4, 4, 6, 8, 12, 16, 128, 130)
 _ELEMENTS = ("f32", "f32", "f32", "bf16", "s8", "f64", "pred")
@@ -38,6 +38,9 @@ class _Draft:
     def add(self, opcode: str, dims: Sequence[int], operands: Sequence[int] = (), **more: object) -> int:
         dims = (0, 2) if tuple(dims) == (0,) else dims  # the format cannot say that [0] has a dimension
         layout = tuple(self.shuffled(range(len(dims)))) if self.random.random() < 0.3 else None
+        layout = () if self.random.random() < 0.1 else layout  # no default known
+        if self.random.random() < 0.1:
+            more["columns"] = {**more.get("columns", {}), "is_root": 1.0}  # type: ignore[dict-item]
         element = str(more.pop("element", None) or self.random.choice(_ELEMENTS))
         self.nodes.append(Node(opcode, tuple(dims), tuple(operands), element, layout, **more))  # type: ignore[arg-type]
         return len(self.nodes) - 1
@@ -209,3 +212,28 @@ def fitting_graph(seed: int, steps: int = 8) -> Arrays:
 def fitting_graphs(steps: int = 8) -> st.SearchStrategy[Arrays]:
     """Any of them."""
     return st.integers(0, 2**32).map(lambda seed: fitting_graph(seed, steps))
+
+
+def fitting_kernel(seed: int) -> Arrays:
+    """The random tile graph of a number: bounds within some tensor's extents, in one of the two conventions."""
+    random = Random(seed)
+    draft = _Draft(random)
+    for _ in range(random.randint(0, 5)):
+        draft.grow()
+    node = random.choice(draft.nodes)
+    extents = list(node.dims)
+    if random.random() < 0.5:  # hardware tiles, major to minor
+        sizes = [node.dims[dimension] for dimension in node.minor_to_major or range(len(node.dims))[::-1]]
+        tile = (128, 8, *([1] * len(sizes)))
+        extents = [-(-size // multiple) for size, multiple in zip(sizes, tile, strict=False)][::-1]
+    rows = []
+    for _ in range(random.randint(1, 8)):
+        kernel, vector = ([random.randint(0, 130) for _ in range(random.choice((0, 0, 1, 2, 6)))] for _ in range(2))
+        bounds = [random.choice((extent, random.randint(0, extent))) for extent in extents]
+        rows.append(tile_row(kernel, bounds, vector))
+    return tile_file(draft.nodes, random.choices(rows, k=random.randint(1, 10)))
+
+
+def fitting_kernels() -> st.SearchStrategy[Arrays]:
+    """Any of them."""
+    return st.integers(0, 2**32).map(fitting_kernel)

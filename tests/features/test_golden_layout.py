@@ -71,20 +71,12 @@ CONFIG = {
     # Slots set: B sets all three of node 2; C sets the outputs of 0, 2, 3, the inputs of 2, 3, 4, the kernel
     # of 3; D sets the input of 3 and 4 and the output of 4.
     "change__output_set__share": (0, 1 / 4, 3 / 4, 1 / 4),
-    "change__input_set__share": (0, 1 / 4, 3 / 4, 2 / 4),
-    "change__kernel_set__share": (0, 1 / 4, 1 / 4, 0),
     # Unlike the default: B's input 1,0 is the default; D's output 0 is all there is of rank 1, its input 1 is
     # completed to {1,0}, the default; C's kernel 1,0 of the add is the default, B's 1,0 of w is not.
     "change__output_changed__share": (0, 1 / 4, 3 / 4, 0),
-    "change__input_changed__share": (0, 0, 3 / 4, 1 / 4),
-    "change__kernel_changed__share": (0, 1 / 4, 0, 0),
     "change__output_changed_bytes__share": (0, 1 / 4, 3 / 4, 0),  # 1 and 3 of 4 equal outputs
-    "change__input_changed_bytes__share": (0, 0, 1, 1 / 3),  # 3 and 1 of 3 equal inputs
-    "change__kernel_changed_bytes__share": (0, 64 / 70, 0, 0),  # w of w and dot, KiB
     # Two dimensions swapped: 1 of 1 pairs is in another order.
     "change__output_distance__mean": (0, 1 / 4, 3 / 4, 0),
-    "change__input_distance__mean": (0, 0, 3 / 4, 1 / 4),
-    "change__kernel_distance__mean": (0, 1 / 4, 0, 0),
     # All these changes also change the minor-most dimension, and a copy would move single elements.
     "change__output_minor_changed__share": (0, 1 / 4, 3 / 4, 0),
     "change__input_minor_changed_bytes__share": (0, 0, 1, 1 / 3),
@@ -97,23 +89,12 @@ CONFIG = {
     "change__all_bytes__log": (0, log2(1 + 6144 + 65536), log2(1 + 6 * 6144), log2(1 + 6144)),
     "change__all_bytes__ratio": (0, 70 / 88, 36 / 88, 6 / 88),  # KiB
     "change__dot_output_bytes__share": (0, 1 / 4, 1 / 4, 0),
-    "change__dot_input_bytes__share": (0, 0, 1 / 3, 0),
-    "change__dot_kernel_bytes__share": (0, 64 / 70, 0, 0),
-    "change__elementwise_output_bytes__share": (0, 0, 1 / 4, 0),
-    "change__elementwise_kernel_bytes__share": (0, 0, 0, 0),  # C sets it to the default
-    "change__reshape_input_bytes__share": (0, 0, 1 / 3, 1 / 3),
-    "change__reshape_output_bytes__share": (0, 0, 0, 0),
-    "change__other_output_bytes__share": (0, 0, 1 / 4, 0),  # the parameter
-    "change__convolution_output_bytes__share": (0, 0, 0, 0),  # there is none
     # One shape, two layouts. The dot: output and input are wide (its kernel w is not); B: out 0,1 in 1,0.
     # The add: output, input and kernel are wide; C: out 0,1, in 0,1, kernel 1,0.
     "change__output_unlike_input__share": (0, 1 / 4, 0, 0),
     "change__output_unlike_input_bytes__share": (0, 1 / 4, 0, 0),
-    "change__output_unlike_kernel__share": (0, 0, 1 / 4, 0),
-    "change__input_unlike_kernel__share": (0, 0, 1 / 4, 0),
     # Both set, to one layout: C: out and in 0,1 of the dot and of the add; B: in and kernel 1,0 of the dot.
     "change__output_set_like_input__share": (0, 0, 2 / 4, 0),
-    "change__input_set_like_kernel__share": (0, 1 / 4, 0, 0),
     # Pairs one edge apart (consumer's slot <- producer), all wide, 6144 bytes each:
     #   dot's input <- 0, add's input <- dot, add's kernel <- dot, reshape's input <- add
     #   B: the add's slots are unset ({1,0}), the dot makes 0,1: two mismatches, no clash.
@@ -128,47 +109,27 @@ CONFIG = {
     # A half has a layout on one side only. B: the add's two slots under the dot's 0,1; D: reshape's input.
     "disagreement__half_1hop__share": (0, 2 / 4, 0, 1 / 4),
     "disagreement__half_1hop_bytes__share": (0, 2 / 4, 0, 1 / 4),
-    # Every operand is configurable itself or a parameter, so nothing lies farther apart.
-    "disagreement__mismatch_2hop__share": (0, 0, 0, 0),
-    "disagreement__mismatch_3hop__share": (0, 0, 0, 0),
     # The add's two slots both read the dot. C: input 0,1 and kernel 1,0; D: input {1,0} as the unset kernel.
     "siblings__clash__share": (0, 0, 1, 0),
     "siblings__mismatch_bytes__share": (0, 0, 1, 0),
-    "siblings__agree__share": (0, 0, 0, 0),
     # The mismatches one edge apart again, by the two sides.
     "disagreement__consumer_elementwise_bytes__share": (0, 2 / 4, 1 / 4, 0),
     "disagreement__producer_dot_bytes__share": (0, 2 / 4, 1 / 4, 0),
-    "disagreement__consumer_reshape_bytes__share": (0, 0, 0, 1 / 4),
-    "disagreement__producer_elementwise_bytes__share": (0, 0, 0, 1 / 4),
-    "disagreement__consumer_dot_bytes__share": (0, 0, 0, 0),
-    "disagreement__producer_other_bytes__share": (0, 0, 0, 0),
     # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. Of their operands the mean of log2(1 + bytes) is 0 for 0,
     # the mean of SMALL and LARGE for 2, SMALL for 3 and for 4.
     "neighbourhood__down_bytes_1hop__share": (0, (SMALL + LARGE) / 2 / DOWN, 1, SMALL / DOWN),
-    # Two edges down: 2 has only parameters below; 3 the mean over the dot, 4 that over the add.
-    "neighbourhood__down_bytes_2hop__share": (0, 0, 1, SMALL / ((SMALL + LARGE) / 2 + SMALL)),
-    # Consumers: the dot of 0, the add of 2, the reshape of 3; two edges up only 0 and 2 have any.
-    "neighbourhood__up_bytes_1hop__share": (0, 1 / 3, 1, 0),
-    "neighbourhood__up_bytes_2hop__share": (0, 1 / 2, 1, 0),
-    "neighbourhood__up_dot_1hop__share": (0, 0, 1, 0),
     # Dots among the neighbours: 1 of 1 around 0 (and w), 0 around 2, 1 of 2 around 3, 0 around 4. The mean of
     # these over neighbours: 0 for 0; (1 + 1 + 1/2) / 3 for 2; 0 for 3; 1/2 for 4; 5/6 + 1/2 = 8/6 in all.
-    "neighbourhood__around_dot_1hop__share": (0, 0, 1, 0),
     "neighbourhood__around_dot_2hop__share": (0, 5 / 8, 1, 3 / 8),
-    "neighbourhood__around_convolution_2hop__share": (0, 0, 0, 0),
     # Configurable pairs one edge apart: 0-2, 2-3, 3-4; two edges: 0-3, 2-4.
     "neighbourhood__cut_1hop__share": (0, 2 / 3, 0, 1 / 3),
     "neighbourhood__inside_1hop__share": (0, 0, 1, 0),
-    "neighbourhood__cut_2hop__share": (0, 1 / 2, 0, 1 / 2),
-    "neighbourhood__inside_2hop__share": (0, 0, 1, 0),
     # Each of three wide outputs has 28/3 more waste as {0,1}, 28/3/4 of all bytes. In C the changed nodes next
     # to 0, 2, 3 are 1, 2, 2, two edges away 1, 1, 1; in B there are none next to 2.
     "neighbourhood__waste_1hop__ratio": (0, 0, 7 / 3 * (1 + 2 + 2), 0),
-    "neighbourhood__waste_2hop__ratio": (0, 0, 7 / 3 * 3, 0),
     # B: half of the bytes handed on are mismatched at 3, which has the changed 2 next to it; C: a quarter at 3,
     # next to 2 and 4, two edges from 0; D: a quarter at 4, next to 3, which is as it was.
     "neighbourhood__mismatch_1hop__ratio": (0, 1 / 2 * 1, 1 / 4 * 2, 0),
-    "neighbourhood__mismatch_2hop__ratio": (0, 0, 1 / 4 * 1, 0),
     # Once layouts have spread: B: 0 takes the 1,0 that the dot sets, the unset add goes with the dot's 0,1 and
     # requests it: both mismatches are gone, 2 and 3 are unlike the default. C: the add's kernel 1,0 still
     # meets the dot's 0,1. D: the add takes the 0,1 that the reshape requests, the dot the {1,0} of the add's
@@ -183,49 +144,23 @@ CONFIG = {
     "padding__output_waste_bytes__ratio": (1 / 4, 31 / 12, 29 / 4, 1 / 4),  # the outputs are equally large
     "padding__output_waste_change__mean": (0, (28 / 3) / 4, 3 * (28 / 3) / 4, 0),  # 29/3 - 1/3 = 28/3
     "padding__output_waste_change_bytes__ratio": (0, 7 / 3, 7, 0),
-    # Inputs: three wide ones. The mean is over all four configurable nodes, the ratio over three inputs.
-    "padding__input_waste__mean": (1 / 4, 1 / 4, 29 / 4, (1 / 3 + 1 / 3 + 29 / 3) / 4),
-    "padding__input_waste_bytes__ratio": (1 / 3, 1 / 3, 29 / 3, (1 / 3 + 1 / 3 + 29 / 3) / 3),
-    # Kernels: w wastes nothing, the dot as the add's kernel stays {1,0}.
-    "padding__kernel_waste__mean": (1 / 12,) * 4,
-    "padding__kernel_waste__max": (1 / 3,) * 4,
-    "padding__kernel_waste_bytes__ratio": (2 / 70,) * 4,  # a third of 6 KiB over 70 KiB
-    "padding__kernel_waste_change__mean": (0, 0, 0, 0),
     # By kind: the sum of the waste of the outputs of 0 and 3, which are neither convolution, dot nor reshape.
     "padding__other_output_waste__log": (log2(5 / 3), log2(5 / 3), log2(1 + 58 / 3), log2(5 / 3)),
     "padding__dot_output_waste__mean": (1 / 3, 29 / 3, 29 / 3, 1 / 3),
-    "padding__dot_kernel_waste__max": (0, 0, 0, 0),  # w
     "padding__reshape_input_waste_change_bytes__ratio": (0, 0, 28 / 3, 28 / 3),
-    "padding__convolution_output_waste__log": (0, 0, 0, 0),
     # f32 is not packed, but 1536 elements fold into 12 rows of 128, which become 16.
     "packed__output_waste__mean": (1 / 3, (3 / 3 + 29 / 3) / 4, (1 / 3 + 3 * 29 / 3) / 4, 1 / 3),
     "packed__reshape_output_waste_bytes__ratio": (1 / 3,) * 4,
     # The dot is [12 rows] x [128]: of its output dimension 0 is rows and 1 the right operand's, of x dimension 0
     # rows and 1 contracted, of w [128,128] the last is its own. Defaults {1,0}, {1,0} and {0,1}.
     "roles__dot_output_rows_minor__share": (0, 1, 1, 0),
-    "roles__dot_output_contracted_minor__share": (1, 0, 0, 1),
     "roles__dot_input_contracted_minor_bytes__share": (1, 1, 0, 1),
     "roles__dot_input_rows_second__share": (1, 1, 0, 1),
-    "roles__dot_kernel_contracted_minor__share": (1, 0, 1, 1),
-    "roles__dot_kernel_rows_minor__share": (0, 1, 0, 0),
-    "roles__dot_kernel_batch_minor__share": (0, 0, 0, 0),
-    # [12,128] -> [1536] merges both.
-    "roles__reshape_input_merged_minor__share": (1,) * 4,
-    "roles__reshape_input_kept_minor__share": (0,) * 4,
-    "roles__reshape_input_merged_second__share": (1,) * 4,
-    "roles__reshape_output_merged_second__share": (0,) * 4,  # rank 1 has no second
     # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2, C 0, 2, 3.
     "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
-    "types__dot_rank2_minor1__share": (1 / 4, 0, 0, 1 / 4),
-    "types__other_rank2_minor0__share": (0, 0, 2 / 4, 0),
-    "types__other_rank2_minor1__share": (2 / 4, 2 / 4, 0, 2 / 4),
-    "types__reshape_rank2_minor0__share": (0, 0, 0, 0),
     # Minor-most sizes: 12 as 0,1, else 128; 1536 of the reshape.
     "types__output_minor_from8__share": (0, 1 / 4, 3 / 4, 0),
-    "types__output_minor_from128__share": (3 / 4, 2 / 4, 0, 3 / 4),
-    "types__output_minor_from512__share": (1 / 4,) * 4,
     "types__input_minor_from8_bytes__share": (0, 0, 1, 1 / 3),
-    "types__kernel_minor_from128_bytes__share": (1,) * 4,  # w, and the dot as the add's kernel 1,0
     # Violations: a wide tensor as {0,1}; the default violates nothing.
     "violation__output_largest__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_largest_bytes__share": (0, 1 / 4, 3 / 4, 0),
@@ -233,11 +168,7 @@ CONFIG = {
     "violation__output_lanes__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
     "violation__output_sublanes_change__share": (0, -1 / 4, -3 / 4, 0),
-    "violation__input_largest__share": (0, 0, 3 / 4, 1 / 4),
-    "violation__input_largest_bytes__share": (0, 0, 1, 1 / 3),
     "violation__input_sublanes_bytes__share": (1, 1, 0, 2 / 3),
-    "violation__kernel_largest__share": (0, 0, 0, 0),  # w is square
-    "violation__kernel_sublanes_bytes__share": (6 / 70,) * 4,
     # Candidates: see LOG_A ... above. Another candidate differs at a node of frequency n/4 with
     # probability (4 - n) / 3: A (1 + 2 + 2 + 2) / 3, B (1 + 3 + 2 + 2) / 3, C 4, D (1 + 2 + 3 + 3) / 3.
     "candidates__log_frequency__mean": (LOG_A, LOG_B, LOG_C, LOG_D),
@@ -246,20 +177,11 @@ CONFIG = {
     "candidates__minority__share": (0, 1 / 4, 1, 2 / 4),
     "candidates__log_frequency__min": (log(1 / 2), log(1 / 4), log(1 / 4), log(1 / 4)),
     "candidates__hamming__mean": (7 / 12, 8 / 12, 1, 9 / 12),
-    "rank__candidates_log_frequency__mean": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
     # Ranks 0, 1, 2, 3 over 3; ties get the mean of their places.
-    "rank__change_nodes_set__share": (0, 1 / 3, 1, 2 / 3),  # 0, 1/4, 1, 2/4
+    "rank__candidates_log_frequency__mean": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
     "rank__change_nodes_changed__share": (0, 0.5, 1, 0.5),  # 0, 1/4, 1, 1/4: places 1 and 2 are shared
-    "rank__change_all_bytes__ratio": (0, 1, 2 / 3, 1 / 3),  # 0, 70, 36, 6
-    "rank__change_output_changed_bytes__share": (1 / 6, 2 / 3, 1, 1 / 6),  # 0, 1/4, 3/4, 0
-    "rank__disagreement_mismatch_1hop_bytes__share": (0, 1, 0.5, 0.5),  # 0, 2/4, 1/4, 1/4
-    "rank__disagreement_clash_1hop_bytes__share": (1 / 3, 1 / 3, 1, 1 / 3),  # 0, 0, 1/4, 0: places 0, 1, 2
-    "rank__padding_output_waste_bytes__ratio": (1 / 6, 2 / 3, 1, 1 / 6),  # 1/4, 31/12, 29/4, 1/4
-    "rank__padding_input_waste_bytes__ratio": (1 / 6, 1 / 6, 1, 2 / 3),  # 1/3, 1/3, 29/3, 31/9
-    "rank__violation_output_largest_bytes__share": (1 / 6, 2 / 3, 1, 1 / 6),  # 0, 1/4, 3/4, 0
     # 0, 1/4, 1, 2/4 in sixteenths: 0, 4, 16, 8 with mean 7; the mean of squares is 84, less 49 is 35.
     "zscore__change_nodes_set__share": (-7 / sqrt(35), -3 / sqrt(35), 9 / sqrt(35), 1 / sqrt(35)),
-    "zscore__disagreement_clash_1hop_bytes__share": (-1 / sqrt(3), -1 / sqrt(3), sqrt(3), -1 / sqrt(3)),
 }
 
 #: Column -> value of the graph.
@@ -273,60 +195,28 @@ GRAPH = {
     "size__bytes__log": log2(1 + 88 * 1024),
     "size__bytes__max": 64 / 88,
     "size__rank__mean": (2 + 2 + 2 + 2 + 1) / 5,
-    "size__narrow__share": 0,  # all f32
     "size__dot_bytes__share": 6 / 88,
-    "size__reshape_bytes__share": 6 / 88,
-    "size__elementwise_bytes__share": 6 / 88,
-    "size__other_bytes__share": 70 / 88,  # the parameters
-    "size__convolution_bytes__share": 0,
     # Operands of a node: 0, 0, 2, 1, 1; sorted 0, 0, 1, 1, 2; quantile q stands at place 4 q.
     "degrees__in__mean": 4 / 5,
     "degrees__in__std": sqrt((0 + 0 + 4 + 1 + 1) / 5 - (4 / 5) ** 2),
     "degrees__in__max": 2,
-    "degrees__in__q25": 0,  # place 1
-    "degrees__in__q75": 1,  # place 3
     "degrees__in__q90": 1.6,  # place 3.6, between 1 and 2
-    "degrees__in__q99": 1.96,
-    # Consumers of a node: 1, 1, 1, 1, 0.
-    "degrees__out__mean": 4 / 5,
-    "degrees__out__std": sqrt(4 / 5 - (4 / 5) ** 2),
-    "degrees__out__q25": 1,
-    # Both: 1, 1, 3, 2, 1; sorted 1, 1, 1, 2, 3.
-    "degrees__total__mean": 8 / 5,
-    "degrees__total__max": 3,
-    "degrees__total__q50": 1,
-    "degrees__total__q90": 2.6,
+    "degrees__out__mean": 4 / 5,  # 1, 1, 1, 1, 0
+    "degrees__total__q90": 2.6,  # 1, 1, 1, 2, 3
     "opcodes__parameter__share": 2 / 5,
-    "opcodes__dot__share": 1 / 5,
-    "opcodes__add__share": 1 / 5,
-    "opcodes__reshape__share": 1 / 5,
-    "opcodes__convolution__share": 0,
     "opcodes__parameter__log": log2(1 + 2),
-    "opcodes__reduce__log": 0,
     "opcodes__parameter_bytes__share": 70 / 88,
-    "elements__f32__share": 1,
-    "elements__bf16_bytes__share": 0,
     # The dot multiplies and adds 12 * 128 * 128 times; add and reshape touch 1536 elements each.
     "work__flops__log": log2(1 + 2 * 12 * 128 * 128 + 2 * 1536),
     "work__dot_flops__log": log2(1 + 2 * 12 * 128 * 128),
     "work__dot_flops__share": 128 / 129,  # 256 and 2 times 1536
-    "work__other_flops__share": 1 / 129,
-    "work__convolution_flops__share": 0,
     "work__largest_flops__share": 128 / 129,
     "work__intensity__log": log2(1 + 258 * 1536 / (88 * 1024)),
     "computations__all__log": log2(1 + 1),
-    "computations__largest__share": 1,
     "computations__size__log": log2(1 + 5),
-    "computations__size__std": 0,
     "configurable__nodes__log": log2(1 + 4),
     "configurable__nodes__share": 4 / 5,
     "configurable__dot__share": 1 / 4,
-    "configurable__reshape__share": 1 / 4,
-    "configurable__elementwise__share": 1 / 4,
-    "configurable__other__share": 1 / 4,  # the parameter
-    "configurable__convolution__share": 0,
-    "configurable__within_1hop__share": 1,  # w is one edge from the dot
-    "configurable__within_5hop__share": 1,
 }
 
 

@@ -50,18 +50,14 @@ CHOICES = (
 #: Column -> values of A, B, C, D.
 CHAINED = {
     # T and P. B: only P is set; C: only T; D: both, alike.
-    "disagreement__mismatch_1hop__share": (0, 1, 1, 0),
     "disagreement__half_1hop__share": (0, 1, 1, 0),
-    "disagreement__agree_1hop__share": (0, 0, 0, 1),
     # S and P. D: 0,2,1 against 0,1,2.
-    "disagreement__mismatch_2hop__share": (0, 1, 1, 1),
     "disagreement__half_2hop_bytes__share": (0, 1, 1, 0),
     "disagreement__clash_2hop_bytes__share": (0, 0, 0, 1),
     # R and P. P's 0,1,2 are R's 1,2,0: B agrees. P's default 2,1,0 are R's 0,2,1: no mismatch in C, but one in
     # A, where R is 2,1,0 by default. D: 2,1,0 against 1,2,0.
     "disagreement__agree_3hop__share": (0, 1, 0, 0),
     "disagreement__mismatch_3hop__share": (1, 0, 0, 1),
-    "disagreement__half_3hop__share": (0, 0, 0, 0),
     "disagreement__clash_3hop__share": (0, 0, 0, 1),
     # The mismatches at any distance over 3 times 2048 bytes.
     "disagreement__consumer_reshape_bytes__share": (1 / 3, 2 / 3, 2 / 3, 2 / 3),
@@ -77,13 +73,11 @@ CHAINED = {
     "change__input_minor_changed__share": (0, 1 / 4, 2 / 4, 2 / 4),  # T's 2 is minor-most by default too
     # By default minor-most: R's 8 is merged, S's 16 split, T's merged.
     "roles__reshape_input_merged_minor__share": (2 / 3, 2 / 3, 1 / 3, 2 / 3),
-    "roles__reshape_input_split_minor__share": (1 / 3, 1 / 3, 0, 0),
     "roles__reshape_input_kept_minor__share": (0, 0, 2 / 3, 1 / 3),  # R's 16 and S's 4 in C, S's 4 in D
     "roles__reshape_output_split_minor_bytes__share": (1 / 3,) * 4,  # S's last 4
     # P is [4,8] x 16 lanes of 128: waste 7 as 2,1,0; as 0,1,2 lanes 4 of 128: 31. Nothing near P is changed in
     # B but R, three edges away.
     "neighbourhood__waste_1hop__ratio": (0, 0, 0, (31 - 7) / 4 * 1),  # T
-    "neighbourhood__waste_2hop__ratio": (0, 0, 0, (31 - 7) / 4 * 1),  # S
     # Without R, half of the bytes handed on go to S and to T. T is next to P, which changes in B and D.
     "neighbourhood__mismatch_1hop__ratio": (0, 1 / 2 * 1, 0, 0),
     # S is two edges from P, and mismatched in both.
@@ -96,7 +90,6 @@ CHAIN_GRAPH = {
     "computations__largest__share": 4 / 7,
     "computations__size__log": log2(1 + 3.5),
     "computations__size__std": 0.5 / 7,
-    "configurable__within_1hop__share": 1,
     "work__flops__log": log2(1 + 6 * 512),  # the parameter is free
 }
 
@@ -151,25 +144,13 @@ HEAVY_CHOICES = (
 #: Column -> values of A, B, C.
 HEAVY_COLUMNS = {
     # By default width and features: minor-most feature, then spatial. "batch" of a kernel is features in.
-    "roles__convolution_output_feature_minor__share": (1, 1, 0),
-    "roles__convolution_output_batch_minor__share": (0, 0, 1),
     "roles__convolution_output_spatial_second__share": (1, 0, 0),
-    "roles__convolution_output_batch_second__share": (0, 1, 0),
     "roles__convolution_output_feature_second_bytes__share": (0, 0, 1),
-    "roles__convolution_input_spatial_minor__share": (0, 0, 1),
-    "roles__convolution_kernel_feature_minor__share": (1, 1, 1),
     "roles__convolution_kernel_batch_second__share": (1, 1, 1),
     # Heads and batch stand in all three; queries give their places (128) to rows, keys to the columns.
-    "roles__dot_output_contracted_minor__share": (1, 0, 0),  # the keys' places
-    "roles__dot_output_batch_minor__share": (0, 1, 0),
     "roles__dot_output_rows_minor__share": (0, 0, 1),
-    "roles__dot_output_rows_second__share": (1, 0, 0),
-    "roles__dot_output_batch_second__share": (0, 1, 1),
-    "roles__dot_input_contracted_minor__share": (1, 0, 1),  # depth
-    "roles__dot_input_rows_minor__share": (0, 1, 0),
     "roles__dot_input_contracted_second__share": (0, 1, 0),
     "roles__dot_kernel_batch_minor__share": (0, 1, 0),  # heads
-    "roles__dot_kernel_batch_second__share": (1, 1, 1),  # heads, then batch
     # Convolution's output. A: 32 of 128 lanes (x 4), 16 of 8-row tiles (x 1) or of tiles of two packed rows of
     # 8, that is 16 (x 1). B: lanes x 4, 2 rows in a tile of 8 (x 4), or of 2 x 2 (x 2). C: 2 of 128 lanes
     # (x 64), 32 rows fill tiles of either.
@@ -177,21 +158,11 @@ HEAVY_COLUMNS = {
     "packed__convolution_output_waste__mean": (4 - 1, 8 - 1, 64 - 1),
     "packed__convolution_output_waste__log": (log2(4), log2(8), log2(64)),
     "packed__convolution_output_waste_change__mean": (0, 4, 60),
-    # Kernel of A and C: 32 of 128 lanes, 8 rows: a tile of 4 x 2. B names the same two dimensions.
-    "packed__convolution_kernel_waste__max": (3, 3, 3),
     # The dot's output of s8, four to a word. A: full. B: 12 of 128 lanes, 8 rows in a tile of 2 x 4.
     # C: 128 lanes, 12 rows in a tile of 4 x 4.
     "packed__dot_output_waste_bytes__ratio": (0, 128 / 12 - 1, 16 / 12 - 1),
-    # Queries: 64 of 128 lanes (x 2) and 12 rows in 16 (x 4/3); B: 128 lanes, 64 rows.
-    "packed__dot_input_waste__mean": (8 / 3 - 1, 0, 8 / 3 - 1),
     "types__convolution_rank4_minor3__share": (1 / 2, 1 / 2, 0),
-    "types__convolution_rank4_minor0__share": (0, 0, 1 / 2),
-    "types__dot_rank4_minor1__share": (0, 1 / 2, 0),
-    "types__dot_rank4_minor2__share": (0, 0, 1 / 2),
     "types__output_minor_from2__share": (0, 0, 1 / 2),  # the 2 images
-    "types__output_minor_from8__share": (0, 1 / 2, 0),  # the 12 heads
-    "types__output_minor_from32__share": (1 / 2, 1 / 2, 0),  # 32 features
-    "types__output_minor_from128__share": (1 / 2, 0, 1 / 2),  # 128 places
     "types__output_minor_from32_bytes__share": (32 / 1568, 32 / 1568, 0),  # KiB
 }
 
@@ -200,14 +171,11 @@ DOT = 2 * 1572864 * 64
 BYTES = 2 * (4096 + 2304 + 16384) + 2 * 786432 + 1572864
 HEAVY_GRAPH = {
     "work__convolution_flops__log": log2(1 + CONVOLUTION),
-    "work__dot_flops__log": log2(1 + DOT),
-    "work__other_flops__log": 0,
     "work__convolution_flops__share": CONVOLUTION / (CONVOLUTION + DOT),
     "work__largest_flops__share": DOT / (CONVOLUTION + DOT),
     "work__intensity__log": log2(1 + (CONVOLUTION + DOT) / BYTES),
     "elements__bf16__share": 3 / 6,
     "elements__bf16_bytes__share": 2 * (4096 + 2304 + 16384) / BYTES,
-    "elements__s8_bytes__share": (2 * 786432 + 1572864) / BYTES,
     "opcodes__dot_bytes__share": 1572864 / BYTES,
 }
 

@@ -65,42 +65,23 @@ SETS = (4 * 11648, 4 * 47104, 4 * 47104, 4 * 31744)
 ELEMENT_CONFIG = {
     # As given; B gives nothing, D leaves the columns whole.
     "bounds__output_0__log": logs(32, 0, 96, 48),
-    "bounds__output_1__log": logs(100, 0, 256, 0),
-    "bounds__output_2__log": logs(0, 0, 0, 0),
-    "bounds__kernel_0__log": logs(16, 0, 64, 24),
-    "bounds__input_1__log": logs(20, 0, 16, 8),
     # In force: 0 is the whole dimension.
     "bounds__output_volume__log": logs(32 * 100, 96 * 256, 96 * 256, 48 * 256),
-    "bounds__kernel_volume__log": logs(16, 64, 64, 24),
-    "bounds__input_volume__log": logs(4 * 20, 96 * 256, 8 * 16, 1 * 8),
     # 96 / 32 = 3, 96 / 48 = 2; 256 / 100 = 2.56 -> 3.
     "tiles__output_0__log": (log2(3), 0, 0, 1),
-    "tiles__output_1__log": (log2(3), 0, 0, 0),
     "tiles__output_all__log": (log2(9), 0, 0, 1),
     "tiles__output_edge_waste__ratio": (3 * 32 * 3 * 100 / (96 * 256) - 1, 0, 0, 0),
     "tiles__output_divides__share": (1 / 2, 1, 1, 1),
     "tiles__output_whole__share": (0, 1, 1, 1 / 2),
-    # 64 / 16 = 4; 64 / 24 = 2.67 -> 3 tiles covering 72.
-    "tiles__kernel_0__log": (2, 0, 0, log2(3)),
-    "tiles__kernel_all__log": (2, 0, 0, log2(3)),
-    "tiles__kernel_edge_waste__ratio": (0, 0, 0, 72 / 64 - 1),
-    "tiles__kernel_divides__share": (1, 1, 1, 0),
-    "tiles__kernel_whole__share": (0, 1, 1, 0),
+    "tiles__kernel_edge_waste__ratio": (0, 0, 0, 72 / 64 - 1),  # 64 / 24 = 2.67 -> 3 tiles
     # last0 is the dimension of 256, last1 that of 96.
     "shape__output_last0__log": logs(100, 256, 256, 256),
-    "shape__output_last1__log": logs(32, 96, 96, 48),
     "shape__output_last0__ratio": (100 / 256, 1, 1, 1),
-    "shape__output_last1__ratio": (1 / 3, 1, 1, 1 / 2),
-    "shape__input_last0__log": logs(20, 256, 16, 8),
     "shape__output_over_input_last0__log": (log2(100 / 20), 0, log2(256 / 16), log2(256 / 8)),
-    "shape__output_over_input_last1__log": (log2(32 / 4), 0, log2(96 / 8), log2(48 / 1)),
     "shape__output_over_input__log": (log2(3200 / 80), 0, log2(96 * 256 / 128), log2(48 * 256 / 8)),
     "shape__skew__log": (log2(100 / 32), log2(256 / 96), log2(256 / 96), log2(256 / 48)),
     "shape__input_last0_mod16__share": (4 / 16, 0, 0, 8 / 16),  # 20, 256, 16, 8
-    "shape__output_last0_mod16__share": (4 / 16, 0, 0, 0),  # 100, 256
     "shape__input_last0_alignment__log": (2, 6, 4, 3),  # 20 = 4 * 5, 256 (64 is the most), 16, 8
-    "shape__input_last1_alignment__log": (2, 5, 3, 0),  # 4, 96 = 32 * 3, 8, 1
-    "shape__output_last0_alignment__log": (2, 6, 6, 6),  # 100 = 4 * 25
     "shape__kernel_alignment__log": (4, 6, 6, 3),  # 16, 64, 64, 24 = 8 * 3
     # Registers: 4 rows of ceil(20 / 8) = 3; 96 of 32; 8 of 2; 1 of 1.
     "shape__input_registers__log": (log2(12), log2(96 * 32), log2(16), 0),
@@ -124,77 +105,39 @@ ELEMENT_CONFIG = {
         80 * 16 / (24 * 16), 96 * 256 * 64 / (352 * 64), 128 * 64 / (24 * 64), 8 * 24 / (9 * 24)
     ),
     "rank__bounds_output_volume__log": (0, 5 / 6, 5 / 6, 1 / 3),  # 3200, twice 24576 (places 2 and 3), 12288
-    "rank__bounds_kernel_volume__log": (0, 5 / 6, 5 / 6, 1 / 3),  # 16, 64, 64, 24
-    "rank__tiles_output_all__log": (1, 1 / 6, 1 / 6, 2 / 3),  # 9, 1, 1, 2
-    "rank__traffic_total__ratio": (1, 1 / 6, 1 / 6, 2 / 3),  # 419328, 188416 twice, 253952
 }
 ELEMENT_GRAPH = {
-    "kernel__is_dot__flag": 1,
-    "kernel__is_convolution__flag": 0,
-    "kernel__is_other__flag": 0,
     "kernel__extent_0__log": log2(97),
-    "kernel__extent_1__log": log2(257),
-    "kernel__extent_2__log": 0,
     "kernel__extent_last0__log": log2(257),
-    "kernel__extent_last1__log": log2(97),
     "kernel__contracted__log": log2(65),
     "kernel__work__log": log2(1 + 96 * 64 * 256),
     "kernel__read_bytes__log": log2(1 + 4 * (96 * 64 + 64 * 256)),
     # 1572864 multiply-adds over 90112 bytes read and 98304 written
     "kernel__intensity__log": log2(1 + 96 * 64 * 256 / (90112 + 98304)),
     "kernel__parameters__log": log2(1 + 2),
-    "kernel__reduces_minor__flag": 0,
-    "kernel__physical__flag": 0,
-    "size__depth__log": 1,
-    "opcodes__parameter__share": 2 / 3,
-    "degrees__in__max": 2,
+    "kernel__is_dot__flag": 1,
 }
 
 # A copied tile is read and written: twice its 200, 20, 36 and 200 units of 4096 bytes.
 COPIED = (2 * 200 * 4096, 2 * 20 * 4096, 2 * 36 * 4096, 2 * 200 * 4096)
 PHYSICAL_CONFIG = {
-    "bounds__output_0__log": logs(5, 1, 2, 0),
-    "bounds__output_3__log": logs(2, 1, 2, 0),
     "bounds__output_volume__log": logs(200, 20, 36, 200),
     "tiles__output_0__log": (0, log2(5), log2(3), 0),  # 5 / 2 = 2.5 -> 3
-    "tiles__output_1__log": (0, 0, 1, 0),  # 5 / 3 -> 2
-    "tiles__output_2__log": (0, 0, 1, 0),  # 4 / 3 -> 2
     "tiles__output_3__log": (0, 1, 0, 0),
-    "tiles__output_4__log": (0, 0, 0, 0),
-    "tiles__output_all__log": (0, log2(10), log2(12), 0),
     "tiles__output_edge_waste__ratio": (0, 0, 6 * 6 * 6 * 2 / 200 - 1, 0),
-    "tiles__output_divides__share": (1, 1, 1 / 4, 1),
-    "tiles__output_whole__share": (1, 2 / 4, 1 / 4, 1),
-    "tiles__kernel_all__log": (0, 0, 0, 0),  # a copy has no kernel tensor
-    "shape__output_last0__log": logs(2, 1, 2, 2),
-    "shape__output_last1__log": logs(4, 4, 3, 4),
-    "shape__output_last2__log": logs(5, 5, 3, 5),
     "shape__output_last1__ratio": (1, 1, 3 / 4, 1),
-    "shape__skew__log": (log2(2 / 4), log2(1 / 4), log2(2 / 3), log2(2 / 4)),
     "traffic__tile_bytes__log": logs(200 * 4096, 20 * 4096, 36 * 4096, 200 * 4096),
     "traffic__working_set__log": logs(*COPIED),
-    "traffic__vmem__ratio": tuple(2 * size / VMEM for size in COPIED),
-    "traffic__total__log": logs(COPIED[0], 10 * COPIED[1], 12 * COPIED[2], COPIED[3]),
     "traffic__total__ratio": (0, 0, log2(12 * 36 / 200), 0),
     "traffic__flops_per_tile__log": logs(200 * 1024, 20 * 1024, 36 * 1024, 200 * 1024),  # one per element
     "traffic__right_panel__log": (0, 0, 0, 0),
-    "rank__bounds_output_volume__log": (5 / 6, 0, 1 / 3, 5 / 6),
 }
 PHYSICAL_GRAPH = {
     "kernel__is_transpose__flag": 1,
     "kernel__extent_0__log": log2(6),
-    "kernel__extent_1__log": log2(6),
-    "kernel__extent_2__log": log2(5),
-    "kernel__extent_3__log": log2(3),
-    "kernel__extent_4__log": 0,
     "kernel__extent_last0__log": log2(3),
-    "kernel__extent_last1__log": log2(5),
-    "kernel__extent_last2__log": log2(6),
     "kernel__contracted__log": 0,
-    "kernel__work__log": log2(1 + 32 * 5 * 5 * 256),  # one per element
-    "kernel__read_bytes__log": log2(1 + 32 * 5 * 5 * 256 * 4),
     "kernel__intensity__log": log2(1 + 1 / 8),  # one per element over 4 bytes read and 4 written
-    "kernel__parameters__log": log2(1 + 1),
     "kernel__physical__flag": 1,
 }
 

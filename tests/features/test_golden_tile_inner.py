@@ -36,7 +36,6 @@ COMPUTING = tuple(8 * cycles for cycles in CYCLES)
 RUNS = (100, 256 * 96, 256 * 96, 256 * 48)
 MEMORY = tuple(188416 / 24576 / 32 * (1 + 64 / run) for run in RUNS)
 EXPECTED = {
-    "inner__divides__flag": (1, 1, 1, 1),
     "inner__lanes__share": (20 / 24, 1, 1, 1),
     "inner__odd__log": (log2(5), 0, 0, 0),  # 20 = 4 * 5
     "inner__chains__log": (0, 0, 0, 3),

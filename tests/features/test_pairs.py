@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
 from xlarank.features.layout.layout_context import LayoutContext
@@ -73,18 +71,6 @@ def test_distance():
     assert by_hop(between) == [[(3, "input", 2, "output")], [(2, "input", 0, "output")], []]
 
 
-def test_transposes_one_after_the_other():
-    """[2,3,5] -> [5,2,3] -> [5,3,2]: dimensions 0, 1, 2 of the last are 2, 1, 0 of the first."""
-    first = turning((5, 2, 3), (0,), 2, 0, 1)
-    nodes = chain(first, Node("copy", (5, 2, 3), (1,)), turning((5, 3, 2), (2,), 0, 2, 1), dims=(2, 3, 5))
-    context = context_of(nodes, (0, 4))
-    *_, far = connected_pairs(context)
-    assert listed(context, far) == [(4, "input", 0, "output")]
-    assert far.permutation.tolist() == [[2, 1, 0, 3, 4, 5]] and len(context.straight_pairs) == 0
-    inverse = context_of(chain(first, turning((2, 3, 5), (1,), 1, 2, 0), dims=(2, 3, 5)), (0, 3))
-    assert inverse.straight_pairs.permutation.tolist() == [SAME]
-
-
 def test_of_several_ways_the_shortest_counts_and_of_two_as_long_the_straight_one():
     """transpose(x) + x, and transpose(x) + copy(x), whichever has the smaller number and stands first."""
     turned = turning((4, 4), (0,), 1, 0)
@@ -98,15 +84,6 @@ def test_of_several_ways_the_shortest_counts_and_of_two_as_long_the_straight_one
             context = context_of(nodes, (0, 4), edges=[(1, 0), (2, 0), *edges, (4, 3)])
             *_, far = connected_pairs(context)
             assert listed(context, far) == [(4, "input", 0, "output")] and far.permutation.tolist() == [SAME]
-
-
-def test_producers_and_bytes():
-    nodes = [*[Node("parameter", (4, 8))] * 2, Node("add", (4, 8), (0, 1)), Node("reduce", (4,), (2,))]
-    two = [(3, "input", 0, "output"), (3, "input", 1, "output")]
-    assert by_hop(context_of(nodes, (0, 1, 3))) == [[], two, []]
-    nodes = [Node("parameter", (4, 8), element="f64"), Node("convert", (4, 8), (0,), element="bf16")]
-    narrow = context_of([*nodes, Node("reduce", (4,), (1,))], (0, 2))
-    assert connected_pairs(narrow)[1].bytes.tolist() == [2 * 32], "of the tensor that the reader takes"
 
 
 def test_scalars_and_graphs_without_configurable_nodes_have_no_pairs():
@@ -126,17 +103,3 @@ def test_readers_of_one_tensor_stand_in_a_row():
     assert listed(context, sibling_pairs(context)) == expected
     assert sibling_pairs(context).bytes.tolist() == [128.0] * 3
     assert len(sibling_pairs(context_of(nodes, (2, 3)))) == 0, "over another operation they are no siblings"
-
-
-def test_every_requested_layout_has_a_row_that_requests_it():
-    nodes = [Node("parameter", (2, 3)), Node("tanh", (2, 3), (0,)), Node("tanh", (2, 3), (0,))]
-    choices = [layout_row(), layout_row((0, 1)), layout_row((0, 1), (0, 1)), layout_row((1, 0))]
-    context = context_of(nodes, (1, 2), [[one, other] for one in choices for other in choices])
-    requested, types = context.requested, len(context.type_node)
-    assert requested.signatures == 1, "both are a tanh of one shape"
-    for slot, name in enumerate(SLOT):
-        seen = context.slots[name]
-        for number, kind in enumerate(requested.types[requested.first[slot] :][: requested.count[slot]]):
-            holds = requested.number[slot * types :][:types] == number
-            assert (seen.key[holds] == seen.key[kind]).all() and (seen.given[holds] == seen.given[kind]).all()
-            assert np.count_nonzero(holds) > 0

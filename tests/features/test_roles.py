@@ -5,7 +5,6 @@ from __future__ import annotations
 from math import sqrt
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,21 +90,6 @@ def test_dots_that_leave_a_choice():
 
 _SIZES = st.sampled_from((1, 2, 3, 4, 6, 8, 64))
 _SHAPES = st.lists(_SIZES, max_size=4).map(tuple)
-
-
-@given(
-    batch=st.lists(_SIZES, max_size=2),
-    rows=_SHAPES,
-    columns=_SHAPES,
-    summed=st.lists(_SIZES, min_size=1, max_size=2),
-)
-def test_what_is_summed_over_follows_from_the_sizes(batch, rows, columns, summed):
-    """Whatever the split: |left| |right| = |out| B K^2 holds for the real one and for the one found."""
-    rows, columns = rows[:2], columns[:2]
-    nodes = dot((*batch, *rows, *columns), (*batch, *rows, *summed), (*batch, *summed, *columns))
-    found, _, size = split_of(*nodes)
-    out, left, right = (float(np.prod(node.dims)) for node in (nodes[2], nodes[0], nodes[1]))
-    assert size * size * out * np.prod(nodes[2].dims[:found]) == pytest.approx(left * right)
 
 
 @given(out=_SHAPES, left=_SHAPES, right=_SHAPES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from dataclasses import asdict, fields, replace
 
@@ -16,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.features.helpers import SAMPLE, graph_of, kernel_graphs, layout_of, load, shared_shape_graphs
+from tests.features.helpers import SAMPLE, graph_of, layout_of, load
+from tests.features.programs import fitting_graphs, fitting_kernels
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, WorkspaceError
@@ -66,7 +66,7 @@ def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
 # Rows -----------------------------------------------------------------------------------------------------
 
 
-@given(arrays=st.one_of(shared_shape_graphs(), kernel_graphs()), data=st.data())
+@given(arrays=st.one_of(fitting_graphs(), fitting_kernels()), data=st.data())
 @examples(20)
 def test_rows_survive_the_file(arrays, data, next_path):
     """With repeated configurations, and with a sample of the distinct ones kept."""
@@ -82,13 +82,6 @@ def test_labels_stay_exact(tmp_path):
         normalizer = np.array(LABELS[1 : count + 1]) if rows is TILE else rows.normalizer
         exact = replace(rows, runtime=np.array(LABELS[:count]), normalizer=normalizer)
         assert_equal_rows(read_rows(written(tmp_path / "a.parquet", exact)), exact)
-
-
-def test_the_cost_of_a_row_is_the_least_of_its_configurations():
-    assert LAYOUT.group.tolist() == [0, 1, 2, 1, 3, 4]
-    assert LAYOUT.row_cost.tolist() == [20_000_003, 20_000_001, 20_000_007, 40_000_001, 40_000_000]
-    assert TILE.cost.tolist() == [2, 1, 0.5, 4, 1.25], "over the normalizer"
-    assert TILE.row_cost.tolist() == [2, 1, 0.5, 4]
 
 
 def test_kept_rows_bring_all_their_configurations(tmp_path):
@@ -179,13 +172,6 @@ def test_another_recipe_or_source_means_build_again(tmp_path):
         assert current_summary(path, replace(RECIPE, **{name: value}), SOURCE) is None, name
     for other in (Source(SOURCE.size - 1, SOURCE.mtime_ns), Source(SOURCE.size, SOURCE.mtime_ns + 1)):
         assert current_summary(path, RECIPE, other) is None
-
-
-def test_a_source_is_size_and_time_of_its_file(tmp_path):
-    path = tmp_path / "a.npz"
-    path.write_bytes(b"12345")
-    os.utime(path, ns=(1_700_000_000_123_456_789,) * 2)
-    assert Source.of(path) == Source(5, path.stat().st_mtime_ns)
 
 
 # The manifest --------------------------------------------------------------------------------------------------

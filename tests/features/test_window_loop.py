@@ -74,17 +74,17 @@ def elementwise():
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (512, 256), id=1)
     instruction(main, "tanh", (512, 256), (1,), id=2)
-    return kernel(module, [{"output": (16, 2)}, {"output": (16, 1)}])
+    return kernel(module, [{"output": (16, 2)}, {"output": (16, 1)}, {"output": (24, 1)}])
 
 
 def test_other_kernels_stream_their_operands_through():
     loop = window_loop(TileContext(elementwise()))
     assert loop.kind == "elementwise"
-    assert loop.steps.tolist() == loop.tiles.tolist() == [4, 8]
-    assert (loop.moved / MIB).tolist() == [1, 1]
-    assert loop.runs.tolist() == [4 * 2, 8 * 2 * 16]
-    assert loop.computed.tolist() == [512 * 256] * 2 and not loop.copied.any()
-    assert loop.tile.tolist() == [128 * 256, 128 * 128]
+    assert loop.steps.tolist() == loop.tiles.tolist() == [4, 8, 3 * 2]  # 64 / 24 = 2.67 -> 3
+    assert (loop.moved / MIB).tolist() == [1, 1, 1]
+    assert loop.runs.tolist() == [4 * 2, 8 * 2 * 16, 6 * 2 * 24]
+    assert loop.computed.tolist() == [512 * 256] * 3 and not loop.copied.any()
+    assert loop.tile.tolist() == [128 * 256, 128 * 128, 192 * 128]
 
 
 @pytest.mark.parametrize("graph", [product(), elementwise()])
