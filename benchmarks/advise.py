@@ -1,7 +1,7 @@
 """What advise finds at equal numbers of compilations, by the TPU compiler's estimate.
 
     python -m benchmarks.advise [PROGRAM...] [--data FOLDER] [--methods entry,all,random,genetic] [--budget 20]
-        [--seeds 1] [--target tpu-v3] [--cache FOLDER] [--json FILE]
+        [--minutes 60] [--seeds 1] [--target tpu-v3] [--cache FOLDER] [--json FILE]
 
 Methods: entry layouts alone, random and genetic search over outputs of operations, and all together as `advise`
 has it. A configuration that becomes a known program counts for nothing, for each method. Outcomes are kept in the
@@ -82,7 +82,7 @@ class _Nodes(LayoutSearch):
 
 
 def compare(
-    compiler: Compiler, path: str, methods: list[str], seeds: int, budget: int, cache: Path
+    compiler: Compiler, path: str, methods: list[str], seeds: int, budget: int, minutes: float, cache: Path
 ) -> Iterator[dict[str, Any]]:
     """One record per method and seed; entry layouts are without chance."""
     program = load_program(path, compiler)
@@ -94,7 +94,7 @@ def compare(
                 nodes = method in ("random", "genetic")
                 search = _Nodes(*given, genetic=method == "genetic") if nodes else LayoutSearch(*given)
                 begun = time.monotonic()
-                search.run(budget, 60.0, entry=not nodes, proposals=method != "entry")
+                search.run(budget, minutes, entry=not nodes, proposals=method != "entry")
                 yield _record(program.name, method, seed, search) | {"took": round(time.monotonic() - begun, 1)}
 
 
@@ -154,6 +154,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--methods", default="entry,all,random,genetic")
     parser.add_argument("--budget", type=int, default=20)
+    parser.add_argument("--minutes", type=float, default=60.0, help="for one search")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--target", default="tpu-v3")
@@ -165,7 +166,7 @@ def main() -> None:
         try:
             with Compiler(target_of(asked.target), jobs=asked.jobs) as compiler:
                 for record in compare(
-                    compiler, path, asked.methods.split(","), asked.seeds, asked.budget, asked.cache
+                    compiler, path, asked.methods.split(","), asked.seeds, asked.budget, asked.minutes, asked.cache
                 ):
                     records.append(record)
                     print(json.dumps(record), flush=True)

@@ -166,7 +166,8 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         with open_journal(out, loaded, compiler) as journal:
             search = LayoutSearch(compiler, space, journal, rng, progress or Silent())
             search.run(settings.budget, settings.minutes)
-        found = _Found.of(compiler, space, search)
+        space = search.space
+        found = _Found.of(compiler, search)
         versions = compiler.versions
     plain = search.text(0)
     inputs, outputs = found.entry_changes(plain)
@@ -217,9 +218,9 @@ class _Found:
     edited: bool
 
     @classmethod
-    def of(cls, compiler: Compiler, space: Space, search: LayoutSearch) -> _Found:
+    def of(cls, compiler: Compiler, search: LayoutSearch) -> _Found:
         """The best of a search, or the program as it is where the written module does not keep the promise."""
-        best = search.best
+        space, best = search.space, search.best
         plain = cls(
             space, search.codes[0], space.program.module, search.text(0), search.outcomes[0].estimate.cycles, False
         )

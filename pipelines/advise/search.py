@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from dataclasses import replace
 from typing import Final
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.candidates import Codes, breed, random_configurations
+from xlarank.data.hlo.compiler.entry import Order
 from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
@@ -26,10 +28,41 @@ _PARENTS: Final = 8
 #: Limit on compilations: this multiple of the time of the compiler's own choice, but at least so many seconds.
 _LIMIT_FACTOR: Final = 4.0
 _LEAST_LIMIT: Final = 10.0
+#: Configurations that copies ask for, and steps from a copy to operations that are taken to belong to it.
+_GUIDED, _STEPS = 12, 4
 #: Proposals in a row that became known or unpromising programs, before nothing is taken to be left.
-_IDLE: Final = 16
+_IDLE: Final = 24
 #: Proposals looked at, as a multiple of the budget: one that is not compiled takes about an eighth of the time.
 _LOOKS: Final = 3
+
+
+def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
+    """Return orders by dimensions that might spare copies of a compiled program, the costliest first.
+
+    What leads to a copy gets the layout that it makes, what follows keeps the one before: the copied value alone,
+    or all of its rank within a few steps.
+    """
+    operations = {(one.computation, one.name): one for one in read_operations(text)}
+    above, below = defaultdict(list), defaultdict(list)
+    for one in operations.values():
+        for name in one.operands:
+            above[one.computation, one.name].append((one.computation, name))
+            below[one.computation, name].append((one.computation, one.name))
+    found = []
+    copies = [key for key, one in operations.items() if one.relayout and one.total]
+    for key in sorted(copies, key=lambda key: -operations[key].total):
+        copy = operations[key]
+        for order, around in ((copy.layout, above), (copy.before, below)):
+            if len(order) != len(copy.dimensions):
+                continue
+            near = {copy.dimensions: order}
+            found.append(dict(near))
+            reached = [key]
+            for _ in range(_STEPS):
+                reached = [other for one in reached for other in around[one] if other in operations]
+                near |= {size: order for one in reached if len(size := operations[one].dimensions) == len(order)}
+            found.append(near)
+    return found
 
 
 class LayoutSearch:
@@ -97,7 +130,7 @@ class LayoutSearch:
                         self._compile(self.space.entry(*sides), screen=False)
             if proposals:
                 if self.guided:
-                    self._without_copies(budget)
+                    self._without_copies(budget, end)
                 self._propose(budget, end)
             self.stopped = self.stopped or f"the budget of {budget} compilations is spent"
         finally:
@@ -115,16 +148,15 @@ class LayoutSearch:
         clock = time.strftime("%H:%M", time.localtime(time.time() + seconds))
         self.progress.step(f"{default.seconds:.1f} s a compilation, all done by about {clock}")
 
-    def _without_copies(self, budget: int) -> None:
-        """Give operations the layouts that their values are copied to, or from, in the best program so far."""
-        copies = [one for one in read_operations(self.text(self.best)) if one.relayout and one.total]
-        copies.sort(key=lambda one: -one.total)
-        wanted = {(one.dimensions, order): None for one in copies for order in (one.layout, one.before)}
-        self.space, codes = self.space.toward(list(wanted)[: 2 * BATCH])
-        codes[:, -2:] = self.codes[self.best, -2:]
-        for at in range(0, len(codes), BATCH):
-            if (left := budget - self.spent) > 0:
-                self._compile(codes[at : at + min(BATCH, left)], screen=self.screening)
+    def _without_copies(self, budget: int, end: float) -> None:
+        """Give operations around each copy of the best program the layout it makes or had; again as it helps."""
+        best = -1
+        while best != self.best and self.spent < budget and time.monotonic() < end:
+            best = self.best
+            self.space, codes = self.space.toward(self.codes[best], around_copies(self.text(best))[:_GUIDED])
+            for at in range(0, len(codes), BATCH):
+                if (left := budget - self.spent) > 0:
+                    self._compile(codes[at : at + min(BATCH, left)], screen=self.screening)
 
     def _propose(self, budget: int, end: float) -> None:
         idle = 0

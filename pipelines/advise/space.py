@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -62,20 +62,24 @@ class Space:
         code[0, -2:] = inputs, outputs
         return code
 
-    def toward(self, wanted: Sequence[tuple[tuple[int, ...], Order]]) -> tuple[Space, Codes]:
-        """Return a space and configurations ``(configs, columns)`` that each give all nodes with outputs of some
-        dimensions an order; earlier codes mean the same in it.
+    def toward(
+        self, start: NDArray[np.int32], wanted: Sequence[Mapping[tuple[int, ...], Order]]
+    ) -> tuple[Space, Codes]:
+        """Return a space and configurations ``(configs, columns)``: ``start``, with all nodes of some dimensions in
+        the order that each of ``wanted`` gives them; earlier codes mean the same in it.
         """
         sizes = [tuple(one.shape.dimensions) for _, one in instructions(self.program.module)]
         nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
-        rows, codes = [one.tolist() for one in self.candidates.rows], []
-        for dimensions, order in wanted:
-            code = np.zeros(self.candidates.nodes, np.int32)
-            for at in (at for at, size in enumerate(nodes) if size == dimensions):
-                if _row(order) not in rows[at]:
-                    rows[at].append(_row(order))
-                code[at] = rows[at].index(_row(order))
-            if code.any():
+        rows = [one.tolist() for one in self.candidates.rows]
+        codes: list[NDArray[np.int32]] = []
+        for orders in wanted:
+            code = start.copy()
+            for at, size in enumerate(nodes):
+                if size in orders:
+                    if (row := _row(orders[size])) not in rows[at]:
+                        rows[at].append(row)
+                    code[at] = rows[at].index(row)
+            if not any((code == other).all() for other in (start, *codes)):
                 codes.append(code)
         table = tuple(np.array(one, np.int8) for one in rows)
         grown = replace(self, nodes=Candidates(table[: len(nodes)]), candidates=Candidates(table))

@@ -173,8 +173,10 @@ def test_what_the_compiler_chooses_anyway_is_no_candidate() -> None:
     program = Program("p", module, graph, None, {"dot.3": (0, 1)})
     space = Space.of(program, np.random.default_rng(0), 8)
     assert [row[:2] for row in space.nodes.rows[0].tolist()] == [[-1, -1], [1, 0]]
-    grown, codes = space.toward([((64, 64), (0, 1)), ((3, 3), (0, 1))])
-    assert grown.key(codes[0]) == "0:01" + "-" * 16
+    grown, codes = space.toward(
+        space.entry(False, False)[0], [{(64, 64): (0, 1)}, {(3, 3): (0, 1)}, {(64, 64): (0, 1)}]
+    )
+    assert len(codes) == 1 and grown.key(codes[0]) == "0:01" + "-" * 16
     assert space.key(space.entry(False, False)[0]) == ""
     assert space.key(space.entry(True, False)[0]) == " | auto;auto | default"
 

@@ -15,11 +15,13 @@ from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
 from xlarank.data.wording import counted
 
 if TYPE_CHECKING:
-    from xlarank.pipelines.advise.advice import Change
+    from xlarank.pipelines.advise.advice import Advice, Change
     from xlarank.pipelines.advise.diagnosis import Diagnosis
     from xlarank.pipelines.advise.entry_lines import EntryChange
 
 app = typer.Typer()
+#: Words for what came of a proposal (`xlarank.data.hlo.compiler.outcome.Status`).
+_STATUS: Final = {"ok": "compiled", "screened": "without promise and not compiled", "known": "known programs"}
 #: Operations and copies in a table; all of them are in --json.
 _SHOWN: Final = 10
 
@@ -244,9 +246,17 @@ def advise(
     settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check)
     with progress_bars() as progress:
         advice = run(program, settings, out=folder, progress=progress)
-    counts = ", ".join(f"{count} {status}" for status, count in advice.compiled.items())
-    say(f"{advice.program} for {target}: {counts}; {advice.stopped}")
     _show_diagnosis(advice.diagnosis)
+    if budget > 1:
+        _show_advice(advice)
+    list_lines("wrote", advice.files)
+    write_json(json_file, advice.as_json())
+
+
+def _show_advice(advice: Advice) -> None:
+    """Print what the search found."""
+    counts = ", ".join(f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items())
+    say(f"{advice.program} for {advice.target}: {counts}; {advice.stopped}")
     table = new_table("estimated by the compiler", ">ms", ">times as fast")
     table.add_row("as it is", f"{advice.default_ns / 1e6:.4f}", "1.000")
     table.add_row("best found", f"{advice.best_ns / 1e6:.4f}", f"{advice.speedup:.3f}")
@@ -261,8 +271,6 @@ def advise(
         say(_difference_words(advice.difference, advice.differs))
         for line in advice.lines:
             say(line)
-    list_lines("wrote", advice.files)
-    write_json(json_file, advice.as_json())
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
 from xlarank.data.hlo.compiler.operations import FREE, Operation
 
-#: Of the cycles a byte that kernels of an opcode took, the quantile that a new one is taken to need: few, because a
-#: program that is given up too early is lost, one that goes on costs a compilation.
-_QUANTILE: Final = 0.25
+#: Of the cycles a byte that kernels of an opcode took, the quantile that a new one is taken to need, and what new
+#: kernels are taken to need of that, or of one that is alike: few, because a program that is given up too early is
+#: lost, one that goes on costs a compilation.
+_QUANTILE, _HOPE = 0.25, 0.7
 
 
 @dataclass
@@ -45,8 +45,9 @@ class Kernels:
         return sum(one.runs * self._cycles(one) for one in operations if one.opcode not in FREE)
 
     def _cycles(self, one: Operation) -> float:
-        known = self.exact.get(one.kernel, self.alike.get(one.likeness))
-        if known is not None:
-            return known
+        if one.kernel in self.exact:
+            return self.exact[one.kernel]
+        if one.likeness in self.alike:
+            return _HOPE * self.alike[one.likeness]
         rates = self.rates.get(one.opcode)
-        return one.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0
+        return _HOPE * one.bytes * float(np.quantile(rates, _QUANTILE)) if rates else 0.0

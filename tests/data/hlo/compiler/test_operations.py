@@ -70,10 +70,10 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
     assert kernels.predict(read_operations(TEXT)) == 7 + 3 + 5 + 11
     other = TEXT.replace("add(%c, %b)", "subtract(%c, %b)")  # unknown: 5 or 11 cycles for the same bytes
     rates = sorted(one.cycles / one.bytes for one in read_operations(TEXT) if one.opcode == "fusion")
-    unknown = by_name(other)["two"].bytes * (rates[0] + 0.25 * (rates[1] - rates[0]))
+    unknown = 0.7 * by_name(other)["two"].bytes * (rates[0] + 0.25 * (rates[1] - rates[0]))
     assert kernels.predict(read_operations(other)) == pytest.approx(7 + 3 + 5 + unknown)
     turned = TEXT.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")  # alike but for the layout
-    assert kernels.predict(read_operations(turned)) == 7 + 3 + 5 + 11
+    assert kernels.predict(read_operations(turned)) == pytest.approx(7 + 3 + 5 + 0.7 * 11)
     assert Kernels().predict(read_operations(TEXT)) == 0
     more = Kernels()
     more.add(kernels)

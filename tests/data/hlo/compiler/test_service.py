@@ -47,7 +47,7 @@ class Xla:
             optimised = optimised.replace(
                 "HloModule m\n", "HloModule m\n\n%other () -> f32[] {\n  %c = f32[] constant(0)\n}\n"
             )
-            optimised = optimised.replace("kind=poor", "")
+            optimised = optimised.replace(", kind=poor", "")
         (dump / "m.after_optimizations_before_buffer_assignment.txt").write_text(optimised)
         if name.startswith("hang"):
             time.sleep(60)
