@@ -160,7 +160,7 @@ def _dot_pairs(output: Shape, operands: Sequence[Shape]) -> _Pairs | None:
             lefts = _contracted(left, output[:batch], output[batch:middle])
             rights = list(_contracted(right, output[:batch], output[middle:]))
             for (a_free, a), (b_free, b) in product(lefts, rights):
-                if sorted(left[d] for d in a) == sorted(right[d] for d in b):
+                if a and sorted(left[d] for d in a) == sorted(right[d] for d in b):
                     out = (*(len(output) - 1,) * (middle < len(output)), *(middle - 1,) * (middle > batch))
                     kernel = tuple(sorted((*b[-1:], *b_free[-1:]), reverse=True))
                     return (output, left, right), (out, (*a[-1:], *a_free[-1:]), kernel)

@@ -65,6 +65,16 @@ def test_dots_are_tied_by_the_cheaper_order_of_their_output(tmp_path: Path) -> N
     assert len(tied[0].rows(operands=True)) == 1 + 2 * 2 * 2
 
 
+def test_square_matrices_are_no_batch(tmp_path: Path) -> None:
+    square = Node("parameter", (256, 256))
+    graph = program(tmp_path / "d.npz", square, square, Node("dot", (256, 256), (0, 1)), configurable=(2,))
+    assert tied_nodes(graph)[0].rows(operands=False)[1:, :2].tolist() == [[1, 0], [0, 1]]
+    # an outer product contracts nothing: the last two dimensions
+    vector = Node("parameter", (64,))
+    graph = program(tmp_path / "o.npz", vector, vector, Node("dot", (64, 64), (0, 1)), configurable=(2,))
+    assert tied_nodes(graph)[0].rows(operands=False)[1:, :2].tolist() == [[1, 0], [0, 1]]
+
+
 def test_a_convolution_and_a_reshape(tmp_path: Path) -> None:
     graph = write_graph(tmp_path / "block.npz", **layout_arrays())
     assert isinstance(graph, LayoutGraph)
