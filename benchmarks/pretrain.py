@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.adopt import MEASURED
-from benchmarks.peers import load
+from benchmarks.graph_rows import labelled_rows
 from xlarank.data.collection import graph_files
 from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.features.recipe import FeatureSettings, Recipe
@@ -49,7 +49,8 @@ def estimated(data_root: Path | None, split: str = "train") -> dict[str, list[Gr
             and file.split == split
             and file.family not in MEASURED
         ):
-            found.setdefault(str(file.collection), []).extend(map(config_columns, load([file.path], "layout").wide))
+            rows = map(config_columns, labelled_rows([file.path], "layout"))
+            found.setdefault(str(file.collection), []).extend(rows)
     return found
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.stats import kendalltau
 
 from benchmarks.adopt import MEASURED
-from benchmarks.peers import load
+from benchmarks.graph_rows import labelled_rows
 from xlarank.data.collection import Collection, graph_files
 from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.features.recipe import FeatureSettings, Recipe
@@ -41,7 +41,8 @@ def estimated(data_root: Path, split: str) -> list[GraphRows]:
     """Rows of the estimated kernels of a split, without families whose measured kernels judge."""
     root = find_data_root(data_root)
     files = graph_files(root.npz, [str(COLLECTION)], where=str(root.path))
-    return load([file.path for file in files if file.split == split and file.family not in MEASURED], "tile").wide
+    chosen = [file.path for file in files if file.split == split and file.family not in MEASURED]
+    return labelled_rows(chosen, "tile")
 
 
 def fitted(kernels: list[GraphRows], rounds: int, seed: int, threads: int) -> TileCost:

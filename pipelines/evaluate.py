@@ -22,7 +22,7 @@ from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
 from xlarank.models.validation.metrics import summarise, summarise_speedups
 from xlarank.pipelines.ranking.model_choice import trained_collection
-from xlarank.pipelines.support.evaluation import Evaluation
+from xlarank.pipelines.support.evaluation import Evaluation, verdict
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
@@ -59,6 +59,14 @@ def evaluate(
         try:
             scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, evaluation)
             evaluation.report[str(collection)] = _summary(scores)
+            evaluation.verdicts[str(collection)] = verdict(
+                collection,
+                np.array([one.metrics["score"] for one in scores.values()]),
+                {
+                    name: np.array([one.baselines[name]["score"] for one in scores.values()])
+                    for name in next(iter(scores.values())).baselines
+                },
+            )
             faster = {name: one.speedups for name, one in scores.items() if one.speedups}
             if faster:
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)

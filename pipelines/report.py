@@ -12,7 +12,8 @@ from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.reporting import views
-from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, gather, read_runs
+from xlarank.pipelines.reporting.gather import MODEL, NO_MODEL, CollectionFacts, gather, read_runs
+from xlarank.pipelines.support.evaluation import summary
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
@@ -89,10 +90,12 @@ def _page(
     trained = [one for one in all_facts if one.model is not None]
     graphs = sum(len(manifest.graphs) for one in all_facts for manifest in one.manifests.values())
     data, left_out = views.data_views(all_facts)
+    verdicts = {one.name: views.verdict(one) for one in trained if one.graphs}
     return _template().render(
         about=f"Workspace {workspace.root.name}: {graphs:,} graphs, written by xlarank {xlarank.__version__}. "
         "A click on the head of a column sorts.",
-        verdicts=[views.verdict(one) for one in trained if one.graphs],
+        summary=summary(verdicts.values()),
+        verdicts=verdicts,
         data=data,
         left_out=left_out,
         collections=[
@@ -101,7 +104,11 @@ def _page(
             )
             for number, one in enumerate(trained)
         ],
-        untrained=[f"{one.name} ({one.why_not})" for one in all_facts if one.model is None],
+        untrained=[
+            one.name + (f" ({one.why_not})" if one.why_not != NO_MODEL else "")
+            for one in all_facts
+            if one.model is None
+        ],
         studies=[picture for one in all_facts for picture in one.studies],
         runs=views.runs_view(read_runs(workspace)),
         versions=views.versions_view(all_facts),

@@ -46,6 +46,10 @@ class Submission:
     broken: dict[str, str] = field(default_factory=dict)
     origin: dict[str, str] = field(default_factory=dict)
 
+    def covers(self, collection: str) -> bool:
+        """Whether graphs of the collection stand in the file."""
+        return any(row.startswith(f"{collection}:") for row in self.origin)
+
     def unranked(self) -> dict[str, int]:
         """How many rows are "kept" and of the "default" order; those that are 0 are left out."""
         counts = {origin: list(self.origin.values()).count(origin) for origin in ("kept", "default")}

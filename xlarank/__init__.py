@@ -14,7 +14,7 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "GraphRanker",
     "Ranking",

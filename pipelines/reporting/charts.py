@@ -33,6 +33,15 @@ _MOST_POINTS: Final = 500
 _MOST_NAMES: Final = 60
 
 
+def short(name: str, most: int = 26) -> str:
+    """A name that fits beside a chart: its end tells graphs of one program apart.
+
+    >>> short("alexnet_train_batch_32_4ae805e53b8d2b8a")
+    'alexnet_train…805e53b8d2b8'
+    """
+    return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
+
+
 def _figure(width: float, height: float, panels: int = 1) -> tuple[Figure, list[Axes]]:
     try:
         import matplotlib as mpl
@@ -75,7 +84,7 @@ def _svg(figure: Figure, name: str) -> str:
     text = re.sub(r' id="([\w.-]+)"', lambda found: found[0] if found[1] in used else "", text)
     text = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", text)
     width = re.search(r'viewBox="0 0 ([\d.]+)', text)
-    size = f"width:100%;max-width:{float(width[1]) * 4 / 3:.0f}px" if width else "width:100%"
+    size = f"width:100%;max-width:{float(width[1]) * 1.7:.0f}px" if width else "width:100%"
     text = re.sub(r'<svg ([^>]*?)width="[^"]*"', r"<svg \1", text, count=1)
     text = re.sub(r'<svg ([^>]*?)height="[^"]*"', rf'<svg role="img" style="{size}" \1', text, count=1)
     for token, colour in _TOKENS.items():
@@ -94,7 +103,7 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Sequence
     """One line a graph, one mark a ranking: the model (first of ``values``) beside what needs none."""
     first = np.array(next(iter(values.values())))
     order = np.argsort(first)[-_MOST_NAMES:]
-    figure, (axes,) = _figure(7.2, max(1.9, 0.9 + 0.19 * len(order)))
+    figure, (axes,) = _figure(5.2, max(1.9, 0.9 + 0.2 * len(order)))
     colours = (BLUE, ORANGE, GREEN, PURPLE)
     marks = ("o", "s", "^", "D")
     height = np.arange(len(order))
@@ -103,7 +112,7 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Sequence
             np.array(column)[order], height, linestyle="none", marker=marks[number % 4], label=what,
             color=colours[number % 4], markersize=6 if number == 0 else 4, alpha=1.0 if number == 0 else 0.75,
         )  # fmt: skip
-    axes.set_yticks(height, [graphs[i] for i in order])
+    axes.set_yticks(height, [short(graphs[i]) for i in order])
     axes.set_ylim(-0.8, len(order) - 0.2)
     axes.set_xlabel(label)
     handles, labels = axes.get_legend_handles_labels()
@@ -135,7 +144,7 @@ def ranks_chart(name: str, panels: Sequence[tuple[str, Floats, Floats]]) -> str:
 def bars_chart(name: str, values: Mapping[str, float], label: str) -> str:
     """Shares as horizontal bars, the largest on top."""
     items = sorted(values.items(), key=lambda item: item[1])
-    figure, (axes,) = _figure(6.4, 0.7 + 0.24 * len(items))
+    figure, (axes,) = _figure(5.2, 0.7 + 0.24 * len(items))
     axes.barh([key for key, _ in items], [value for _, value in items], color=BLUE, height=0.7)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(label)
@@ -161,11 +170,11 @@ def reliability_chart(
 def pairs_chart(name: str, graphs: Sequence[str], ours: Floats, theirs: Floats, label: str) -> str:
     """Two runs graph by graph: a line from the other's score to ours."""
     order = np.argsort(ours - theirs)[-_MOST_NAMES:]
-    figure, (axes,) = _figure(7.2, max(1.9, 0.9 + 0.19 * len(order)))
+    figure, (axes,) = _figure(5.2, max(1.9, 0.9 + 0.2 * len(order)))
     for place, i in enumerate(order):
         better: Any = GREEN if ours[i] >= theirs[i] else ORANGE
         axes.plot([theirs[i], ours[i]], [place, place], color=better, linewidth=1.6)
         axes.plot([ours[i]], [place], marker="o", color=better, markersize=5)
-    axes.set_yticks(np.arange(len(order)), [graphs[i] for i in order])
+    axes.set_yticks(np.arange(len(order)), [short(graphs[i]) for i in order])
     axes.set_xlabel(f"{label}: the other run (end of the line) to this one (dot)")
     return _svg(figure, name)

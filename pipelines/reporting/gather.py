@@ -30,6 +30,7 @@ Floats = NDArray[np.float64]
 #: The split that reports score: labelled, and not trained on.
 SPLIT: Final = "valid"
 MODEL: Final = "model"
+NO_MODEL: Final = "no model was trained"
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +131,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     facts = CollectionFacts(collection, {split: m for split, m in manifests.items() if m is not None})
     facts.studies = study_pictures(workspace, collection)
     if not (workspace.model(collection) / CARD).exists():
-        facts.why_not = "no model was trained"
+        facts.why_not = NO_MODEL
         return facts
     try:
         facts.model = model_of(workspace, collection)

@@ -11,13 +11,15 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from xlarank.data.family import program_family
+from xlarank.data.wording import counted
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
-from xlarank.models.validation.evaluation import RANDOM
 from xlarank.models.validation.fold_plan import FOLDS_OF
-from xlarank.models.validation.metrics import bootstrap_interval, summarise
+from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, paired
+from xlarank.pipelines.support import evaluation
+from xlarank.pipelines.support.evaluation import interval
 
 Floats = NDArray[np.float64]
 Cell = str | int | float | None
@@ -57,43 +59,13 @@ def format_cell(value: Cell) -> str:
 
 def measure(facts: CollectionFacts) -> str:
     """Name of the score of a collection."""
-    return "Kendall tau" if facts.collection.kind == "layout" else "1 - slowdown@5"
-
-
-def interval(values: Floats) -> str:
-    """Mean and its 95 % interval; the mean alone of a single value.
-
-    >>> interval(np.array([0.25]))
-    '0.250'
-    """
-    if len(values) == 0:
-        return "-"
-    if len(values) == 1:
-        return format_cell(float(values[0]))
-    low, high = bootstrap_interval(values)
-    return f"{values.mean():.3f} ({low:.3f} to {high:.3f})".replace("-0.000", "0.000")
+    return evaluation.measure(facts.collection)
 
 
 def verdict(facts: CollectionFacts) -> str:
-    """One sentence: the model's score, whether it beats the best rule without learning, and how sure that is."""
-    scores, graphs = facts.column(MODEL, "score"), len(facts.graphs)
-    text = f"{facts.name}: {measure(facts)} {interval(scores)} on {_count(graphs, 'valid graph')}"
-    rules = {name: facts.column(name, "score") for name in facts.graphs[0].metrics if name not in (MODEL, RANDOM)}
-    if not rules:
-        return f"{text}."
-    rule = max(rules, key=lambda name: rules[name].mean())
-    difference = scores - rules[rule]
-    text += f"; the best rule without learning, {rule}, has {rules[rule].mean():.3f}. The model is ahead on "
-    text += f"{int((difference > 0).sum())} of {graphs}"
-    if graphs == 1:
-        return f"{text}; one graph says little."
-    low, high = bootstrap_interval(difference)
-    sure = "better" if low > 0 else "worse" if high < 0 else "too close to tell"
-    return f"{text}, by {difference.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average: {sure}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    """One sentence: whether the model beats the best rule without learning on valid, and how sure that is."""
+    rankings = {name: facts.column(name, "score") for name in facts.graphs[0].metrics if name != MODEL}
+    return evaluation.verdict(facts.collection, facts.column(MODEL, "score"), rankings)
 
 
 def data_views(all_facts: Sequence[CollectionFacts]) -> tuple[Table, Table]:
@@ -185,7 +157,7 @@ def _folds(facts: CollectionFacts) -> View | None:
     values = np.array(list(score["graphs"].values()))
     rows: list[Sequence[Cell]] = [[name, one["score"], one["slowdown@5"]] for name, one in folds.items()]
     return {
-        "title": f"out of fold, when it was trained: {interval(values)} over {_count(len(folds), 'graph')}",
+        "title": f"out of fold, when it was trained: {interval(values)} over {counted(len(folds), 'graph')}",
         "table": Table(["graph", measure(facts), "slowdown@5"], rows),
     }
 
@@ -200,8 +172,13 @@ def _ranks(facts: CollectionFacts) -> str:
         shown["median"] = ordered[len(ordered) // 2]
     if len(ordered) > 1:
         shown["worst"] = ordered[0]
-    panels = [(f"{what}: {one.name}\n{one.score:.3f}", one.predicted, one.measured) for what, one in shown.items()]
-    return charts.ranks_chart(f"ranks-{facts.name}", panels)
+    return "".join(
+        charts.ranks_chart(
+            f"ranks-{facts.name}-{what}",
+            [(f"{what}: {charts.short(one.name)}\n{one.score:.3f}", one.predicted, one.measured)],
+        )
+        for what, one in shown.items()
+    )
 
 
 def _columns(facts: CollectionFacts) -> View | None:
@@ -249,7 +226,7 @@ def _trust(facts: CollectionFacts) -> View:
         for graph in sorted(facts.graphs, key=lambda one: one.certain if one.certain is not None else 1.0)
     ]
     return {
-        "text": f"Measured out of fold on {_count(found.graphs, 'graph')} of {found.families} "
+        "text": f"Measured out of fold on {counted(found.graphs, 'graph')} of {found.families} "
         f"{FOLDS_OF[found.by]}. {certain} {first}",
         "chart": charts.reliability_chart(
             f"trust-{facts.name}",
@@ -304,7 +281,7 @@ def _compared(ours: CollectionFacts, theirs: CollectionFacts, other: str) -> Vie
         f"{metric}, {run}" for metric in ("slowdown@1", "slowdown@5") for run in ("this", "other", "difference")
     ]
     return {
-        "text": f"{better} of {_count(len(names), 'graph')} ranked better than in {other}, {worse} worse. "
+        "text": f"{better} of {counted(len(names), 'graph')} ranked better than in {other}, {worse} worse. "
         f"{paired_test(difference)} Intervals of differences are paired by graph.",
         "chart": charts.pairs_chart(f"pairs-{ours.name}", names, mine, yours, measure(ours)),
         "table": Table(

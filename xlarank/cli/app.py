@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -26,6 +27,8 @@ from xlarank.cli import (
 )
 from xlarank.cli.common import load_config, moved_to_front
 from xlarank.cli.console import error_line
+from xlarank.cli.guide import GUIDES
+from xlarank.data.ranges import MAX_ROUNDS
 
 if TYPE_CHECKING:
     from xlarank.data.errors import XlarankError
@@ -41,13 +44,20 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
     app.add_typer(group.app)
 
 
+def _say_next(result: object, **options: object) -> None:
+    """After a command that did all that was asked: what to do next."""
+    guide = GUIDES.get(record.command())
+    if guide is not None and guide.then:
+        console.say(f"next: {guide.then.format(work=record.workspace_option())}", style="dim")
+
+
 def _version(asked: bool) -> None:
     if asked:
         typer.echo(f"xlarank {xlarank.__version__}")
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(result_callback=_say_next)
 def common(
     context: typer.Context,
     version: Annotated[
@@ -68,8 +78,8 @@ def common(
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
-    record.begin()
     name = context.invoked_subcommand
+    record.begin(name or "")
     if config_file is not None and name is not None:
         values = load_config(config_file, context.command.commands, name)  # type: ignore[attr-defined]
         context.default_map = {name: values}
@@ -83,18 +93,37 @@ _NO_MEMORY = ("can't start new thread", "error return without exception", "alloc
 
 
 def commands() -> Any:
-    """Return all commands; their help calls values PATH, TEXT and N instead of by Python's types."""
-    group = get_command(app)
-    for command in (group, *group.commands.values()):  # type: ignore[attr-defined]
-        for name, hint in get_type_hints(command.callback).items():
-            for option in command.params:
-                if option.name == name and option.param_type_name == "option":
-                    option.metavar = _metavar(str(hint))
+    """Return all commands; their help has plain words in the place of Python's types, and examples."""
+    group: Any = get_command(app)
+    for name, command in {"": group, **group.commands}.items():
+        hints = get_type_hints(command.callback)
+        for part in (*command.params, command.get_help_option(typer.Context(command))):
+            if part.param_type_name == "argument":
+                part.display_type_rich = lambda ctx: None
+            else:
+                part.metavar = value_word(str(hints.get(part.name, bool)))
+            part._get_number_range_help_str = partial(number_span, part)
+        if name in GUIDES:
+            command.epilog = GUIDES[name].epilog()
     return group
 
 
-def _metavar(hint: str) -> str:
+def value_word(hint: str) -> str:
+    """Return what help calls a value of this type; a flag has none."""
     return "PATH" if "Path" in hint else "TEXT" if "str" in hint else "" if "bool" in hint else "N"
+
+
+def number_span(part: Any) -> str | None:
+    """Return the values that an option of numbers takes, in words; None without limits.
+
+    >>> from types import SimpleNamespace as Option
+    >>> number_span(Option(min=1, max=64)), number_span(Option(min=0, max=2**31 - 1)), number_span(Option())
+    ('1 to 64', '0 or more', None)
+    """
+    low, high = getattr(part, "min", None), getattr(part, "max", None)
+    if low is None:
+        return None
+    return f"{low:g} or more" if high is None or high >= MAX_ROUNDS else f"{low:g} to {high:g}"
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ from xlarank.data.wording import counted
 
 __all__ = [
     "configure", "console", "error_line", "finish", "headline", "list_lines", "log", "new_table", "number_range",
-    "plain", "plain_values", "progress_bars", "say", "settings", "show", "write_json",
+    "plain", "plain_values", "progress_bars", "rounded", "say", "settings", "show", "write_json",
 ]  # fmt: skip
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
@@ -219,3 +219,12 @@ def number_range(values: list[int]) -> str:
     if not values:
         return "-"
     return f"{min(values):,}" if min(values) == max(values) else f"{min(values):,}-{max(values):,}"
+
+
+def rounded(number: int) -> str:
+    """Return a number in at most six characters or so; `--json` has all digits.
+
+    >>> rounded(99_999), rounded(361_000), rounded(16_100_000)
+    ('99,999', '361k', '16.1M')
+    """
+    return f"{number:,}" if number < 1e5 else f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.1f}M"

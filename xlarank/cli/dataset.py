@@ -14,6 +14,7 @@ from xlarank.cli.console import (
     number_range,
     plain_values,
     progress_bars,
+    rounded,
     say,
     show,
     write_json,
@@ -32,13 +33,14 @@ def info(data_root: Root = None, collection: Collections = None, json_file: Json
     root = data_root_of(data_root)
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
-    table = new_table("collection", "split", ">graphs", ">labelled", ">families", ">configurations", ">distinct",
-                   ">nodes", ">configurable", ">siblings", ">MB")  # fmt: skip
+    table = new_table("collection", "split", ">graphs", ">labelled", ">families", ">configs", ">distinct", ">nodes",
+                      ">configurable", ">siblings", ">MB")  # fmt: skip
     for part in parts:
         table.add_row(
             part.collection, part.split, f"{part.graphs:,}", f"{part.labelled:,}", f"{len(part.families):,}",
-            f"{part.configs:,}", f"{part.distinct:,}", number_range(part.nodes), number_range(part.configurable),
-            f"{part.siblings:,}" if part.configurable else "-", f"{part.bytes / 1e6:.1f}",
+            rounded(part.configs), rounded(part.distinct), number_range(part.nodes),
+            number_range(part.configurable), f"{part.siblings:,}" if part.configurable else "-",
+            f"{part.bytes / 1e6:.1f}",
         )  # fmt: skip
     show(table)
     for part in parts:

@@ -15,11 +15,22 @@ if TYPE_CHECKING:
 _FIRST: Final = 2.0
 _OFTEN: Final = 5.0
 _LATER: Final = 15.0
+#: Characters of a line at most; the name is cut, the count never.
+_WIDTH: Final = 80
 
 
 def plain(text: str) -> str:
     """Return text with control characters escaped: a file name must not forge output."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def shortened(text: str, most: int) -> str:
+    """Return text without its middle where it is longer.
+
+    >>> shortened("layout:cpu:default train mlp__a", 20), shortened("mlp__a", 20)
+    ('layout:cpu…in mlp__a', 'mlp__a')
+    """
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
 
 
 class Lines:
@@ -76,7 +87,8 @@ class Lines:
         line = f"{self.what}: {self.done} of {self.total}, {passed:.0f} s"
         if 0 < self.done < self.total:
             line += f", about {passed / self.done * (self.total - self.done):.0f} s left"
-        return line + (f"; last: {self.note}" if self.note else "")
+        room = _WIDTH - len(line) - len("; last: ")
+        return line + (f"; last: {shortened(self.note, max(room, 12))}" if self.note else "")
 
 
 class Bar:
@@ -118,16 +130,20 @@ class Several:
 
 
 def bars(console: Console) -> Progress:
-    """Return bars with description, count, time and note."""
+    """Return bars with description, count, time and note; names are cut in a narrow window."""
     from rich import progress
+    from rich.table import Column
+
+    def cut(ratio: int) -> Column:
+        return Column(ratio=ratio, no_wrap=True, overflow="ellipsis")
 
     columns = (
-        progress.TextColumn("{task.description}"),
-        progress.BarColumn(bar_width=24),
-        progress.MofNCompleteColumn(),
-        progress.TimeElapsedColumn(),
-        progress.TextColumn("left"),
-        progress.TimeRemainingColumn(),
-        progress.TextColumn("{task.fields[note]}", style="dim", markup=False),
+        progress.TextColumn("{task.description}", table_column=cut(3)),
+        progress.BarColumn(bar_width=12),
+        progress.MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        progress.TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        progress.TextColumn("left", table_column=Column(no_wrap=True)),
+        progress.TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        progress.TextColumn("{task.fields[note]}", style="dim", markup=False, table_column=cut(2)),
     )
-    return progress.Progress(*columns, console=console, refresh_per_second=4)
+    return progress.Progress(*columns, console=console, refresh_per_second=4, expand=True)

@@ -54,9 +54,7 @@ def rank(
         write_rankings(csv, {ranking.graph: ranking})
     faster = [">speedup"] if ranking.speedups else []
     timed = [">estimated µs"] if ranking.estimated is not None else []
-    table = new_table(
-        ">rank", ">configuration", ">score", *timed, ">ms in the file", *faster, "~identical configurations"
-    )
+    table = new_table(">rank", ">configuration", ">score", *timed, ">ms in file", *faster, "~identical")
     for entry in ranking.best(top):
         table.add_row(
             str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
@@ -143,7 +141,10 @@ def submit(
     show(table)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
-    list_lines("default order", reasons(report.left_out))
+    present = {name: why for name, why in report.left_out.items() if report.covers(name)}
+    list_lines("default order", reasons(present))
+    for name in sorted(report.left_out.keys() - present.keys()):
+        say(f"{name} has no test graphs, so no rows")
     for origin, count in report.unranked().items():
         list_lines("note", [f"{count} of {rows} are not ranked by a model: {origin} order"])
     write_json(json_file, plain_values(report))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 import time
 from contextlib import suppress
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import xlarank
 from xlarank.data.passwords import without_passwords
+from xlarank.data.workspace import DEFAULT_ROOT
 
 #: Below ``reports/`` of the workspace, one JSON object a line.
 RUNS: Final = "runs.jsonl"
@@ -20,6 +22,7 @@ RUNS: Final = "runs.jsonl"
 
 @dataclass
 class _Run:
+    command: str = ""
     began: float = field(default_factory=time.time)
     arguments: list[str] = field(default_factory=lambda: sys.argv[1:])
     config: dict[str, Any] | None = None
@@ -29,9 +32,20 @@ class _Run:
 _run = _Run()
 
 
-def begin() -> None:
+def begin(command: str = "") -> None:
     global _run
-    _run = _Run()
+    _run = _Run(command)
+
+
+def command() -> str:
+    """Return the name of the command that runs."""
+    return _run.command
+
+
+def workspace_option() -> str:
+    """Return the option that names the command's workspace to another command; empty for the default one."""
+    default = _run.workspace in (None, DEFAULT_ROOT)
+    return "" if default else f" --workspace {shlex.quote(str(_run.workspace))}"
 
 
 def configured(path: Path, values: dict[str, Any]) -> None:

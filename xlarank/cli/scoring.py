@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help 
 
 app = typer.Typer()
 
+#: Shorter names of metrics, so that tables fit.
+HEADS = {"ordered_pair_accuracy": "in order"}
 Listed = Annotated[bool, typer.Option(help="Show a row for each graph.")]
 
 
@@ -101,6 +103,8 @@ def cross_validate(
 def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
     for name, metrics in evaluation.report.items():
         show(score_table(name, evaluation.judged, metrics, graphs))
+    for name, text in evaluation.verdicts.items():
+        say(f"{name}: {text}")
     for name, metrics in evaluation.speedups.items():
         first, five = (with_interval(summary) for summary in metrics.values())
         count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
@@ -139,8 +143,8 @@ def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: b
     """Return the scores of a collection: a row for each graph on request, then mean, spread and interval."""
     first = next(iter(metrics.values()))
     table = new_table(
-        "graph",
-        *(f">{metric}" for metric in metrics),
+        "~graph",
+        *(f">{HEADS.get(metric, metric)}" for metric in metrics),
         title=f"{collection}, {judged}: {counted(len(first['graphs']), 'graph')}",
     )
     if graphs:
@@ -161,5 +165,5 @@ def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: b
             table.add_row("mean, identical ones counted once", *once)
         table.add_section()
     for name in without:
-        table.add_row(f"no model: {name}", *(f"{metric['baselines'][name]:.3f}" for metric in metrics.values()))
+        table.add_row(f"rule: {name}", *(f"{metric['baselines'][name]:.3f}" for metric in metrics.values()))
     return table

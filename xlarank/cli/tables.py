@@ -1,4 +1,4 @@
-"""Tables that fit the window: a grid where it is wide enough, else one block of ``key: value`` a row."""
+"""Tables that fit the window: a grid where it is wide enough, else groups, else ``key: value`` lines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ if TYPE_CHECKING:  # heavy; imported where a table is shown, so that --help stay
     from rich.table import Table
 
 #: Narrower than this a column of prose is no longer worth reading.
-_PROSE: Final = 30
+_PROSE: Final = 20
+#: Cells between columns.
+_GAP: Final = 2
 
 
 @dataclass
@@ -40,22 +42,25 @@ class Sheet:
         """A line below the rows so far."""
         self.sections.add(len(self.rows))
 
-    def widths(self) -> list[int]:
-        """Cells that the widest content of each column takes."""
+    def widths(self) -> list[tuple[int, int]]:
+        """Of each column the cells that it takes at the least, where prose wraps between words, and at most."""
         from rich.cells import cell_len
 
-        return [
-            max([cell_len(column.name), *(cell_len(cells[at]) for cells, _ in self.rows)])
-            for at, column in enumerate(self.columns)
-        ]
+        found = []
+        for at, column in enumerate(self.columns):
+            texts = [column.name, *(cells[at] for cells, _ in self.rows)]
+            most = max(map(cell_len, texts))
+            word = max(cell_len(word) for text in texts for word in text.split() or [""])
+            found.append((max(word, min(most, _PROSE)) if column.wraps else most, most))
+        return found
 
     def fits(self, width: int) -> bool:
-        """Whether the grid can be shown in so many cells with nothing cut but prose."""
-        least = [
-            min(found, _PROSE) if column.wraps else found
-            for column, found in zip(self.columns, self.widths(), strict=True)
-        ]
-        return sum(least) + 3 * len(least) + 1 <= width
+        """Whether the grid can be shown in so many cells: nothing is cut, and no word is broken."""
+        return sum(least + _GAP for least, _ in self.widths()) - _GAP <= width
+
+    def without_first(self) -> Sheet:
+        """The other columns."""
+        return Sheet(self.columns[1:], rows=[(cells[1:], style) for cells, style in self.rows])
 
 
 def new_table(*columns: str, title: str = "") -> Sheet:
@@ -89,15 +94,23 @@ def with_spread(summary: Mapping[str, Any]) -> str:
 
 
 def print_sheet(sheet: Sheet, console: Console) -> None:
-    """Show a table as a grid or, where the window is too narrow for that, as blocks."""
+    """Show a table as a grid; in a window too narrow for it by groups of equal first cells, or as blocks."""
+    if sheet.title:
+        console.print(sheet.title, style="bold", highlight=False, soft_wrap=True)
     if sheet.fits(console.width):
         console.print(_grid(sheet))
         return
-    if sheet.title:
-        console.print(sheet.title, style="bold", highlight=False, soft_wrap=True)
-    for cells, style in sheet.rows:
-        for line in block(sheet, cells, console.width):
-            console.print(line, style=style, highlight=False, soft_wrap=True)
+    rest, names = sheet.without_first(), [cells[0] for cells, _ in sheet.rows]
+    grouped = len(set(names)) < len(names) and rest.fits(console.width)
+    begins = [at for at, name in enumerate(names) if not at or name != names[at - 1]]
+    for begin, end in zip(begins, [*begins[1:], len(names)], strict=True):
+        if grouped:
+            console.print(names[begin], highlight=False, soft_wrap=True)
+            console.print(_grid(rest, range(begin, end), head=begin == 0))
+            continue
+        for cells, style in sheet.rows[begin:end]:
+            for line in block(sheet, cells, console.width):
+                console.print(line, style=style, highlight=False, soft_wrap=True)
 
 
 def block(sheet: Sheet, cells: list[str], width: int) -> list[str]:
@@ -125,16 +138,20 @@ def block(sheet: Sheet, cells: list[str], width: int) -> list[str]:
     return lines
 
 
-def _grid(sheet: Sheet) -> Table:
+def _grid(sheet: Sheet, rows: range | None = None, head: bool = True) -> Table:
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=sheet.title or None, title_justify="left")
-    for column in sheet.columns:
+    table = Table(box=box.SIMPLE_HEAD if head else box.SIMPLE, show_header=head, show_edge=False, pad_edge=False,
+                  padding=(0, 1, 0, 0))  # fmt: skip
+    for column, (least, most) in zip(sheet.columns, sheet.widths(), strict=True):
         table.add_column(
-            column.name, justify="right" if column.right else "left", no_wrap=not column.wraps, overflow="fold"
-        )
-    for number, (cells, style) in enumerate(sheet.rows):
+            column.name, justify="right" if column.right else "left", no_wrap=not column.wraps, overflow="fold",
+            min_width=least if column.wraps else most,
+        )  # fmt: skip
+    for number in rows if rows is not None else range(len(sheet.rows)):
         if number in sheet.sections:
             table.add_section()
+        cells, style = sheet.rows[number]
         table.add_row(*cells, style=style or None)
     return table

@@ -1,0 +1,101 @@
+"""Tables as JSON, and as Markdown for the site."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import xlarank
+
+FOLDER: Final = Path(__file__).parent
+#: A value; ``[mean, standard deviation]``; or None, where there is nothing to say.
+Cell = str | int | float | list[float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table and what its figures are of.
+
+    Attributes:
+        title: what was done, in a sentence.
+        labels: whether they were measured or estimated, and on what.
+        seeds: how many fits are behind each figure; 0 where nothing was fitted.
+        rows: a cell for each head.
+        version, date, machine: of the run.
+    """
+
+    title: str
+    labels: str
+    seeds: int
+    heads: list[str]
+    rows: list[list[Cell]]
+    version: str = xlarank.__version__
+    date: str = field(default_factory=lambda: time.strftime("%Y-%m-%d", time.gmtime()))
+    machine: str = field(default_factory=lambda: f"{os.cpu_count()} cores {platform.machine()}, no GPU")
+
+
+def path_of(version: str = xlarank.__version__) -> Path:
+    return FOLDER / f"{version}.json"
+
+
+def read(path: Path) -> dict[str, Table]:
+    """The tables of a version by name; none where the file is not there."""
+    if not path.exists():
+        return {}
+    return {name: Table(**table) for name, table in json.loads(path.read_text(encoding="utf-8")).items()}
+
+
+def write(path: Path, name: str, table: Table) -> None:
+    """Put a table in the place of the one of its name; a row is a line, so that a diff shows what changed."""
+    tables = dict(sorted({**read(path), name: table}.items()))
+    path.write_text(
+        "{\n" + ",\n".join(f'"{key}": {_json(one)}' for key, one in tables.items()) + "\n}\n", encoding="utf-8"
+    )
+
+
+def _json(table: Table) -> str:
+    about = asdict(table)
+    rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in about.pop("rows"))
+    fields = [f' "{key}": {json.dumps(value, ensure_ascii=False)}' for key, value in about.items()]
+    return "{\n" + ",\n".join([*fields, f' "rows": [\n{rows}\n ]']) + "\n}"
+
+
+def markdown(table: Table) -> str:
+    """The table with its origin below it."""
+    numbers = [all(not isinstance(row[at], str) for row in table.rows) for at in range(len(table.heads))]
+    lines = [
+        _line(table.heads),
+        _line(["---:" if right else "---" for right in numbers]),
+        *(_line(list(map(shown, row))) for row in table.rows),
+    ]
+    fits = f"{table.seeds} seed{'' if table.seeds == 1 else 's'}; " if table.seeds else ""
+    origin = f"Labels {table.labels}; {fits}{table.machine}; version {table.version}, {table.date}."
+    return "\n".join([f"**{table.title}**", "", *lines, "", f"<small>{origin}</small>", ""])
+
+
+def shown(cell: Cell) -> str:
+    """A cell as text.
+
+    >>> [shown(cell) for cell in ([0.5, 0.25], 0.5, 1200, None, "tau")]
+    ['0.500 ± 0.250', '0.500', '1,200', '', 'tau']
+    """
+    match cell:
+        case None:
+            return ""
+        case [mean, spread]:
+            return f"{mean:.3f} ± {spread:.3f}"
+        case float():
+            return f"{cell:.3f}" if abs(cell) < 10 else f"{cell:,.0f}"
+        case int():
+            return f"{cell:,}"
+        case _:
+            return str(cell)
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"

@@ -1,0 +1,259 @@
+"""One function a table. What judges measured graphs chooses nothing by them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from scipy.stats import kendalltau
+
+from benchmarks.graph_rows import labelled_rows
+from benchmarks.results.stored import Cell, Table
+from xlarank.data.collection import Collection, GraphFile, discover, graph_files
+from xlarank.data.errors import DataRootError, ModelError
+from xlarank.data.root import SAMPLE, DataRoot, find_data_root
+from xlarank.data.workspace import Workspace
+from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import each_graph, read_manifest, stored_collections
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.pretrained import columns_by_name, pretrained_model
+from xlarank.models.validation.judged import ESTIMATED_TIME, RANDOM, baselines, judge_graph
+from xlarank.models.validation.paired import difference
+from xlarank.pipelines.build_features import BuildRequest, build_features
+from xlarank.pipelines.cross_validate import cross_validate
+
+#: ``{graph: {metric: value}}``
+Scores = dict[str, dict[str, float]]
+
+QUICK: Final = ("lambdarank", "ranknet")
+OTHERS: Final = ("xgb-pairwise", "sum-pooled", "ensemble", "pair-vote")
+MODEL: Final = "shipped ranker"
+_ROUNDS: Final = 300
+_SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")
+
+
+def _of(scores: Scores, metric: str) -> Cell:
+    values = np.array([one[metric] for one in scores.values()])
+    return [float(values.mean()), float(values.std())] if len(values) > 1 else float(values[0])
+
+
+def _best_rule(collection: Collection, rules: Mapping[str, Scores], metric: str = "score") -> tuple[str, Scores]:
+    """The rule of the best mean; chance is no rule, nor is a time model that was fitted to estimates."""
+    no_rule = {RANDOM} if collection.parts[1] == "cpu" else {RANDOM, ESTIMATED_TIME}
+    means = {
+        name: np.mean([one[metric] for one in of.values()]) for name, of in rules.items() if name not in no_rule
+    }
+    name = max(means, key=lambda one: means[one])
+    return name, rules[name]
+
+
+def _rules(collection: Collection, graphs: Sequence[GraphRows]) -> dict[str, Scores]:
+    found: dict[str, Scores] = {}
+    for graph in graphs:
+        for name, metrics in baselines(collection, graph).items():
+            found.setdefault(name, {})[graph.name] = metrics
+    return found
+
+
+def _metric(collection: Collection) -> str:
+    return "Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5"
+
+
+def _files(root: DataRoot, split: Sequence[str] = ("train", "valid")) -> dict[Collection, list[GraphFile]]:
+    found: dict[Collection, list[GraphFile]] = {}
+    for file in graph_files(root.npz, [], where=str(root.path)):
+        if file.split in split:
+            found.setdefault(file.collection, []).append(file)
+    return found
+
+
+def measured(root: DataRoot, workspace: Path) -> Table:
+    """The shipped rankers on layouts measured on a TPU, graph by graph, and on kernels together."""
+    if root.path == SAMPLE:
+        raise DataRootError("the sample holds nothing that was measured on a TPU", do="pass --data-root")
+    rows: list[list[Cell]] = []
+    for collection, files in _files(root).items():
+        graphs = labelled_rows([file.path for file in files], collection.kind)
+        for part in [[graph] for graph in graphs] if collection.kind == "layout" else [graphs] if graphs else []:
+            scores = _shipped(collection, part)
+            name, rule = _best_rule(collection, _rules(collection, part))
+            title = part[0].name if len(part) == 1 else f"{len(part)} kernels"
+            rows.append([
+                str(collection), title, sum(len(graph) for graph in part), _metric(collection),
+                _of(scores, "score"), _of(rule, "score"), name, *(_of(scores, one) for one in _SHOWN[2:]),
+            ])  # fmt: skip
+    heads = ["collection", "graph", "distinct configurations", "metric", MODEL, "best rule", "which rule"]
+    heads += ["slowdown@1", "slowdown@5"]
+    return Table(
+        title="The rankers that ship, on graphs measured on a TPU, of which nothing was learned",
+        labels="measured on TPU v3", seeds=0, heads=heads, rows=rows,
+    )  # fmt: skip
+
+
+def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
+    model = pretrained_model(collection.kind)
+    scores = {}
+    for graph in graphs:
+        fitting = columns_by_name(graph, model.card.columns)
+        scores[graph.name] = judge_graph(collection, graph, model.score(fitting).mean).metrics
+    return scores
+
+
+def shipped(root: DataRoot, workspace: Path) -> Table:
+    """The shipped rankers on estimated graphs: families held out, as their cards have it, and valid."""
+    rows: list[list[Cell]] = []
+    for collection, files in _files(root).items():
+        if "estimate" not in collection.parts[1]:
+            continue
+        folds = pretrained_model(collection.kind).card.folds
+        prefix = f"{collection} " if collection.kind == "layout" else ""
+        for split, judged in (("train", "families held out"), ("valid", "valid")):
+            graphs = labelled_rows([file.path for file in files if file.split == split], collection.kind)
+            if split == "train":
+                graphs = [graph for graph in graphs if f"{prefix}{graph.name}" in folds]
+                scores = {graph.name: folds[f"{prefix}{graph.name}"] for graph in graphs}
+            else:
+                scores = _shipped(collection, graphs)
+            name, rule = _best_rule(collection, _rules(collection, graphs), "tau")
+            rows.append([str(collection), judged, len(graphs), *(_of(scores, one) for one in _SHOWN[1:]),
+                         _of(rule, "tau"), name])  # fmt: skip
+    heads = ["collection", "judged on", "graphs", *_SHOWN[1:], "tau of the best rule", "which rule"]
+    return Table(title="The rankers that ship, on estimated graphs", labels="estimated by the TPU's compiler (v3)",
+                 seeds=2, heads=heads, rows=rows)  # fmt: skip
+
+
+def tiles(root: DataRoot, workspace: Path) -> Table:
+    """The shipped ranker of tiles beside every rule, and how true the times are that it predicts."""
+    rows: list[list[Cell]] = []
+    for place in {SAMPLE: find_data_root(SAMPLE), root.path: root}.values():
+        for collection, files in _files(place).items():
+            if collection.kind == "layout" or collection.parts[1] == "cpu":
+                continue
+            split = "valid" if place.path == SAMPLE else "train"
+            kernels = labelled_rows([file.path for file in files if file.split == split], "tile")
+            rankings = {"tile-cost, as it ships": _shipped(collection, kernels), **_rules(collection, kernels)}
+            where = f"{collection}, {len(kernels)} kernels"
+            for name, scores in rankings.items():
+                rows.append([where, name, *(_of(scores, metric) for metric in _SHOWN[:3]), *(
+                    _errors(kernels) if scores is rankings["tile-cost, as it ships"] else (None, None)
+                )])  # fmt: skip
+    heads = ["kernels", "ranking", *_SHOWN[:3], "error of the times, median", "tau of the times across kernels"]
+    labels = "estimated by the TPU's compiler (tile:tpu-estimate), measured on TPU v3 (tile:xla)"
+    return Table(title="Tiles of TPU kernels", labels=labels, seeds=0, heads=heads, rows=rows)
+
+
+def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
+    """Median relative error of the predicted times, and tau over all tiles of all kernels."""
+    model = pretrained_model("tile")
+    scores = [model.score(columns_by_name(one, model.card.columns)).mean[one.group] for one in kernels]
+    predicted, actual = np.exp2(np.concatenate(scores)), np.concatenate([kernel.runtime for kernel in kernels])
+    return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)
+
+
+def rankers(root: DataRoot, workspace: Path) -> Table:
+    """lambdarank and ranknet out of fold on every collection, beside the best rule."""
+    return _compared(_built(root, workspace), QUICK, seeds=2)
+
+
+def other_rankers(root: DataRoot, workspace: Path) -> Table:
+    """The slower rankers out of fold on every collection."""
+    return _compared(_built(root, workspace), OTHERS, seeds=1)
+
+
+def columns(root: DataRoot, workspace: Path) -> Table:
+    """What the full tier and the columns about other candidates are worth to lambdarank."""
+    settings = {
+        "all columns": FeatureSettings(),
+        "without columns about other candidates": FeatureSettings(candidates=False),
+        "fast tier": FeatureSettings(Tier.FAST),
+    }
+    rows: list[list[Cell]] = []
+    first: dict[Collection, Scores] = {}
+    for number, (name, chosen) in enumerate(settings.items()):
+        place = _built(root, workspace / str(number) if number else workspace, chosen)
+        for collection in stored_collections(place):
+            scores = _out_of_fold(place, collection, QUICK[0], seeds=1)
+            less = difference(scores, first.setdefault(collection, scores), "score") if number else None
+            rows.append([str(collection), name, len(scores), _of(scores, "score"), str(less) if less else None])
+    heads = ["collection", "columns", "graphs", "score", "less all columns (95 %, paired)"]
+    return Table(title="Columns left out, lambdarank out of fold", labels=_LABELS, seeds=1, heads=heads,
+                 rows=sorted(rows, key=lambda row: str(row[0])))  # fmt: skip
+
+
+_LABELS: Final = "measured on CPU (cpu), estimated by the TPU's compiler (tpu-estimate)"
+
+
+def _built(root: DataRoot, workspace: Path, settings: FeatureSettings | None = None) -> Workspace:
+    place = Workspace(workspace)
+    build_features(root, place, BuildRequest(settings=settings or FeatureSettings(), splits=("train",)))
+    return place
+
+
+def _out_of_fold(place: Workspace, collection: Collection, ranker: str, seeds: int) -> Scores:
+    """Metrics of each graph, the mean over seeds: families held out, of tiles kinds of kernels."""
+    by, found = "family" if collection.kind == "layout" else "kind", []
+    for seed in range(seeds):
+        report = cross_validate(
+            place, by=by, collections=[str(collection)], model=ranker, fit=FitSettings(_ROUNDS, seed)
+        ).report[str(collection)]
+        found.append({metric: about["graphs"] for metric, about in report.items()})
+    return {
+        graph: {metric: float(np.mean([one[metric][graph] for one in found])) for metric in found[0]}
+        for graph in found[0]["score"]
+    }
+
+
+def _compared(place: Workspace, names: Sequence[str], seeds: int) -> Table:
+    rows: list[list[Cell]] = []
+    for collection in stored_collections(place):
+        manifest = read_manifest(place, collection, "train")
+        assert manifest is not None
+        scores: dict[str, Scores] = {}
+        for name in names:
+            try:
+                scores[name] = _out_of_fold(place, collection, name, seeds)
+            except ModelError as error:  # a ranker of layouts alone
+                print(f"{collection}: {error}", flush=True)
+            print(f"{collection} {name} done", flush=True)
+        judged = set(scores[names[0]])
+        graphs = [one for one in each_graph(place, collection, "train", manifest) if one.name in judged]
+        rule, of_rule = _best_rule(collection, _rules(collection, graphs))
+        for name, of in {f"best rule: {rule}": of_rule, **scores}.items():
+            less = None if of is of_rule else str(difference(of, of_rule, "score"))
+            slower = [float(np.mean([one[metric] for one in of.values()])) for metric in _SHOWN[2:]]
+            rows.append([str(collection), name, len(of), _of(of, "score"), less, *slower])
+    heads = ["collection", "ranker", "graphs", "score", "less the rule (95 %, paired)", "slowdown@1", "slowdown@5"]
+    title = "Out of fold: programs of families never seen, kernels of kinds never seen"
+    return Table(title=title, labels=_LABELS, seeds=seeds, heads=heads, rows=rows)
+
+
+def speed(root: DataRoot, workspace: Path) -> Table:
+    """Time from a file to its columns and to its order, beside `numpy.load`; each file in its own process."""
+    rows: list[list[Cell]] = []
+    largest = {}
+    for file in sorted(discover(root.npz), key=lambda one: one.path.stat().st_size):
+        largest[file.collection] = file
+    for file in largest.values():
+        words = [sys.executable, "-m", "benchmarks.results.timing", str(file.path)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        load, features, ranked, memory, configs = map(float, done.stdout.split())
+        rows.append([
+            f"{file.collection} {file.name}", int(configs), 1000 * load, 1000 * features, features / load,
+            1000 * ranked, int(memory),
+        ])  # fmt: skip
+    heads = ["file", "configurations", "`numpy.load`, ms", "all columns, ms", "ratio", "ranked, ms", "peak MB"]
+    return Table(title="Processor time from a file to its columns and its order, warm", labels="not looked at",
+                 seeds=0, heads=heads, rows=rows)  # fmt: skip
+
+
+#: Name -> the function that makes it.
+TABLES: Final[dict[str, Callable[[DataRoot, Path], Table]]] = {
+    "measured": measured, "shipped": shipped, "tiles": tiles, "rankers": rankers, "other-rankers": other_rankers,
+    "columns": columns, "speed": speed,
+}  # fmt: skip

@@ -1,0 +1,53 @@
+"""Time one file: `python -m benchmarks.results.timing FILE`; the table `speed` runs it in a process of its own."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from xlarank.data.graph import read_graph
+from xlarank.data.workspace import Workspace
+from xlarank.features.assemble import assemble
+
+
+def time_file(file: Path, repeats: int = 5) -> None:
+    """Print medians of processor seconds to load, to make all columns and to rank, memory and size."""
+
+    def load() -> None:
+        with np.load(file) as archive:
+            for name in archive.files:
+                archive[name]
+
+    def columns() -> None:
+        assemble(read_graph(file))
+
+    columns()
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    from xlarank.pipelines.rank import rank  # takes memory of its own
+
+    with tempfile.TemporaryDirectory() as empty:
+        ranking = rank(Workspace(Path(empty)), file)
+        seconds = _turns([load, columns, lambda: rank(Workspace(Path(empty)), file)], repeats)
+        medians = [statistics.median(times) for times in zip(*seconds, strict=True)]
+    print(*medians, memory, len(ranking.order))
+
+
+def _turns(works: Sequence[Callable[[], object]], repeats: int) -> Iterator[list[float]]:
+    for _ in range(repeats):
+        seconds = []
+        for work in works:
+            started = time.process_time()
+            work()
+            seconds.append(time.process_time() - started)
+        yield seconds
+
+
+if __name__ == "__main__":
+    time_file(Path(sys.argv[1]))
