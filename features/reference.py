@@ -1,27 +1,20 @@
-"""The columns as a document: ``python -m xlarank.features.reference`` writes FEATURES.md."""
+"""The columns as a document: ``python -m xlarank.features.reference`` prints it, the site shows it in pages."""
 
 from __future__ import annotations
 
 import inspect
-from pathlib import Path
 from typing import Final
 
-from xlarank.data.files import atomic_write
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 
-TARGET: Final = Path(__file__).resolve().parents[1] / "FEATURES.md"
-_INTRODUCTION: Final = """# Feature columns
-
-Generated from the blocks by `python -m xlarank.features.reference`; do not edit.
-
+_INTRODUCTION: Final = """
 A column is called `block__what__how`. *Graph* columns are constant within a graph, *configuration* columns
 differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive* columns
 look at the unlabelled candidate set of the graph; `build-features --no-candidates` leaves them out.
 """
-_INSTANCES: Final = """
-## Instances of layout graphs
+_INSTANCES: Final = """# Instances of layout graphs
 
 Not columns of configurations, but of what they are made of: each distinct (node, row) and each
 combination of rows that meet over a tensor. The model `sum-pooled` adds up a score of each. -1 where a
@@ -29,23 +22,24 @@ column does not apply.
 """
 
 
-def markdown() -> str:
-    """The whole document."""
-    parts = [_INTRODUCTION]
-    kinds: tuple[Kind, ...] = ("layout", "tile")
-    for kind in kinds:
-        blocks = blocks_of(kind)
-        width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
-        fast = sum(len(b.columns) for b in blocks_of(kind, Tier.FAST))
-        parts.append(
-            f"\n## {kind.capitalize()} graphs\n\n"
-            f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
-            f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n"
-        )
-        parts += [_section(block) for block in blocks]
-        if kind == "layout":
-            parts += [_INSTANCES, *(_section(block) for block in INSTANCE_BLOCKS)]
-    return "".join(parts)
+def pages() -> dict[str, str]:
+    """Name -> Markdown: the columns of layouts and of tiles, and those of instances."""
+    return {
+        "layout": _columns("layout"),
+        "tile": _columns("tile"),
+        "instances": _INSTANCES + "".join(map(_section, INSTANCE_BLOCKS)),
+    }
+
+
+def _columns(kind: Kind) -> str:
+    blocks = blocks_of(kind)
+    width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
+    fast = sum(len(b.columns) for b in blocks_of(kind, Tier.FAST))
+    return (
+        f"# Columns of {kind} graphs\n{_INTRODUCTION}\n"
+        f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
+        f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n" + "".join(map(_section, blocks))
+    )
 
 
 def _section(block: Block) -> str:
@@ -53,17 +47,11 @@ def _section(block: Block) -> str:
     traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
     rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
     return (
-        f"\n### {type(block).__name__} ({', '.join(traits)})\n\n"
+        f"\n## {type(block).__name__} ({', '.join(traits)})\n\n"
         f"{inspect.cleandoc(block.__doc__ or '')}\n\n"
         f"| column | meaning |\n|---|---|\n{rows}"
     )
 
 
-def main() -> None:
-    """Write FEATURES.md."""
-    with atomic_write(TARGET) as partial:
-        partial.write_text(markdown(), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    print("\n".join(pages().values()))

@@ -58,6 +58,6 @@ def explain_feature(pattern: str) -> list[ColumnDescription]:
         raise XlarankError(
             f"{pattern!r} is not a column",
             expected=f"one of {len(columns)} columns" + (f", such as {', '.join(near)}" if near else ""),
-            do="see FEATURES.md, or ask for several with a pattern such as 'padding__*'",
+            do="ask for several with a pattern such as 'padding__*'",
         )
     return matching

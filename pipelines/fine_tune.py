@@ -32,7 +32,7 @@ SHIPPED: Final = "shipped"
 RATES: Final = (1.0, 0.3)
 #: Families, new to the model that is continued, from which on folds choose; fewer say too little.
 FEWEST_FAMILIES: Final = 3
-#: Rounds and rate where folds cannot choose: chosen on the embedded sample (docs/tpu-estimates.md).
+#: Rounds and rate where folds cannot choose: chosen on the embedded sample (docs/how-to/fine-tune.md).
 DEFAULT_ROUNDS: Final = 100
 DEFAULT_RATE: Final = 1.0
 

@@ -2,17 +2,18 @@
 
     python -m benchmarks.results --table measured --data-root ~/data/tpugraphs
 
-Writes ``benchmarks/results/<version>.json``, from which the site's tables are made.
+Writes ``benchmarks/results/<version>.json``, from which the tables of the site and of the README are made.
 """
 
 from __future__ import annotations
 
 import argparse
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.results.stored import markdown, path_of, write
-from benchmarks.results.tables import TABLES
+from benchmarks.results.stored import README, in_readme, markdown, path_of, read, write
+from benchmarks.results.tables import TABLES, Job
 from xlarank.data.root import SAMPLE, find_data_root
 
 
@@ -26,13 +27,20 @@ def main() -> None:
     parser.add_argument("--data-root", type=Path, default=SAMPLE, help="default: the embedded sample")
     parser.add_argument("--workspace", type=Path, help="for features; default: a folder that is removed")
     parser.add_argument("--out", type=Path, default=path_of(), help="default: the file of this version")
+    parser.add_argument("--collection", action="append", default=[], help="rows of others stay; default: all")
     asked = parser.parse_args()
-    root = find_data_root(asked.data_root)
     for name in asked.table:
         with tempfile.TemporaryDirectory() as folder:
-            table = TABLES[name](root, asked.workspace or Path(folder) / "work")
+            workspace = asked.workspace or Path(folder) / "work"
+            table = TABLES[name](Job(find_data_root(asked.data_root), workspace, asked.collection))
+        if asked.collection and (before := read(asked.out).get(name)):
+            made = {row[0] for row in table.rows}
+            kept = [row for row in before.rows if row[0] not in made]
+            table = replace(table, rows=sorted([*kept, *table.rows], key=lambda row: str(row[0])))
         write(asked.out, name, table)
         print(markdown(table))
+    if asked.out == path_of():
+        README.write_text(in_readme(README.read_text(encoding="utf-8"), read(asked.out)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -6,13 +6,15 @@ import json
 import os
 import platform
 import time
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import xlarank
 
 FOLDER: Final = Path(__file__).parent
+README: Final = FOLDER.parents[1] / "README.md"
 #: A value; ``[mean, standard deviation]``; or None, where there is nothing to say.
 Cell = str | int | float | list[float] | None
 
@@ -59,10 +61,16 @@ def write(path: Path, name: str, table: Table) -> None:
 
 
 def _json(table: Table) -> str:
-    about = asdict(table)
+    about = asdict(replace(table, rows=[[_rounded(cell) for cell in row] for row in table.rows]))
     rows = ",\n".join(f"  {json.dumps(row, ensure_ascii=False)}" for row in about.pop("rows"))
     fields = [f' "{key}": {json.dumps(value, ensure_ascii=False)}' for key, value in about.items()]
     return "{\n" + ",\n".join([*fields, f' "rows": [\n{rows}\n ]']) + "\n}"
+
+
+def _rounded(cell: Cell) -> Cell:
+    if isinstance(cell, list):
+        return [round(value, 5) for value in cell]
+    return round(cell, 5) if isinstance(cell, float) else cell
 
 
 def markdown(table: Table) -> str:
@@ -76,6 +84,40 @@ def markdown(table: Table) -> str:
     fits = f"{table.seeds} seed{'' if table.seeds == 1 else 's'}; " if table.seeds else ""
     origin = f"Labels {table.labels}; {fits}{table.machine}; version {table.version}, {table.date}."
     return "\n".join([f"**{table.title}**", "", *lines, "", f"<small>{origin}</small>", ""])
+
+
+def in_readme(text: str, tables: Mapping[str, Table]) -> str:
+    """The README with today's figures between its two marks."""
+    begin, end = "<!-- results: python -m benchmarks.results writes this table -->\n", "<!-- end of results -->"
+    heads = ["labels", "graphs", "score", "xlarank", "best rule without learning"]
+    rows: list[list[Cell]] = [
+        ["measured on TPU v3, shipped ranker", f"{name}, {collection}", metric, model, f"{shown(rule)}, {which}"]
+        for collection, name, _, metric, model, rule, which, *_ in tables["measured"].rows
+    ]
+    rows += [
+        [
+            "estimated, families held out, shipped ranker",
+            f"{graphs}, {collection}",
+            "tau",
+            tau,
+            f"{shown(rule)}, {which}",
+        ]
+        for collection, judged, graphs, tau, _, _, rule, which in tables["shipped"].rows
+        if judged != "valid"
+    ]
+    compared = tables["rankers"].rows
+    rules = {
+        row[0]: f"{shown(row[3])}, {str(row[1]).removeprefix('best rule: ')}" for row in compared if row[4] is None
+    }
+    rows += [
+        ["measured on CPU, out of fold, `lambdarank`", f"{graphs}, {collection}",
+         "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5", score, rules[collection]]
+        for collection, ranker, graphs, score, *_ in compared
+        if ranker == "lambdarank" and ":cpu" in str(collection)
+    ]  # fmt: skip
+    lines = [_line(heads), _line(["---"] * len(heads)), *(_line(list(map(shown, row))) for row in rows)]
+    head, _, rest = text.partition(begin)
+    return head + begin + "\n".join(lines) + "\n" + end + rest.partition(end)[2]
 
 
 def shown(cell: Cell) -> str:

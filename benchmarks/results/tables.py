@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +39,15 @@ _ROUNDS: Final = 300
 _SHOWN: Final = ("score", "tau", "slowdown@1", "slowdown@5")
 
 
+@dataclass(frozen=True)
+class Job:
+    """What a table is made from: a data root, a workspace for columns, and collections (none: all)."""
+
+    root: DataRoot
+    workspace: Path
+    collections: Sequence[str] = ()
+
+
 def _of(scores: Scores, metric: str) -> Cell:
     values = np.array([one[metric] for one in scores.values()])
     return [float(values.mean()), float(values.std())] if len(values) > 1 else float(values[0])
@@ -65,20 +75,20 @@ def _metric(collection: Collection) -> str:
     return "Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5"
 
 
-def _files(root: DataRoot, split: Sequence[str] = ("train", "valid")) -> dict[Collection, list[GraphFile]]:
+def _files(job: Job) -> dict[Collection, list[GraphFile]]:
     found: dict[Collection, list[GraphFile]] = {}
-    for file in graph_files(root.npz, [], where=str(root.path)):
-        if file.split in split:
+    for file in graph_files(job.root.npz, job.collections, where=str(job.root.path)):
+        if file.split in ("train", "valid"):
             found.setdefault(file.collection, []).append(file)
     return found
 
 
-def measured(root: DataRoot, workspace: Path) -> Table:
+def measured(job: Job) -> Table:
     """The shipped rankers on layouts measured on a TPU, graph by graph, and on kernels together."""
-    if root.path == SAMPLE:
+    if job.root.path == SAMPLE:
         raise DataRootError("the sample holds nothing that was measured on a TPU", do="pass --data-root")
     rows: list[list[Cell]] = []
-    for collection, files in _files(root).items():
+    for collection, files in _files(job).items():
         graphs = labelled_rows([file.path for file in files], collection.kind)
         for part in [[graph] for graph in graphs] if collection.kind == "layout" else [graphs] if graphs else []:
             scores = _shipped(collection, part)
@@ -105,10 +115,10 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
     return scores
 
 
-def shipped(root: DataRoot, workspace: Path) -> Table:
+def shipped(job: Job) -> Table:
     """The shipped rankers on estimated graphs: families held out, as their cards have it, and valid."""
     rows: list[list[Cell]] = []
-    for collection, files in _files(root).items():
+    for collection, files in _files(replace(job, root=find_data_root(SAMPLE))).items():
         if "estimate" not in collection.parts[1]:
             continue
         folds = pretrained_model(collection.kind).card.folds
@@ -128,11 +138,11 @@ def shipped(root: DataRoot, workspace: Path) -> Table:
                  seeds=2, heads=heads, rows=rows)  # fmt: skip
 
 
-def tiles(root: DataRoot, workspace: Path) -> Table:
+def tiles(job: Job) -> Table:
     """The shipped ranker of tiles beside every rule, and how true the times are that it predicts."""
     rows: list[list[Cell]] = []
-    for place in {SAMPLE: find_data_root(SAMPLE), root.path: root}.values():
-        for collection, files in _files(place).items():
+    for place in {SAMPLE: find_data_root(SAMPLE), job.root.path: job.root}.values():
+        for collection, files in _files(Job(place, job.workspace)).items():
             if collection.kind == "layout" or collection.parts[1] == "cpu":
                 continue
             split = "valid" if place.path == SAMPLE else "train"
@@ -156,17 +166,17 @@ def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
     return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)
 
 
-def rankers(root: DataRoot, workspace: Path) -> Table:
+def rankers(job: Job) -> Table:
     """lambdarank and ranknet out of fold on every collection, beside the best rule."""
-    return _compared(_built(root, workspace), QUICK, seeds=2)
+    return _compared(_built(job, job.workspace), QUICK, seeds=1)
 
 
-def other_rankers(root: DataRoot, workspace: Path) -> Table:
+def other_rankers(job: Job) -> Table:
     """The slower rankers out of fold on every collection."""
-    return _compared(_built(root, workspace), OTHERS, seeds=1)
+    return _compared(_built(job, job.workspace), OTHERS, seeds=1)
 
 
-def columns(root: DataRoot, workspace: Path) -> Table:
+def columns(job: Job) -> Table:
     """What the full tier and the columns about other candidates are worth to lambdarank."""
     settings = {
         "all columns": FeatureSettings(),
@@ -176,7 +186,7 @@ def columns(root: DataRoot, workspace: Path) -> Table:
     rows: list[list[Cell]] = []
     first: dict[Collection, Scores] = {}
     for number, (name, chosen) in enumerate(settings.items()):
-        place = _built(root, workspace / str(number) if number else workspace, chosen)
+        place = _built(job, job.workspace / str(number), chosen)
         for collection in stored_collections(place):
             scores = _out_of_fold(place, collection, QUICK[0], seeds=1)
             less = difference(scores, first.setdefault(collection, scores), "score") if number else None
@@ -189,10 +199,10 @@ def columns(root: DataRoot, workspace: Path) -> Table:
 _LABELS: Final = "measured on CPU (cpu), estimated by the TPU's compiler (tpu-estimate)"
 
 
-def _built(root: DataRoot, workspace: Path, settings: FeatureSettings | None = None) -> Workspace:
-    place = Workspace(workspace)
-    build_features(root, place, BuildRequest(settings=settings or FeatureSettings(), splits=("train",)))
-    return place
+def _built(job: Job, workspace: Path, settings: FeatureSettings | None = None) -> Workspace:
+    request = BuildRequest(collections=job.collections, splits=("train",), settings=settings or FeatureSettings())
+    build_features(job.root, Workspace(workspace), request)
+    return Workspace(workspace)
 
 
 def _out_of_fold(place: Workspace, collection: Collection, ranker: str, seeds: int) -> Scores:
@@ -233,18 +243,18 @@ def _compared(place: Workspace, names: Sequence[str], seeds: int) -> Table:
     return Table(title=title, labels=_LABELS, seeds=seeds, heads=heads, rows=rows)
 
 
-def speed(root: DataRoot, workspace: Path) -> Table:
+def speed(job: Job) -> Table:
     """Time from a file to its columns and to its order, beside `numpy.load`; each file in its own process."""
     rows: list[list[Cell]] = []
     largest = {}
-    for file in sorted(discover(root.npz), key=lambda one: one.path.stat().st_size):
+    for file in sorted(discover(job.root.npz), key=lambda one: one.path.stat().st_size):
         largest[file.collection] = file
     for file in largest.values():
         words = [sys.executable, "-m", "benchmarks.results.timing", str(file.path)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)
         load, features, ranked, memory, configs = map(float, done.stdout.split())
         rows.append([
-            f"{file.collection} {file.name}", int(configs), 1000 * load, 1000 * features, features / load,
+            f"{file.collection} {file.name}", int(configs), 1000 * load, 1000 * features, round(features / load),
             1000 * ranked, int(memory),
         ])  # fmt: skip
     heads = ["file", "configurations", "`numpy.load`, ms", "all columns, ms", "ratio", "ranked, ms", "peak MB"]
@@ -253,7 +263,7 @@ def speed(root: DataRoot, workspace: Path) -> Table:
 
 
 #: Name -> the function that makes it.
-TABLES: Final[dict[str, Callable[[DataRoot, Path], Table]]] = {
+TABLES: Final[dict[str, Callable[[Job], Table]]] = {
     "measured": measured, "shipped": shipped, "tiles": tiles, "rankers": rankers, "other-rankers": other_rankers,
     "columns": columns, "speed": speed,
 }  # fmt: skip

@@ -20,7 +20,7 @@ from xlarank.pipelines.support.machine import machine_memory
 
 
 class _Cost(NamedTuple):
-    """Seconds and bytes of one kind of graphs on one core, as measured (docs/speed.md, docs/full-size.md).
+    """Seconds and bytes of one kind of graphs on one core, as measured (docs/explanation/size.md).
 
     ``most`` configurations of a graph are learned from. ``graph_`` is for building a file, ``config_`` for each of
     its configurations, ``choice_`` for each and each configurable node. ``fit_`` is for a fit of 300 rounds and

@@ -1,15 +1,27 @@
-"""FEATURES.md, and the physical cause behind every column."""
+"""The document of columns, and the physical cause behind every column."""
 
 from __future__ import annotations
 
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 from xlarank.features.meanings import CANDIDATES, COPIES, FUSION, INNER, MINOR, PADDING, PROGRAM, TILES, cause_of
-from xlarank.features.reference import TARGET, markdown
+from xlarank.features.reference import pages
 
 
-def test_the_document_is_up_to_date():
-    assert TARGET.read_text(encoding="utf-8") == markdown(), "run: python -m xlarank.features.reference"
+def test_every_column_stands_in_the_document_with_its_meaning():
+    found = pages()
+    for page, blocks in {
+        "layout": blocks_of("layout"),
+        "tile": blocks_of("tile"),
+        "instances": INSTANCE_BLOCKS,
+    }.items():
+        lines = set(found[page].splitlines())
+        assert [
+            name
+            for block in blocks
+            for name, text in block.columns.items()
+            if f"| `{name}` | {text} |" not in lines
+        ] == []
 
 
 def test_every_column_has_a_cause():

@@ -1,0 +1,118 @@
+"""The README and the tutorials do what they say: their blocks are run, in order, as a reader would."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from benchmarks.results.stored import README, in_readme, path_of, read
+
+ROOT = README.parent
+TUTORIALS = ROOT / "docs" / "tutorials"
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("*/README.md"))]
+PAGES += sorted(ROOT.glob("*/*/README.md"))
+#: Figures of a model may move by so much before the text is wrong.
+TOLERANCE = 0.2
+_BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+)\")?\n(.*?)^```$", re.M | re.S)
+_NUMBER = re.compile(r"-?\d+\.\d+")
+
+
+def blocks(page: Path) -> Iterator[tuple[str, str, str]]:
+    """Language, title and text of each fenced block."""
+    for found in _BLOCK.finditer(page.read_text(encoding="utf-8")):
+        yield found[1], found[2] or "", found[3]
+
+
+def require(shown: str, printed: str) -> None:
+    """Every line that is shown was printed, in order; ``...`` stands for anything, decimals for nearly the same."""
+    lines = iter(printed.splitlines())
+    for wanted in filter(None, map(str.strip, shown.splitlines())):
+        pattern = (
+            re.escape(_NUMBER.sub("NUMBER", wanted)).replace(r"\.\.\.", ".*").replace("NUMBER", r"(-?\d+\.\d+)")
+        )
+        for line in lines:
+            if found := re.fullmatch(f"{pattern}.*", line.strip()):
+                numbers = zip(map(float, found.groups()), map(float, _NUMBER.findall(wanted)), strict=True)
+                assert all(abs(one - other) <= TOLERANCE for one, other in numbers), (wanted, line)
+                break
+        else:
+            raise AssertionError(f"not printed: {wanted}\n{printed}")
+
+
+def run_blocks(page: Path, folder: Path, variables: Mapping[str, str]) -> int:
+    """Run the blocks of a page in a folder that looks like a clone; return how many."""
+    for name in ("run.py", "data"):
+        (folder / name).symlink_to(ROOT / name)
+    place = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": str(folder), "COLUMNS": "120", "OMP_NUM_THREADS": "2"}
+    place["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{place['PATH']}"
+    place |= variables
+    printed, ran = "", 0
+    for language, title, text in blocks(page):
+        if title:
+            (folder / title).write_text(text, encoding="utf-8")
+        elif language == "text":
+            require(text, printed)
+        elif language in ("sh", "python"):
+            words = ["bash", "-euc", text] if language == "sh" else [sys.executable, "-c", text]
+            done = subprocess.run(words, cwd=folder, env=place, capture_output=True, text=True, timeout=900)
+            assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+            printed, ran = done.stdout, ran + 1
+    return ran
+
+
+@pytest.mark.slow
+def test_the_first_ranking(tmp_path: Path) -> None:
+    assert run_blocks(TUTORIALS / "first-ranking.md", tmp_path, {}) > 3
+
+
+@pytest.mark.slow
+def test_the_public_dataset(tmp_path: Path, real_data: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "tpugraphs").symlink_to(real_data)
+    page = tmp_path / "page.md"
+    page.write_text((TUTORIALS / "public-dataset.md").read_text(encoding="utf-8"), encoding="utf-8")
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    assert run_blocks(page, folder, {"HOME": str(tmp_path)}) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="no libtpu: pip install -e '.[collect]'")
+def test_your_own_jax_program(tmp_path: Path) -> None:
+    assert run_blocks(TUTORIALS / "jax-program.md", tmp_path, {}) > 1
+
+
+def test_the_python_of_the_readme(tmp_path: Path) -> None:
+    (code,) = (text for language, _, text in blocks(README) if language == "python")
+    (shown,) = (text for language, _, text in blocks(README) if language == "text")
+    assert len([line for line in code.splitlines() if line]) <= 10
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    require(shown, done.stdout)
+
+
+def test_the_readme_is_short_and_holds_the_figures_of_this_version() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 130
+    assert in_readme(text, read(path_of())) == text, "run: python -m benchmarks.results --table NAME"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_what_is_shown_is_compared() -> None:
+    require("tau 0.6\nseen ... times", "first\ntau 0.7\nseen 3 times")
+    for wrong in ("tau 0.1", "never", "seen 3 times\ntau 0.7"):
+        with pytest.raises(AssertionError):
+            require(wrong, "first\ntau 0.7\nseen 3 times")
