@@ -64,7 +64,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(text: str, **_: Any) -> str:
     """Put tables of results in their places; raises `KeyError` for one that was not made."""
     tables = read(path_of())
-    return _TABLE.sub(lambda found: markdown(tables[found[1]]) if found[1] in tables else "TODO", text)
+    return _TABLE.sub(lambda found: markdown(tables[found[1]]), text)
 
 
 def commands_page() -> str:

@@ -24,7 +24,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifest, stored_collections
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.pretrained import columns_by_name, pretrained_model
-from xlarank.models.validation.judged import ESTIMATED_TIME, RANDOM, baselines, judge_graph
+from xlarank.models.validation.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
 from xlarank.models.validation.paired import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.cross_validate import cross_validate
@@ -111,7 +111,7 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
     scores = {}
     for graph in graphs:
         fitting = columns_by_name(graph, model.card.columns)
-        scores[graph.name] = judge_graph(collection, graph, model.score(fitting).mean).metrics
+        scores[graph.name] = evaluate_graph(collection, graph, model.score(fitting).mean).metrics
     return scores
 
 

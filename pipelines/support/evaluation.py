@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
 from xlarank.data.wording import counted
-from xlarank.models.validation.judged import RANDOM
+from xlarank.models.validation.evaluation import RANDOM
 from xlarank.models.validation.metrics import bootstrap_interval
 
 Floats = NDArray[np.float64]

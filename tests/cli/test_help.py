@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,8 @@ import pytest
 
 from tests.cli.shell import ROOT, environment, here
 from xlarank.cli.app import commands
+from xlarank.cli.guide import GUIDES
+from xlarank.cli.guide import RANKERS as LINES
 from xlarank.models.registry import RANKERS
 
 HEAVY = ("numpy", "lightgbm", "polars", "pyarrow", "pandas", "scipy", "optuna", "xgboost", "networkx", "sklearn")
@@ -41,3 +45,32 @@ def test_help_imports_nothing_heavy_and_is_quick(tmp_path: Path) -> None:
 def test_help_names_every_ranker() -> None:
     shown = here("tune", "--help").out
     assert [name for name in RANKERS if name not in shown] == []
+
+
+@pytest.mark.parametrize("name", sorted(commands().commands))
+def test_help_has_examples_that_parse_and_no_types_of_python(name: str, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = here(name, "--help").out
+    assert not re.search(r"<(str|int|float|bool|list|Path)|<=|INTEGER|list\[|2147483647", shown), shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+    command = commands().commands[name]
+    for example in GUIDES[name].examples:
+        assert f"python run.py {example}" in " ".join(shown.split())
+        word, *words = shlex.split(example)
+        assert word == name
+        command.make_context(name, words)
+
+
+def test_every_command_and_every_ranker_has_its_words() -> None:
+    assert set(GUIDES) == set(commands().commands)
+    assert set(LINES) == set(RANKERS)
+
+
+def test_options_of_one_name_mean_the_same() -> None:
+    found: dict[str, set[object]] = {}
+    for command in commands().commands.values():
+        for part in command.params:
+            if part.name in ("target", "seed", "threads", "workspace", "data_root"):
+                found.setdefault(part.name, set()).add(part.help if part.name != "target" else part.default)
+    assert {name: len(texts) for name, texts in found.items()} == dict.fromkeys(found, 1)

@@ -6,8 +6,10 @@ import io
 
 from rich.console import Console
 
+from xlarank.cli.dataset import info_table
 from xlarank.cli.scoring import score_table
 from xlarank.cli.tables import Sheet, block, new_table, print_sheet
+from xlarank.pipelines.info import SplitInfo
 
 LONG = "layout:" + "x" * 80 + ":random"
 INFO = ("collection", "split", ">graphs", ">labelled", ">families", ">configurations", ">distinct", ">nodes",
@@ -46,13 +48,36 @@ def test_no_cell_or_head_is_cut_and_no_line_is_wider_than_the_window() -> None:
             assert all(column.name in joined for column in sheet.columns[1:]), text
 
 
-def test_a_wide_window_gets_a_grid_and_a_narrow_one_blocks() -> None:
-    assert "┃ collection" in shown(info_sheet("tile:cpu"), 200)
-    assert shown(info_sheet("tile:cpu"), 60).startswith("tile:cpu\n  split: train, graphs: 207")
+def test_a_wide_window_gets_a_grid_a_narrow_one_groups_or_blocks() -> None:
+    sheet = info_sheet("tile:cpu")
+    assert shown(sheet, 200).startswith("collection  split  graphs")
+    assert shown(sheet, 60).startswith("tile:cpu\n  split: train, graphs: 207")
     assert shown(info_sheet(LONG), 60).splitlines()[0] == LONG
-    sheet = new_table("collection", "~why")
+    sheet.add_row("tile:cpu", *sheet.rows[0][0][1:])
+    grouped = shown(sheet, 100).splitlines()
+    assert grouped[0] == "tile:cpu" and grouped[1].startswith("split  graphs") and grouped[3] == grouped[4]
     lines = ["a", "  why: one two three", "    four five six"]
-    assert block(sheet, ["a", "one two three four five six"], 24) == lines
+    assert block(new_table("collection", "~why"), ["a", "one two three four five six"], 24) == lines
+
+
+def test_prose_wraps_between_words_and_only_there() -> None:
+    sheet = new_table("collection", "~why")
+    sheet.add_row("a", "extraordinarily long words stay whole")
+    lines = [line.rstrip() for line in shown(sheet, 32).splitlines()[2:]]
+    assert lines == ["a           extraordinarily long", "            words stay whole"]
+    assert "extraordinarily" in shown(sheet, 20)
+
+
+def test_info_of_the_public_dataset_is_a_table_at_100() -> None:
+    part = SplitInfo(
+        "layout:nlp:default", "train", graphs=198, labelled=198, configs=13_300_000, distinct=12_000_000
+    )
+    part.families, part.siblings, part.bytes = set(map(str, range(99))), 190, 900_000_000
+    part.distinct = 12_000_000
+    part.nodes, part.configurable = [1013, 43_615], [20, 3143]
+    text = shown(info_table([part]), 100)
+    assert text.startswith(("collection", "layout:nlp:default\nsplit"))
+    assert "13.3M" in text and "1,013-43,615" in text and all(len(line) <= 100 for line in text.splitlines())
 
 
 def test_one_graph_has_no_spread() -> None:

@@ -78,7 +78,8 @@ def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
 def test_the_scores_are_those_of_evaluate(page: Path, shared_trained: Path) -> None:
     text, words = read(page)
     assert str(shared_trained.parent) not in text.split("Time and memory")[0], "no local path"
-    assert "the best rule without learning, " in words and "on average: " in words
+    assert "the best rule without learning (" in words and "on average." in words
+    assert "Beside the best rule without learning, of 2 models: " in words
     assert "withheld" in words, "labels of the test split"
     found = evaluate(Workspace(shared_trained), split="valid").report
     for collection in (LAYOUT, TILE):
@@ -100,7 +101,7 @@ def test_what_was_not_done_is_said(built: Path, page: Path, tmp_path: Path) -> N
     assert "Not calibrated" in read(page)[1]
     found = report(Workspace(built), tmp_path / "report.html")
     assert found.left_out == {LAYOUT: "no model was trained", TILE: "no model was trained"} and not found.judged
-    assert f"Without a model: {LAYOUT} (no model was trained); {TILE}" in read(found.out)[1]
+    assert f"Without a model: {LAYOUT}; {TILE}. " in read(found.out)[1] + " "
     with pytest.raises(CollectionError):
         report(Workspace(tmp_path), tmp_path / "empty.html")
     assert not (tmp_path / "empty.html").exists()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +23,10 @@ from xlarank.cli.console import (
 from xlarank.cli.inputs import build, data_root_of, warn_of_skipped_files, workspace_at
 from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 
+if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
+    from xlarank.cli.tables import Sheet
+    from xlarank.pipelines.info import SplitInfo
+
 app = typer.Typer()
 
 
@@ -33,6 +38,19 @@ def info(data_root: Root = None, collection: Collections = None, json_file: Json
     root = data_root_of(data_root)
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
+    show(info_table(parts))
+    for part in parts:
+        list_lines(
+            f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable
+        )
+    broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
+    broken |= warn_of_skipped_files(root)
+    write_json(json_file, [plain_values(part) for part in parts])
+    finish(broken)
+
+
+def info_table(parts: Sequence[SplitInfo]) -> Sheet:
+    """Return the table of `info`: large numbers rounded, so that it fits 100 characters."""
     table = new_table("collection", "split", ">graphs", ">labelled", ">families", ">configs", ">distinct", ">nodes",
                       ">configurable", ">siblings", ">MB")  # fmt: skip
     for part in parts:
@@ -42,15 +60,7 @@ def info(data_root: Root = None, collection: Collections = None, json_file: Json
             number_range(part.configurable), f"{part.siblings:,}" if part.configurable else "-",
             f"{part.bytes / 1e6:.1f}",
         )  # fmt: skip
-    show(table)
-    for part in parts:
-        list_lines(
-            f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable
-        )
-    broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
-    broken |= warn_of_skipped_files(root)
-    write_json(json_file, [plain_values(part) for part in parts])
-    finish(broken)
+    return table
 
 
 @app.command()

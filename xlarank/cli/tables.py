@@ -101,7 +101,7 @@ def print_sheet(sheet: Sheet, console: Console) -> None:
         console.print(_grid(sheet))
         return
     rest, names = sheet.without_first(), [cells[0] for cells, _ in sheet.rows]
-    grouped = len(set(names)) < len(names) and rest.fits(console.width)
+    grouped = not sheet.columns[0].right and rest.fits(console.width)
     begins = [at for at, name in enumerate(names) if not at or name != names[at - 1]]
     for begin, end in zip(begins, [*begins[1:], len(names)], strict=True):
         if grouped:
