@@ -116,7 +116,7 @@ def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Sequence
     axes.set_ylim(-0.8, len(order) - 0.2)
     axes.set_xlabel(label)
     handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=4, frameon=False, labelcolor=_INK)
+    figure.legend(handles[::-1], labels[::-1], loc="outside upper left", ncols=2, frameon=False, labelcolor=_INK)
     return _svg(figure, name)
 
 
