@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import networkx as nx
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlarank.data import topology
 from xlarank.data.graph import read_graph
 from xlarank.data.root import SAMPLE
 from xlarank.data.topology import has_cycle, node_levels, structure_hash
@@ -50,16 +48,14 @@ def longest_paths(graph: nx.DiGraph) -> list[int]:
 
 @given(graph=dags())
 def test_levels_are_the_longest_paths(graph):
-    """Large graphs in topological order go through shortest paths; without that limit small ones do."""
+    """Also renumbered in topological order, which is the short way."""
     nodes, edges = graph
     flow = as_networkx(nodes, edges)
     expected = longest_paths(flow)
     assert node_levels(edges, nodes).tolist() == expected
     assert max(expected) == nx.dag_longest_path_length(flow)
     place = np.argsort(list(nx.topological_sort(flow)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(topology, "_LARGE", 0)
-        assert node_levels(place[edges].reshape(-1, 2), nodes)[place].tolist() == expected
+    assert node_levels(place[edges].reshape(-1, 2), nodes)[place].tolist() == expected
 
 
 @given(graph=digraphs())
