@@ -35,11 +35,11 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
         users[operand].append(consumer)
     missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
     done = [node for node in range(nodes) if not missing[node]]
-    for node in done:  # Kahn's algorithm: a node is done after its last operand
+    for node in done:  # Kahn's algorithm; nodes are done in order of depth, so the last operand is the deepest
         for user in users[node]:
-            depth[user] = max(depth[user], depth[node] + 1)
             missing[user] -= 1
             if not missing[user]:
+                depth[user] = depth[node] + 1
                 done.append(user)
     level = np.full(nodes, -1, np.int64)
     level[done] = np.array(depth, np.int64)[done]
