@@ -41,8 +41,7 @@ class Fallback:
         place = self.places(graph) if self.weight else None
         if place is None:
             return scores
-        mixed: Floats = (1 - self.weight) * mean_rank(scores) + self.weight * place
-        return mixed
+        return (1 - self.weight) * mean_rank(scores) + self.weight * place
 
     def places(self, graph: GraphRows) -> Floats | None:
         """``(rows,)`` 0 for the compiler's own choice and 1 for the others; None where it is not among them."""

@@ -31,9 +31,9 @@ def merge_ties(cost: Floats, tolerance: float) -> Floats:
     """Costs of one group, ``(rows,)``, with those that measurement noise cannot tell apart made equal.
 
     Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Two costs that become equal
-    differ by at most the tolerance, however many lie between them: linking neighbours instead would chain a
-    densely measured graph into one. The price is that two near costs at either side of a step stay different,
-    by one label. 0 returns the costs as they are. Raises `ModelError` for a tolerance that is no share.
+    differ by at most the tolerance: linking neighbours instead would chain a densely measured graph into one. Two
+    near costs at either side of a step stay different, by one label. 0 returns the costs as they are. Raises
+    `ModelError` for a tolerance that is no share.
 
     >>> merge_ties(np.array([100.0, 109.0, 111.0, 130.0]), 0.1).round().tolist()
     [100.0, 100.0, 110.0, 121.0]
@@ -70,8 +70,7 @@ def relevance(cost: Floats, how: str) -> Floats:
     [300.0, 0.0]
     """
     if OneOf(LABELS)("labels", how) == "rank":
-        dense: Floats = np.unique(-cost, return_inverse=True)[1].astype(np.float64)
-        return dense
+        return np.unique(-cost, return_inverse=True)[1].astype(np.float64)
     excess = np.minimum(np.log(cost / cost.min()), _LOG_RANGE)
     steps: Floats = np.rint((1 - excess / _LOG_RANGE) * _LOG_STEPS)
     return steps
@@ -85,8 +84,7 @@ def mean_rank(values: Floats) -> Floats:
     """
     from scipy.stats import rankdata  # takes long to load
 
-    ranks: Floats = (rankdata(values) - 1) / max(1, len(values) - 1)
-    return ranks
+    return (rankdata(values) - 1) / max(1, len(values) - 1)
 
 
 #: Exponent of a graph's size that its total weight is proportional to. ``equal`` is what the metric does, a
@@ -126,8 +124,7 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
 def _totals(indptr: Integers, how: str) -> Floats:
     """``(graphs,)`` what each graph counts, up to a factor."""
     OneOf(tuple(GRAPH_WEIGHTS))("graph_weight", how)
-    total: Floats = np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
-    return total
+    return np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
 
 
 #: Least hessian of a row of weight 1. Where every sampled pair is a tie or long decided there is no curvature
@@ -140,14 +137,12 @@ class RankNetLoss:
     """Mean over sampled pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
 
     RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with certain targets. Every pair of
-    a graph counts the same, which is what Kendall's tau counts. A tie teaches nothing.
+    a graph counts the same, which is what Kendall's tau counts. A tie (`faster_by_sign`) teaches nothing.
 
     Attributes:
-        cost: ``(rows,)`` lower is faster.
-        indptr: ``(graphs + 1,)`` row boundaries.
+        cost, indptr: as of `xlarank.models.training_data.TrainingData`.
         weight: ``(rows,)`` constant within a graph.
         pairs: partners drawn for each row and round; a row meets as many again as a partner of others.
-        tie_tolerance: costs that differ by at most this share of the smaller one are a tie.
     """
 
     cost: Floats

@@ -177,5 +177,4 @@ def blend(scores: Sequence[Floats], weights: Sequence[float] | Floats) -> Floats
     >>> blend([np.array([0.1, 0.2, 0.3]), np.array([70.0, 50.0, 60.0])], [1.0, 3.0]).tolist()
     [0.75, 0.125, 0.625]
     """
-    mixed: Floats = np.average([mean_rank(score) for score in scores], axis=0, weights=weights)
-    return mixed
+    return np.average([mean_rank(score) for score in scores], axis=0, weights=weights)

@@ -57,8 +57,7 @@ class InitScore:
         estimate = data.matrix(orders, np.array([self.column]))[:, 0].astype(np.float64)
         sizes = np.diff(data.indptr)
         mean = np.add.reduceat(estimate, data.indptr[:-1]) / sizes
-        found: Floats = -self.weight * (estimate - np.repeat(mean, sizes))
-        return found
+        return -self.weight * (estimate - np.repeat(mean, sizes))
 
 
 def score_contributions(grown: Floats, used: Indices, values: Matrix, init_score: InitScore | None) -> Floats:

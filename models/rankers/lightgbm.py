@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
@@ -295,12 +295,8 @@ def tree_settings(params: TreeParams, settings: FitSettings) -> dict[str, Any]:
     """LightGBM's parameters of trees, the learning rate apart."""
     return {
         "metric": "None",
-        "num_leaves": params.num_leaves,
-        "min_data_in_leaf": params.min_data_in_leaf,
-        "feature_fraction": params.feature_fraction,
-        "bagging_fraction": params.bagging_fraction,
+        **{one.name: getattr(params, one.name) for one in fields(TreeParams) if one.name != "learning_rate"},
         "bagging_freq": 1,
-        "lambda_l2": params.lambda_l2,
         "seed": settings.seed,
         "deterministic": True,
         "force_col_wise": True,

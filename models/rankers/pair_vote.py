@@ -219,8 +219,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         if self._init_score is not None:
             started = self._started(first)[:, None] - self._started(second)
             added[:, self._init_score.column] += started.reshape(-1)
-        found: Floats = added.reshape(len(first), len(second), -1)
-        return found
+        return added.reshape(len(first), len(second), -1)
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
         """Follow the columns through the slopes of the voters' chances.
@@ -330,8 +329,7 @@ def vote_shares(chance: Chance, rows: Matrix, voters: Matrix | None = None) -> F
             for batch in _batches(rows, len(voters))
         ]
         ahead, behind = (np.concatenate([side[k] for side in sides], axis=1) for k in (0, 1))
-    shares: Floats = 0.5 - (ahead - behind) / (2 * len(rows if voters is None else voters))
-    return shares
+    return 0.5 - (ahead - behind) / (2 * len(rows if voters is None else voters))
 
 
 def _among(chance: Chance, rows: Matrix) -> tuple[Floats, Floats]:

@@ -207,8 +207,7 @@ class SiblingRanker(Ranker[SiblingParams]):
     def _averaged(self, known: list[Sibling], graph: Instances, asked: Instances, prior: Floats) -> Floats:
         """``(configs,)`` what siblings say of those of ``asked``, those near ``graph`` more."""
         found = [self._read_off(one, asked, prior) for one in known]
-        mean: Floats = np.average(found, axis=0, weights=[nearness(one, graph) for one in known])
-        return mean
+        return np.average(found, axis=0, weights=[nearness(one, graph) for one in known])
 
     def _read_off(self, known: Sibling, instances: Instances, prior: Floats) -> Floats:
         """``(configs,)`` a sibling's solution at the configurations asked for."""
@@ -308,5 +307,4 @@ def nearness(known: Sibling, instances: Instances) -> float:
 
 def _centred(values: Floats) -> Floats:
     """Ranks from -1 for the smallest to 1."""
-    found: Floats = 2 * mean_rank(values) - 1
-    return found
+    return 2 * mean_rank(values) - 1

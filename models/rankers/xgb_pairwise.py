@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -144,12 +144,7 @@ def _booster_params(params: XGBPairwiseParams, settings: FitSettings) -> dict[st
         "max_bin": _MAX_BIN,
         "grow_policy": "lossguide",
         "max_depth": 0,
-        "max_leaves": params.max_leaves,
-        "learning_rate": params.learning_rate,
-        "min_child_weight": params.min_child_weight,
-        "colsample_bytree": params.colsample_bytree,
-        "subsample": params.subsample,
-        "reg_lambda": params.reg_lambda,
+        **{one.name: getattr(params, one.name) for one in fields(XGBTreeParams)},
         "seed": settings.seed,
         "nthread": settings.threads,
         "verbosity": 0,

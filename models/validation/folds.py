@@ -11,9 +11,8 @@ from typing import NamedTuple
 def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
     """Groups held out by each fold: whole families, spread over at most ``most`` folds of even size.
 
-    With fewer families than ``most`` each is a fold of its own (leave-family-out). One family gives no
-    folds at all: there would be nothing to learn from. The assignment is deterministic: the largest
-    family goes to the emptiest fold.
+    With fewer families than ``most`` each is a fold of its own (leave-family-out). One family gives no folds. The
+    assignment is deterministic: the largest family goes to the emptiest fold.
 
     >>> family_folds(["a", "b", "a", "c"], most=10)
     [[0, 2], [1], [3]]
@@ -38,8 +37,7 @@ def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
     """Graphs held out by each fold while others of their family are learned from.
 
     With no more graphs than ``most`` each is a fold of its own (leave-graph-out); more are dealt into as many
-    folds of even size, members of one family into different ones. A graph that is alone in its family has
-    nobody that could stay: it is in no fold. The assignment is deterministic.
+    folds of even size, members of one family into different ones. A graph alone in its family is in no fold.
 
     >>> graph_folds(["a", "b", "a", "c", "b"], most=10)
     [[0], [2], [1], [4]]

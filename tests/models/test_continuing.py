@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import lightgbm as lgb
 import numpy as np
 import pytest
 
@@ -16,7 +16,6 @@ from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -39,6 +38,11 @@ def clashing(name: str, configs: int, seed: int) -> GraphRows:
 
 MORE = TrainingData.from_graphs([clashing(f"more{i}__a", 40, 50 + i) for i in range(3)])
 JUDGED = clashing("judged__a", 60, 77)
+
+
+def with_column(graph: GraphRows, name: str, values: np.ndarray) -> GraphRows:
+    wider = np.concatenate([graph.config_values, values[:, None].astype(np.float32)], axis=1)
+    return replace(graph, columns=[*graph.columns, name], config_values=wider)
 
 
 def tau(ranker: Ranker[Any], graph: GraphRows) -> float:
@@ -97,7 +101,7 @@ def test_saved_and_read_back_it_can_be_fitted_again_from_the_same_start(base: Ra
 
 def test_columns_are_found_by_name_and_others_left_alone(base: Ranker[Any]) -> None:
     def wider(graph: GraphRows) -> GraphRows:
-        return graph.with_column("answer", graph.row_cost)
+        return with_column(graph, "answer", graph.row_cost)
 
     data = TrainingData.from_graphs([wider(graph) for graph in MORE.parts])
     tuned = base.continuing().fit(data, FitSettings(10, 0, 1))
@@ -114,7 +118,7 @@ def test_rows_without_a_column_are_refused() -> None:
     fewer = [graph.only(np.array([0, 1, 3])) for graph in MORE.parts]
     with pytest.raises(ModelError, match=r"lack 1 columns of the model to continue \(clash"):
         base.continuing().fit(TrainingData.from_graphs(fewer), FitSettings(3, 0, 1))
-    turned = [graph.only(np.array([0, 1, 2])).with_column("clash", np.zeros(len(graph))) for graph in MORE.parts]
+    turned = [with_column(graph.only(np.array([0, 1, 2])), "clash", np.zeros(len(graph))) for graph in MORE.parts]
     columns = ["size", "clash", "noise", "waste"]
     other = TrainingData.from_graphs([GraphRows(**{**vars(graph), "columns": columns}) for graph in turned])
     with pytest.raises(ModelError, match="in another order"):
@@ -136,25 +140,3 @@ def test_others_cannot_go_on_and_a_damaged_start_is_refused(tmp_path: Path) -> N
         path.write_text(json.dumps(state | change), "utf-8")
         with pytest.raises(ModelError, match=said):
             type(tuned).load(tmp_path)
-
-
-def test_boosters_are_joined_tree_by_tree() -> None:
-    rng = np.random.default_rng(0)
-    values = rng.random((300, 4))
-    target = values[:, 0] + values[:, 1] ** 2
-    params = {"objective": "regression", "verbose": -1, "num_leaves": 5, "num_threads": 1}
-    first = lgb.train(params, lgb.Dataset(values, target), 12)
-    then = lgb.train(params, lgb.Dataset(values, target, init_score=first.predict(values)), 7)
-    text = joined(first.model_to_string(), then.model_to_string())
-    both = lgb.Booster(model_str=text)
-    assert both.num_trees() == 19
-    assert np.allclose(both.predict(values), first.predict(values) + then.predict(values), atol=1e-12)
-    assert checked_text(whole(both.model_to_string()), 4) == text
-    for count, sum_of in ((12, first.predict(values)), (19, both.predict(values))):
-        cut = lgb.Booster(model_str=first_trees(text, count))
-        assert np.allclose(cut.predict(values), sum_of, atol=1e-12)
-    with pytest.raises(ValueError, match="it has 19 trees, not 20"):
-        first_trees(text, 20)
-    narrow = lgb.train(params, lgb.Dataset(values[:, :3], target), 2)
-    with pytest.raises(ValueError, match="different numbers of columns"):
-        joined(text, narrow.model_to_string())

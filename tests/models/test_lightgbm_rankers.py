@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,13 +15,10 @@ from hypothesis import strategies as st
 
 from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
-from xlarank.data.errors import ModelError
-from xlarank.features.block import Scope
-from xlarank.features.catalogue import blocks_of
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm_data
-from xlarank.models.rankers.lambdarank import LambdaRank, query_groups
+from xlarank.models.rankers.lambdarank import query_groups
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned, dealt_orders, even_sizes
 from xlarank.models.rankers.lightgbm_text import require_tree
 from xlarank.models.training_data import TrainingData
@@ -107,25 +103,6 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(asked: list[dict[
     of_row = {tuple(row): label for row, label in zip(data.rows, labels, strict=True)}
     assert [of_row[tuple(row)] for row in call["rows"]] == call["label"].tolist()
     assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(call["rows"], other["rows"])
-
-
-def test_columns_left_out_are_not_looked_at(tmp_path: Path) -> None:
-    """The graph column is the first of the real ones; changing it must not change a score."""
-    constant = next(name for block in blocks_of("layout") if block.scope is Scope.GRAPH for name in block.columns)
-    columns = [constant, *COLUMNS[1:]]
-    graphs = [graph_rows(f"f{i}__a", list(range(10, 40 + 20 * i)), columns=columns) for i in range(3)]
-    data = TrainingData.from_graphs(graphs)
-    rows = data.rows.copy()
-    rows[:, 0] += 1000
-    ranker = fitted("lambdarank", data, columns="no_graph", feature_fraction=1.0)
-    assert np.array_equal(ranker.predict(rows, columns), ranker.predict(data.rows, columns))
-    assert np.unique(ranker.predict(rows, columns)).size > 1
-    assert constant not in ranker.importance()
-    ranker.save(tmp_path)
-    loaded = LambdaRank.load(tmp_path)
-    assert np.array_equal(loaded.predict(data.rows, columns), ranker.predict(data.rows, columns))
-    with pytest.raises(ModelError, match=re.escape(f"lack 1 ({constant})")):
-        loaded.predict(rows[:, 1:], columns[1:])
 
 
 def test_splits_that_are_no_tree_are_refused() -> None:
