@@ -15,7 +15,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
 from xlarank.data.topology import structure_hash
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.catalogue import instance_blocks
+from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.instances.instance_block import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
@@ -76,7 +76,9 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows
         ids=np.arange(graph.configs),
         runtime=graph.runtime,
         normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
-        instances=_instances_of(context, settings),
+        instances=None
+        if isinstance(context, TileContext)
+        else LazyInstances(partial(instance_table, context, settings.candidates)),
         kinds=kernel_kinds(context) if isinstance(context, TileContext) else (),
     )
 
@@ -87,12 +89,6 @@ def _context(graph: Graph, settings: FeatureSettings) -> LayoutContext | TileCon
     if isinstance(graph, TileGraph):
         return TileContext(graph, settings.tiling)
     raise TypeError(f"no features for {type(graph).__name__}")
-
-
-def _instances_of(context: LayoutContext | TileContext, settings: FeatureSettings) -> LazyInstances | None:
-    if isinstance(context, TileContext):
-        return None
-    return LazyInstances(partial(instance_table, context, settings.candidates))
 
 
 def with_columns(chosen: Sequence[_Block]) -> tuple[list[tuple[_Block, int]], list[str]]:
@@ -110,7 +106,7 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     """The instances of the distinct configurations of a graph; without ``candidates``, no transductive columns."""
     table, instances = context.table, InstanceContext(context)
     combinations = instances.combinations
-    blocks = instance_blocks(candidates=candidates)
+    blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
     same = group_codes(values.view(np.int32))

@@ -60,9 +60,8 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
         computed[name] = place_among(computed[placed], candidates[placed], name.startswith("rank__"))
     values = np.stack([computed[name] for name in rows.config_columns], axis=1).astype(np.float32)
     # the ends are candidates: theirs are the very rows that are ranked, to the last bit
-    start, end = rows.config_values[rows.group[then]], rows.config_values[rows.group[now]]
     half = len(codes) // 2
-    values[[0, half]], values[[half - 1, -1]] = start, end
+    values[[0, half]], values[[half - 1, -1]] = (rows.config_values[rows.group[end]] for end in (then, now))
     constant = np.broadcast_to(rows.graph_values, (len(codes), len(rows.graph_values)))
     return Walk(graph.configurable[places], np.concatenate([constant, values], axis=1))
 

@@ -61,11 +61,6 @@ INSTANCE_BLOCKS: Final = checked(
 )  # fmt: skip
 
 
-def instance_blocks(*, candidates: bool = True) -> list[Block]:
-    """Blocks of instances in column order; without ``candidates``, the transductive ones are left out."""
-    return [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
-
-
 def every_block(kind: Kind) -> list[Block]:
     """All blocks for one kind of graph: those of its configurations, then those of its instances."""
     return blocks_of(kind) + [block for block in INSTANCE_BLOCKS if kind in block.kinds]

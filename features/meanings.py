@@ -114,16 +114,16 @@ def layout_text(row: NDArray[np.integer[Any]]) -> str:
     >>> layout_text(np.array([1, 0, -1, -1, -1, -1, *[-1] * 12]))
     'output {1,0}'
     """
-    parts = []
-    for number, slot in enumerate(LAYOUT_SLOTS):
-        entries = [str(int(d)) for d in row[MAX_RANK * number : MAX_RANK * (number + 1)] if d >= 0]
-        if entries:
-            parts.append(f"{slot} {{{','.join(entries)}}}")
-    return ", ".join(parts) or "default"
+    slots = zip(LAYOUT_SLOTS, row.reshape(len(LAYOUT_SLOTS), MAX_RANK), strict=True)
+    return ", ".join(f"{slot} {_braced(layout)}" for slot, layout in slots if (layout >= 0).any()) or "default"
 
 
 def default_layout_text(graph: Graph, node: int) -> str:
     """The compiler's own layout of a node's output, minor-to-major."""
     rank = int(tensor_ranks(graph.node_feat[node : node + 1])[0])
     at = NODE_COLUMN["layout_minor_to_major_0"]
-    return "{" + ",".join(str(int(d)) for d in graph.node_feat[node, at : at + rank]) + "}"
+    return _braced(graph.node_feat[node, at : at + rank])
+
+
+def _braced(layout: NDArray[Any]) -> str:
+    return "{" + ",".join(str(int(dimension)) for dimension in layout if dimension >= 0) + "}"

@@ -43,11 +43,11 @@ class FeatureSettings:
 
     def graph_columns(self, kind: Kind) -> list[str]:
         """Names of the columns that are constant within a graph."""
-        return [name for b in self.blocks(kind) if b.scope is Scope.GRAPH for name in b.columns]
+        return [name for block in self.blocks(kind) if block.scope is Scope.GRAPH for name in block.columns]
 
     def config_columns(self, kind: Kind) -> list[str]:
         """Names of the columns that differ between configurations."""
-        return [name for b in self.blocks(kind) if b.scope is Scope.CONFIG for name in b.columns]
+        return [name for block in self.blocks(kind) if block.scope is Scope.CONFIG for name in block.columns]
 
     def columns(self, kind: Kind) -> list[str]:
         """Names of all columns, in order."""
@@ -75,14 +75,8 @@ class Recipe:
     @classmethod
     def of(cls, settings: FeatureSettings, kind: Kind, *, max_configs: int = 0, seed: int = 0) -> Recipe:
         """Today's recipe for one kind of graph; the seed counts only where rows are drawn."""
-        return cls(
-            code_hash=settings.code_hash(kind),
-            tier=settings.tier.value,
-            candidates=settings.candidates,
-            max_configs=max_configs,
-            seed=seed if max_configs else 0,
-            tiling=settings.tiling,
-        )
+        choice = settings.tier.value, settings.candidates
+        return cls(settings.code_hash(kind), *choice, max_configs, seed if max_configs else 0, settings.tiling)
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> Recipe:

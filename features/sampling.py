@@ -39,10 +39,8 @@ def at_most(rows: GraphRows, recipe: Recipe) -> GraphRows:
 
     Where it has more than ``max_configs``, those that were not measured go first: nothing can be learned from them.
     """
-    most = recipe.max_configs
-    if not most or len(rows) <= most:
-        return rows
-    if rows.labelled:
+    most = recipe.max_configs or len(rows)
+    if len(rows) > most and rows.labelled:
         rows = rows.measured()
     if len(rows) <= most:
         return rows

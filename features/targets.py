@@ -59,6 +59,5 @@ def foreign_columns(target: Target | None) -> frozenset[str]:
 
     Layouts have none: what padding says of a TPU's tiles it says of the locality of a CPU's loops, too.
     """
-    if target is None:
-        return frozenset()
-    return frozenset().union(*(other.columns for other in TARGETS.values() if other is not target))
+    others = [other.columns for other in TARGETS.values() if target is not None and other is not target]
+    return frozenset().union(*others)

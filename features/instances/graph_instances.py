@@ -80,9 +80,7 @@ class Instances:
     def counts(self, configs: NDArray[np.integer[Any]] | None = None) -> sparse.csr_array:
         """Sparse ``(configs, instances)`` float64: how often each configuration (default: all) holds each."""
         chosen = np.arange(self.configs) if configs is None else configs
-        parts = [self._count(batch) for batch in self._batches(chosen)]
-        if not parts:
-            return sparse.csr_array((0, len(self)))
+        parts = [sparse.csr_array((0, len(self))), *(self._count(batch) for batch in self._batches(chosen))]
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
 
     def outputs(self) -> NDArray[np.int8]:
@@ -126,10 +124,8 @@ class Instances:
         """``(configs, nodes + pairs)`` instance at each node and pair; -1 for none."""
         row = self.first + self.codes[configs]
         left, left_slot, right, right_slot, _ = self.pairs.T
-        combination = (
-            self.request[row[:, left], left_slot] * self.pair_width + self.request[row[:, right], right_slot]
-        )
-        combination += self.pair_first
+        requests = self.request[row[:, left], left_slot], self.request[row[:, right], right_slot]
+        combination = requests[0] * self.pair_width + requests[1] + self.pair_first
         return np.concatenate(
             [self.row_instance[row[:, self._nodes]], self.pair_instance[combination]], axis=1, dtype=np.int32
         )

@@ -99,9 +99,8 @@ class Batch:
         Quantities that are 0 for all configurations are not touched.
         """
         for kind in {request.kind for request, _ in requests}:
-            mine = [(request, at) for request, at in requests if request.kind == kind]
             for group in self._results[kind]:
-                parts = [(*group.part(request), at) for request, at in mine]
+                parts = [(*group.part(request), at) for request, at in requests if request.kind == kind]
                 source = np.concatenate([np.arange(part.start, part.stop) for part, _, _ in parts])
                 columns = np.concatenate([columns + at for _, columns, at in parts])
                 target.T[columns] = group.values.T[source]
@@ -337,8 +336,7 @@ def compute_together(
     transductive columns look at.
     """
     aggregation = Aggregation(context)
-    direct: list[tuple[Request, int]] = []
-    later: list[tuple[Finalize, int, LayoutBlock]] = []
+    direct, later = [], []
     for block, at in blocks:
         finalize = block.prepare(context, aggregation)
         if not isinstance(finalize, Request):
@@ -349,8 +347,7 @@ def compute_together(
             raise AssertionError(f"{type(block).__name__} requested {finalize.count} columns")
     batch_of = aggregation.plan()
     codes = context.table.codes if codes is None else codes
-    low, high = _CONFIGS
-    step = min(high, max(low, _CODES // context.configurable_nodes))
+    step = min(max(_CODES // context.configurable_nodes, _CONFIGS[0]), _CONFIGS[1])
     for start in range(0, len(codes), step):
         batch = batch_of(codes[start : start + step])
         mine = target[start : start + step]

@@ -44,11 +44,7 @@ class Disagreement(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         by_hop = [PairLayouts(context, pairs) for pairs in context.pairs]
         requests = [aggregation.sum_pairs(one.pairs, one.disagreement, one.over()) for one in by_hop]
-
-        def finalize(batch: Batch) -> Floats:
-            return np.concatenate([batch[hop] for hop in requests], axis=1)
-
-        return finalize
+        return lambda batch: np.concatenate([batch[hop] for hop in requests], axis=1)
 
 
 class SiblingDisagreement(LayoutBlock):
@@ -83,12 +79,7 @@ class DisagreementByClass(LayoutBlock):
             aggregation.sum_pairs(pairs, self._quantities(context, pairs), [total] * len(self.columns))
             for pairs in context.pairs
         ]
-
-        def finalize(batch: Batch) -> Floats:
-            summed: Floats = np.sum([batch[hop] for hop in requests], axis=0)
-            return summed
-
-        return finalize
+        return lambda batch: np.add.reduce([batch[hop] for hop in requests])
 
     @staticmethod
     def _quantities(context: LayoutContext, pairs: Pairs) -> PairQuantities:

@@ -29,17 +29,14 @@ class LayoutContext(LayoutFacts):
 
     @cached_property
     def requested(self) -> RequestedLayouts:
-        """The distinct layouts that nodes of one signature request of their slots."""
         return RequestedLayouts.of(self)
 
     @cached_property
     def regions(self) -> Regions:
-        """Which tensors share one layout, and who makes and reads them."""
         return layout_regions(self)
 
     @cached_property
     def output_rows(self) -> OutputRows:
-        """What each distinct row does to its node's output."""
         return output_rows(self, self.regions)
 
     @cached_property

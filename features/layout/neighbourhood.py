@@ -16,6 +16,8 @@ from xlarank.features.program.tensors import Floats, log2p
 
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = 5
+_OF_CLASS: Final = "share of configurable nodes that are {}"
+_WITHIN: Final = "share of nodes within {} edges of a configurable one"
 
 
 class ConfigurableNodes(Block):
@@ -30,10 +32,7 @@ class ConfigurableNodes(Block):
             f"configurable__{name}__share": f"share of configurable nodes that are {name}"
             for name in OPCODE_CLASSES
         },
-        **{
-            f"configurable__within_{hop}hop__share": f"share of nodes within {hop} edges of a configurable one"
-            for hop in range(1, _REACH + 1)
-        },
+        **{f"configurable__within_{hop}hop__share": _WITHIN.format(hop) for hop in range(1, _REACH + 1)},
     }
 
     def compute(self, context: LayoutContext) -> Floats:
@@ -68,10 +67,10 @@ class ChangedSurroundings(LayoutBlock):
         "away, summed over changed nodes, over the same of all configurable nodes"
         for direction, nodes in _DIRECTIONS.items()
         for power in _POWERS
-        for what, meaning in {
-            "bytes": "log2(1 + output bytes)",
-            **{name: f"share of {name} nodes" for name in _HEAVY},
-        }.items()
+        for what, meaning in (
+            ("bytes", "log2(1 + output bytes)"),
+            *((name, f"share of {name} nodes") for name in _HEAVY),
+        )
     }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:

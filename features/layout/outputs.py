@@ -27,30 +27,19 @@ _LARGEST: Final = {
     "excess": "largest of the bytes that the region of a set output is padded beyond the least",
     "padded": "largest of the bytes that the region of a set output takes in tiles",
 }
-_ENDS: Final = {"minor": "minor-most", "second": "second minor-most"}
 _STORED: Final = "over the bytes of all tensors that a fusing compiler stores"
+_TILES: Final = "bytes in tiles of regions of set outputs whose"
 
 
-def _columns() -> dict[str, str]:
+def _of_dimensions(end: str, dimension: str) -> dict[str, str]:
     columns = {
-        f"outputs__{whose}_{what}__ratio": f"{text} ({whose} nodes), {_STORED}"
-        for what, text in _SUMMED.items()
-        for whose in _WHOSE
+        f"outputs__{side}_{end}_{name}__ratio": f"{_TILES} {dimension} is {name} to a node that {does} the region, "
+        + _STORED
+        for name in ROLE_NAMES
+        for side, does in (("made", "makes"), ("read", "reads"))
     }
-    columns |= {f"outputs__{what}__max": f"{text}, {_STORED}" for what, text in _LARGEST.items()}
-    columns["outputs__waste__max"] = "largest of padded over true bytes of the set outputs, minus 1"
-    for end, words in _ENDS.items():
-        for name in ROLE_NAMES:
-            for side, verb in (("made", "makes"), ("read", "reads")):
-                columns[f"outputs__{side}_{end}_{name}__ratio"] = (
-                    f"bytes in tiles of regions of set outputs whose {words} dimension is {name} to a node that "
-                    f"{verb} the region, {_STORED}"
-                )
-        columns[f"outputs__read_{end}_reduced__ratio"] = (
-            f"bytes in tiles of regions of set outputs whose {words} dimension a reduction of the region removes, "
-            f"{_STORED}"
-        )
-    return columns
+    removed = f"{_TILES} {dimension} a reduction of the region removes, {_STORED}"
+    return {**columns, f"outputs__read_{end}_reduced__ratio": removed}
 
 
 class Outputs(LayoutBlock):
@@ -59,7 +48,17 @@ class Outputs(LayoutBlock):
     Unset outputs are left to the compiler and count nothing. A region with several set outputs counts for each.
     """
 
-    columns = _columns()
+    columns = {
+        **{
+            f"outputs__{whose}_{what}__ratio": f"{text} ({whose} nodes), {_STORED}"
+            for what, text in _SUMMED.items()
+            for whose in _WHOSE
+        },
+        **{f"outputs__{what}__max": f"{text}, {_STORED}" for what, text in _LARGEST.items()},
+        "outputs__waste__max": "largest of padded over true bytes of the set outputs, minus 1",
+        **_of_dimensions("minor", "minor-most dimension"),
+        **_of_dimensions("second", "second minor-most dimension"),
+    }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         rows, regions = context.output_rows, context.regions

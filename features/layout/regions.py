@@ -56,7 +56,7 @@ def layout_regions(facts: LayoutFacts) -> Regions:
         (np.ones(np.count_nonzero(joins)), (consumer[joins], operand[joins])), shape=(graph.nodes,) * 2
     )
     count, component = connected_components(links, directed=False)
-    of: Ints = component.astype(np.int64)
+    of = component.astype(np.int64)
     made, read = _roles(facts, of, count)
     return Regions(
         of=of,

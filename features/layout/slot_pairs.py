@@ -96,14 +96,9 @@ def sibling_pairs(facts: LayoutFacts) -> Pairs:
     order = np.lexsort((slot, consumer, tensor))
     consumer, slot, tensor = consumer[order], slot[order], tensor[order]
     same = np.flatnonzero(tensor[1:] == tensor[:-1])
-    return Pairs(
-        consumer[same],
-        consumer[same + 1],
-        slot[same],
-        slot[same + 1],
-        facts.bytes[tensor[same]],
-        np.tile(np.arange(MAX_RANK), (len(same), 1)),
-    )
+    straight = np.tile(np.arange(MAX_RANK), (len(same), 1))
+    size = facts.bytes[tensor[same]]
+    return Pairs(consumer[same], consumer[same + 1], slot[same], slot[same + 1], size, straight)
 
 
 class _Walk:
@@ -151,11 +146,10 @@ class PairLayouts:
     """The layouts that both sides of a pair have of the tensor between them."""
 
     def __init__(self, facts: LayoutFacts, pairs: Pairs) -> None:
-        slots = facts.slots.values()
         self.pairs = pairs
-        self._key = np.stack([rows.key for rows in slots])
-        self._given = np.stack([rows.given for rows in slots])
-        self._layout = np.stack([rows.layout for rows in slots])
+        self._key, self._given, self._layout = (
+            np.stack([getattr(rows, name) for rows in facts.slots.values()]) for name in ("key", "given", "layout")
+        )
         self._turned = (pairs.permutation != np.arange(MAX_RANK)).any(axis=1)
 
     def layouts(self, pair: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:
@@ -217,8 +211,7 @@ class RequestedLayouts:
 
     def by_row(self, facts: LayoutFacts) -> Ints:
         """``(R, 3)`` which of the requested layouts of each slot a distinct row of the table holds."""
-        of_types = self.number.reshape(len(LAYOUT_SLOTS), -1).T
-        by_row: Ints = of_types[facts.row_type]
+        by_row: Ints = self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type]
         return by_row
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from xlarank.data.schema import MAX_RANK, TILE_SLOTS
 from xlarank.features.block import Block
 from xlarank.features.program.tensors import Floats, log2p
-from xlarank.features.tile.tile_context import TileContext
+from xlarank.features.tile.tile_context import TileContext, whole_numbers
 
 
 class Bounds(Block):
@@ -80,8 +80,7 @@ _VECTOR: Final = 8
 
 def _alignment(bound: Floats) -> Floats:
     """log2 of the largest power of two, up to 64, that divides a bound."""
-    whole = np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
-    power: Floats = np.log2(np.gcd(whole, 64))
+    power: Floats = np.log2(np.gcd(whole_numbers(bound), 64))
     return power
 
 
@@ -102,7 +101,7 @@ class TileShape(Block):
                 ("input_last{}__log", "input (vector) bound of the dimension {} before the last, log2(1 + x)"),
                 (
                     "output_over_input_last{}__log",
-                    "output bound over input bound, dimension {} before the last, log2",
+                    "output over input bound, dimension {} before the last, log2",
                 ),
                 ("input_last{}__ratio", "input (vector) bound over extent of the dimension {} before the last"),
                 ("kernel_{}__ratio", "kernel bound over extent of the kernel's dimension {}"),

@@ -13,7 +13,7 @@ import numpy as np
 
 from xlarank.features.block import Block
 from xlarank.features.program.tensors import Floats
-from xlarank.features.tile.tile_context import TileContext
+from xlarank.features.tile.tile_context import TileContext, contiguous, whole_numbers
 
 # A core of the AVX2 generation (Fog, *Instruction tables* and *The microarchitecture of Intel, AMD and VIA CPUs*).
 #: Bytes of a vector register, and how many there are.
@@ -118,22 +118,6 @@ _BANDWIDTH: Final = ((2.0**20, 32.0), (2.0**24, 12.0), (np.inf, 4.0))
 _RUN_START: Final = 256.0
 
 
-def contiguous_run(context: TileContext) -> Floats:
-    """``(configs,)`` elements of an output tile that lie side by side: the last dimension's, times the one
-    before where the last is whole, and so on."""
-    extents, tile = context.extents["output"], context.tiles["output"]
-    run, going = np.ones(context.configs), np.ones(context.configs, bool)
-    for dimension in reversed(range(context.output_rank)):
-        run = np.where(going, run * tile[:, dimension], run)
-        going &= tile[:, dimension] >= extents[dimension]
-    return run
-
-
-def _odd_part(bound: Floats) -> Floats:
-    whole = np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
-    return whole / (whole & -whole)
-
-
 class TileInner(Block):
     """The innermost loop of a vector tile on a CPU core with AVX2; 0 where no vector tile is given.
 
@@ -156,20 +140,13 @@ class TileInner(Block):
         if not context.vectorised:
             return np.zeros((context.configs, len(self.columns)))
         loop = inner_loop(context)
+        loop_length = whole_numbers(loop.n)
         users = loop.elements if loop.line_cycles else loop.n
-        return np.stack(
-            [
-                loop.divides,
-                loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes)),
-                np.log2(_odd_part(loop.n)),
-                np.log2(np.maximum(1.0, _LATENCY * _ISSUED / loop.chains)),
-                np.log2(loop.loads / loop.elements),
-                np.log2(loop.lines / users),
-                np.log2(1.0 + loop.spilled),
-                np.log2(loop.cycles),
-            ],
-            axis=1,
-        )
+        filled = loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes))
+        odd, waiting = loop_length / (loop_length & -loop_length), _LATENCY * _ISSUED / loop.chains
+        logs = [odd, np.maximum(1.0, waiting), loop.loads / loop.elements, loop.lines / users]
+        logs += [1.0 + loop.spilled, loop.cycles]
+        return np.stack([loop.divides, filled, *map(np.log2, logs)], axis=1)
 
 
 class TileEstimate(Block):
@@ -192,7 +169,8 @@ class TileEstimate(Block):
     def compute(self, context: TileContext) -> Floats:
         if not context.vectorised:
             return np.zeros((context.configs, len(self.columns)))
-        loop, run, main = inner_loop(context), contiguous_run(context), context.main
+        loop, main, rank = inner_loop(context), context.main, context.output_rank
+        run = contiguous(context.tiles["output"][:, :rank], context.extents["output"][:rank])
         size = float(max(1.0, context.element_bytes[context.walked]))
         moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
         bandwidth = next(speed for most, speed in _BANDWIDTH if moved < most)

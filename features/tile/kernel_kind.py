@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES
+from xlarank.data.schema import MAX_RANK, OPCODES
 from xlarank.features.program.roles import DOT_ROLES, slot_roles
 from xlarank.features.tile.tile_context import TileContext
 
@@ -38,14 +38,14 @@ def kernel_kinds(context: TileContext) -> tuple[str, ...]:
     ('dot', 'dot left-transposed')
     """
     kind = context.main_class
+    opcode = OPCODES[int(context.graph.opcode[context.main])]
     if kind == "convolution":
         return (" ".join([kind, *_convolution(context)]),)
     if kind == "dot":
         return _dot(context)
-    if kind not in _BY_OPCODE:
-        return (kind,)
-    opcode = int(context.graph.opcode[context.main])
-    return _reduce(context) if opcode == OPCODE["reduce"] else (OPCODES[opcode],)
+    if opcode == "reduce":
+        return _reduce(context)
+    return (opcode if kind in _BY_OPCODE else kind,)
 
 
 def _convolution(context: TileContext) -> list[str]:

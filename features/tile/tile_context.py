@@ -216,5 +216,20 @@ class TileContext(ProgramContext):
         return float(self.volume[self.main] * (self.depth or 1.0))
 
 
+def contiguous(tile: Floats, extents: Floats) -> Floats:
+    """``(configs,)`` how much of a tile ``(configs, rank)`` lies side by side: its last size, times
+    that of the one before where the last is whole, and so on."""
+    run, whole = np.ones(len(tile)), np.ones(len(tile), bool)
+    for at in reversed(range(len(extents))):
+        run = np.where(whole, run * tile[:, at], run)
+        whole &= tile[:, at] >= extents[at]
+    return run
+
+
+def whole_numbers(bound: Floats) -> Ints:
+    """Bounds as exact integers, at least 1."""
+    return np.clip(np.rint(bound), 1, 2.0**53).astype(np.int64)
+
+
 def _last_largest(nodes: NDArray[np.intp], size: Floats) -> int:
     return int(nodes[len(nodes) - 1 - np.argmax(size[nodes][::-1])])

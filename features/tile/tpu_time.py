@@ -101,23 +101,10 @@ class TpuTime(Block):
         costs = COSTS[loop.kind]
         moving, computing, cycles = costs.moving(loop), costs.computing(loop), costs.cycles(loop)
         balance = np.clip(np.log2((moving + 1) / (computing + 1)), -10, 10)
-        return np.stack(
-            [
-                np.log2(cycles),
-                log2p(moving),
-                log2p(computing),
-                balance,
-                np.log2(loop.steps),
-                loop.steps * costs.step / cycles,
-                np.log2(loop.tiles),
-                log2p(loop.moved / loop.steps),
-                np.log2(loop.moved / loop.moved.min()),
-                log2p(loop.runs + loop.kernel_runs),
-                log2p(loop.passes / loop.steps),
-                log2p(loop.rows / np.maximum(loop.passes, 1.0)),
-                log2p(loop.computed / _REGISTER / loop.steps),
-                log2p(loop.summed / _REGISTER),
-                log2p(loop.tile / _REGISTER),
-            ],
-            axis=1,
-        )
+        times = [np.log2(cycles), log2p(moving), log2p(computing), balance]
+        steps = [np.log2(loop.steps), loop.steps * costs.step / cycles, np.log2(loop.tiles)]
+        moved = [log2p(loop.moved / loop.steps), np.log2(loop.moved / loop.moved.min())]
+        moved.append(log2p(loop.runs + loop.kernel_runs))
+        products = [log2p(loop.passes / loop.steps), log2p(loop.rows / np.maximum(loop.passes, 1.0))]
+        registers = (loop.computed / _REGISTER / loop.steps, loop.summed / _REGISTER, loop.tile / _REGISTER)
+        return np.stack([*times, *steps, *moved, *products, *map(log2p, registers)], axis=1)

@@ -67,27 +67,13 @@ class Traffic(Block):
         if rank > 1:
             second = tile[:, rank - 2]
             padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
-        return np.stack(
-            [
-                log2p(volume * size),
-                log2p(moved * size),
-                np.minimum(2 * moved * size / VMEM_BYTES, 4.0),
-                log2p(padded * size),
-                padded / volume - 1.0,
-                np.minimum(2 * padded * size / VMEM_BYTES, 4.0),
-                log2p(count * moved * size),
-                np.log2(count * moved / max(least, 1.0)),
-                log2p(work / (moved * size)),
-                log2p(work),
-                log2p(left * size),
-                log2p(right * size),
-                log2p(inner_rows * step),
-                log2p(inner_columns * step),
-                log2p(inner_rows * inner_columns * step),
-                log2p(inner_rows * inner_columns / (inner_rows + inner_columns)),
-            ],
-            axis=1,
-        )
+        held = [log2p(volume * size), log2p(moved * size), np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
+        held += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
+        total = [log2p(count * moved * size), np.log2(count * moved / max(least, 1.0))]
+        of_tile = (work / (moved * size), work, left * size, right * size)
+        inner = (inner_rows * step, inner_columns * step, inner_rows * inner_columns * step)
+        balance = inner_rows * inner_columns / (inner_rows + inner_columns)
+        return np.stack([*held, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
 
 
 class Kernel(Block):

@@ -14,7 +14,7 @@ import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODE
 from xlarank.features.program.tensors import Floats
-from xlarank.features.tile.tile_context import TileContext
+from xlarank.features.tile.tile_context import TileContext, contiguous
 
 _CONVOLUTION: Final = "convolution_dim_numbers"
 
@@ -74,11 +74,7 @@ class _Cut:
     @property
     def runs(self) -> Floats:
         """``(configs,)`` stretches of memory that one tile lies in."""
-        run, whole = np.ones(len(self.tile)), np.ones(len(self.tile), bool)
-        for at in reversed(range(len(self.logical))):
-            run = np.where(whole, run * self.tile[:, at], run)
-            whole &= self.tile[:, at] >= self.extents[at]
-        stretches: Floats = self.tile.prod(axis=1) / run
+        stretches: Floats = self.tile.prod(axis=1) / contiguous(self.tile, self.extents)
         return stretches
 
     @property
