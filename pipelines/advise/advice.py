@@ -109,7 +109,9 @@ class Advice:
         return isinstance(self.difference, float) and self.difference > TOLERANCE
 
     def as_json(self) -> dict[str, Any]:
-        value = asdict(self) | {"speedup": self.speedup, "labels": f"estimated by the compiler for {self.target}"}
+        named = "program target versions default_ns best_ns speedup compiled stopped difference lines configuration"
+        value = {key: getattr(self, key) for key in (*named.split(), "files")}
+        value["labels"] = f"estimated by the compiler for {self.target}"
         value["changes"] = [asdict(one) | {"major_to_minor": one.major_to_minor} for one in self.changes]
         for key in ("inputs", "outputs"):
             value[key] = [one.as_json() for one in getattr(self, key)]

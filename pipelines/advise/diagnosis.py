@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
@@ -16,53 +16,32 @@ _PLURALS: Final = {"weight": "weights", "input": "inputs", "output": "outputs", 
 
 
 @dataclass(frozen=True)
-class Cost:
-    """One operation with its cycles.
-
-    Attributes:
-        name, opcode, shape: as the compiler has it.
-        cycles: of all its runs.
-        share: of the program's estimate.
-        origin, source: the operation that its author wrote, and ``file:line``, as far as the module says.
-    """
-
-    name: str
-    opcode: str
-    shape: str
-    cycles: int
-    share: float
-    origin: str
-    source: str
-
-
-@dataclass(frozen=True)
-class Relayout(Cost):
+class Relayout:
     """A copy or transpose because layouts disagree.
 
     Attributes:
-        before, after: layouts minor to major, of the value and of its copy.
+        operation: with its layout and that of the value before.
         kind: ``weight``, ``input``, ``output`` or ``between``.
         tensor: name of the input or output; between two operations, the names of both.
     """
 
-    before: tuple[int, ...]
-    after: tuple[int, ...]
+    operation: Operation
     kind: str
     tensor: str
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Costs of a compiled program, highest first; ``cycles`` is its estimate."""
+    """Operations of a compiled program with their cycles, the costliest first; ``cycles`` is its estimate."""
 
     cycles: int
-    operations: list[Cost]
+    operations: list[Operation]
     relayouts: list[Relayout]
 
     @property
     def moved(self) -> int:
         """Cycles of all relayouts."""
-        return sum(one.cycles for one in self.relayouts)
+        return sum(one.operation.total for one in self.relayouts)
 
     @property
     def summary(self) -> str:
@@ -82,14 +61,33 @@ class Diagnosis:
             "of between", "between"
         )
 
+    def share(self, one: Operation) -> float:
+        """Share of an operation in the estimate."""
+        return one.total / max(1, self.cycles)
+
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"moved_cycles": self.moved, "summary": self.summary}
+        def plain(one: Operation) -> dict[str, Any]:
+            words = {key: getattr(one, key) for key in ("name", "opcode", "shape", "origin", "source")}
+            return words | {"cycles": one.total, "share": self.share(one)}
+
+        relayouts = [
+            plain(one.operation)
+            | {
+                "before": one.operation.before,
+                "after": one.operation.layout,
+                "kind": one.kind,
+                "tensor": one.tensor,
+            }
+            for one in self.relayouts
+        ]
+        operations = list(map(plain, self.operations))
+        numbers = {"cycles": self.cycles, "moved_cycles": self.moved, "summary": self.summary}
+        return numbers | {"operations": operations, "relayouts": relayouts}
 
 
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
     """Return costs and relayouts of a compiled program's text, with inputs and outputs named."""
     operations = read_operations(text)
-    total = sum(one.total for one in operations)
     costly = sorted((one for one in operations if one.total), key=lambda one: -one.total)
     entry = next(one.computation for one in operations)  # what runs first stands first
     by_name = {(one.computation, one.name): one for one in operations}
@@ -98,18 +96,10 @@ def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diag
         for operand in one.operands:
             users[one.computation, operand].append(one)
 
-    def cost(one: Operation) -> dict[str, Any]:
-        return {
-            "name": one.name, "opcode": one.opcode, "shape": one.shape, "cycles": one.total,
-            "share": one.total / total, "origin": one.origin, "source": one.source,
-        }  # fmt: skip
-
-    relayouts = []
-    for one in costly:
-        if one.relayout:
-            kind, tensor = _belonging(one, by_name, users, inputs, outputs, entry)
-            relayouts.append(Relayout(**cost(one), before=one.before, after=one.layout, kind=kind, tensor=tensor))
-    return Diagnosis(total, [Cost(**cost(one)) for one in costly], relayouts)
+    relayouts = [
+        Relayout(one, *_belonging(one, by_name, users, inputs, outputs, entry)) for one in costly if one.relayout
+    ]
+    return Diagnosis(sum(one.total for one in operations), costly, relayouts)
 
 
 def _belonging(
@@ -150,9 +140,9 @@ def _passes(one: Operation) -> bool:
 
 def picture(diagnosis: Diagnosis, title: str) -> str:
     """Return the costliest operations as bars, relayouts in another colour, as SVG."""
-    moved = {one.name: one for one in diagnosis.relayouts}
+    moved = {one.operation.name: one for one in diagnosis.relayouts}
     shown = diagnosis.operations[:_MOST]
-    most = max((one.share for one in shown), default=1.0)
+    most = max(map(diagnosis.share, shown), default=1.0)
     high = _ROW * (len(shown) + 3)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {high}" font-family="sans-serif" '
@@ -162,8 +152,8 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
     ]
     for at, one in enumerate(shown):
         top = _ROW * (at + 2)
-        wide = (_WIDTH - _LEFT - 180) * one.share / most
-        note = f"{one.share:.1%}" + (f", {moved[one.name].kind}" if one.name in moved else "")
+        wide = (_WIDTH - _LEFT - 180) * diagnosis.share(one) / most
+        note = f"{diagnosis.share(one):.1%}" + (f", {moved[one.name].kind}" if one.name in moved else "")
         label = f"{one.origin.rpartition('/')[2] or one.name} {one.shape}"
         parts += [
             f'<text x="{_LEFT - 8}" y="{top + 15}" text-anchor="end">{escape(label[:56])}</text>',

@@ -39,8 +39,8 @@ _LOOKS: Final = 3
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
     """Return orders by dimensions that might spare copies of a compiled program, the costliest first.
 
-    What leads to a copy gets the layout that it makes, what follows keeps the one before: the copied value alone,
-    or all of its rank within a few steps.
+    What leads to a copy gets the layout that it makes, what follows keeps the one before: around all copies, then
+    around each, the copied value alone, or all of its rank within a few steps.
     """
     operations = {(one.computation, one.name): one for one in read_operations(text)}
     above, below = defaultdict(list), defaultdict(list)
@@ -49,10 +49,11 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
             above[one.computation, one.name].append((one.computation, name))
             below[one.computation, name].append((one.computation, one.name))
     found = []
+    together: tuple[dict[tuple[int, ...], Order], ...] = ({}, {})
     copies = [key for key, one in operations.items() if one.relayout and one.total]
     for key in sorted(copies, key=lambda key: -operations[key].total):
         copy = operations[key]
-        for order, around in ((copy.layout, above), (copy.before, below)):
+        for order, around, union in zip((copy.layout, copy.before), (above, below), together, strict=True):
             if len(order) != len(copy.dimensions):
                 continue
             near = {copy.dimensions: order}
@@ -62,7 +63,8 @@ def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
                 reached = [other for one in reached for other in around[one] if other in operations]
                 near |= {size: order for one in reached if len(size := operations[one].dimensions) == len(order)}
             found.append(near)
-    return found
+            union |= near | union
+    return [*filter(None, together), *found]
 
 
 class LayoutSearch:
@@ -165,7 +167,7 @@ class LayoutSearch:
             if not len(codes) or idle >= _IDLE:
                 self.stopped = "nothing is left to try: other proposals become known or slower programs"
             elif len(self.codes) >= _LOOKS * budget:
-                self.stopped = f"{len(self.codes)} configurations were looked at"
+                self.stopped = f"{_LOOKS} times as many proposals as the budget were looked at"
             elif time.monotonic() >= end:
                 self.stopped = "the time is over"
             if self.stopped:

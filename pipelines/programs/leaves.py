@@ -22,8 +22,8 @@ class Leaf:
     """An array that goes into a program or comes out of it.
 
     Attributes:
-        kind: ``weight`` (an input that its name, or its use as second operand of a convolution or product, tells
-            to be one), ``input`` or ``output``.
+        kind: ``weight`` (an input that is one by its name, or by its use as second operand of a convolution or
+            product or as a table), ``input`` or ``output``.
         name: for people, ``weights['w1']``.
         path: in the tuple of arguments, or in the result, as `jax.tree_util.keystr` has it; empty for a module that
             no function made.
@@ -61,7 +61,7 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
 
 
 def _multiplies(entry: Message, parameter: int) -> bool:
-    """Whether a parameter first comes to a convolution or product as its second operand."""
+    """Whether a parameter comes to a convolution or product as second operand, or is a table to gather from."""
     users: dict[int, list[Message]] = defaultdict(list)
     for one in entry.instructions:
         for operand in set(one.operand_ids):
@@ -70,8 +70,8 @@ def _multiplies(entry: Message, parameter: int) -> bool:
     while waiting:
         value = waiting.pop(0)
         for user in users[value]:
-            if user.opcode in ("convolution", "dot"):
-                return bool(user.operand_ids[0] != value)
+            if user.opcode in ("convolution", "dot", "gather"):
+                return bool((user.operand_ids[0] == value) == (user.opcode == "gather"))
             if user.opcode in _SAME and user.id not in seen:
                 seen.add(user.id)
                 waiting.append(user.id)

@@ -193,7 +193,7 @@ def test_copies_are_told_by_what_they_belong_to() -> None:
     )
     weight, output = Leaf("weight", "w", "", "f32[8,8]", (8, 8)), Leaf("output", "result", "", "f32[8,8]", (8, 8))
     found = diagnose(text, [weight], [output])
-    assert [(one.name, one.kind, one.tensor, one.cycles) for one in found.relayouts] == [
+    assert [(one.operation.name, one.kind, one.tensor, one.operation.total) for one in found.relayouts] == [
         ("of_weight", "weight", "w", 4),
         ("between", "between", "first -> second", 3),
         ("of_output", "output", "result", 1),

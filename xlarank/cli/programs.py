@@ -277,14 +277,16 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
     """Print the costliest operations, and every copy that layouts force."""
     table = new_table(f"of {diagnosis.cycles:,} estimated cycles", ">cycles", ">share", "shape", "from", "source")
     for one in diagnosis.operations[:_SHOWN]:
-        table.add_row(one.name, f"{one.cycles:,}", f"{one.share:.1%}", one.shape, one.origin, one.source)
+        share = f"{diagnosis.share(one):.1%}"
+        table.add_row(one.name, f"{one.total:,}", share, one.shape, one.origin, one.source)
     show(table)
     say(diagnosis.summary)
     copies = new_table("copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name", "source")
     for moved in diagnosis.relayouts[:_SHOWN]:
+        one = moved.operation
         copies.add_row(
-            moved.name, f"{moved.cycles:,}", f"{moved.share:.1%}", moved.shape, _order(moved.before),
-            _order(moved.after), moved.kind, moved.tensor, moved.source,
+            one.name, f"{one.total:,}", f"{diagnosis.share(one):.1%}", one.shape, _order(one.before),
+            _order(one.layout), moved.kind, moved.tensor, one.source,
         )  # fmt: skip
     if diagnosis.relayouts:
         show(copies)
