@@ -16,7 +16,7 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.cli.inputs import workspace_at
-from xlarank.cli.options import WORK, Collections, Json, Threads, Work
+from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work
 from xlarank.data.wording import counted, reasons
 
 app = typer.Typer()
@@ -31,9 +31,7 @@ def explain(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of rows in each table.")] = 10,
     workspace: Work = WORK,
-    collection: Annotated[
-        str | None, typer.Option("--collection", "-c", help="Collection whose model to use.")
-    ] = None,
+    collection: ModelOf = None,
     module: Annotated[Path | None, typer.Option(help="HLO module of the graph, for names of nodes.")] = None,
     svg: Annotated[
         Path | None, typer.Option(help="Draw the segment with the largest contribution into this file.")

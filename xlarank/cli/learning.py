@@ -34,7 +34,6 @@ from xlarank.cli.options import (
     Work,
 )
 from xlarank.cli.tables import with_spread
-from xlarank.data.ranges import MAX_ROUNDS
 
 app = typer.Typer()
 
@@ -126,10 +125,7 @@ def train(
     with_valid: Annotated[
         bool, typer.Option("--with-valid", help="Train on the valid split too, for a submission.")
     ] = False,
-    rounds: Annotated[
-        int,
-        typer.Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses."),
-    ] = 300,
+    rounds: Rounds = 300,
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,

@@ -48,9 +48,13 @@ Collections = Annotated[
     list[str] | None,
     typer.Option("--collection", "-c", help="layout:SOURCE:SEARCH or tile:SOURCE; repeatable. Default: all."),
 ]
+ModelOf = Annotated[str | None, typer.Option("--collection", "-c", help="Collection whose model to use.")]
+Split = Annotated[str, typer.Option(help="train, valid or test.")]
 Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
 Threads = Annotated[int, typer.Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
-Rounds = Annotated[int, typer.Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds.")]
+Rounds = Annotated[
+    int, typer.Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses.")
+]
 Seeds = Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
 Trials = Annotated[
     int, typer.Option(min=1, max=MAX_TRIALS, help="Number of trials in each study, earlier ones included.")

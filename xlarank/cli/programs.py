@@ -10,7 +10,7 @@ import typer
 
 from xlarank.cli.console import finish, list_lines, new_table, plain_values, progress_bars, say, show, write_json
 from xlarank.cli.inputs import workspace_at
-from xlarank.cli.options import WORK, Json, Out, Seed, Work
+from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
 from xlarank.data.wording import counted
 
@@ -49,7 +49,7 @@ def import_hlo(
         str | None,
         typer.Option("--collection", "-c", help="Default: layout:own:default, and tile:own for kernels."),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "test",
+    split: Split = "test",
     name: Annotated[
         str | None, typer.Option(help="Name of the graph, with a single file. Default: the file's.")
     ] = None,
@@ -88,9 +88,7 @@ def propose(
         int, typer.Option(min=1, help="Number of configurations; the first is the compiler's default.")
     ] = 1000,
     workspace: Work = WORK,
-    collection: Annotated[
-        str | None, typer.Option("--collection", "-c", help="Collection whose model guides the search.")
-    ] = None,
+    collection: ModelOf = None,
     tie: _Tie = "rule",
     slots: Annotated[
         str, typer.Option(help="output, or all: operand layouts too (they hardly matter on a TPU).")
@@ -147,7 +145,7 @@ def collect(
             help="Label tile sizes of each kernel instead of layouts (TPU only).",
         ),
     ] = False,
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "train",
+    split: Split = "train",
     name: Annotated[str | None, typer.Option(help="Name of the graph; default: that of the program.")] = None,
     jobs: _Jobs = 1,
     limit: _Limit = 120.0,

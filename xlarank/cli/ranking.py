@@ -19,7 +19,7 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.cli.inputs import built_workspace, data_root_of, require_models, workspace_at
-from xlarank.cli.options import WORK, Collections, Json, Out, Root, Work, out_file
+from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Work, out_file
 from xlarank.data.wording import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
@@ -33,9 +33,7 @@ def rank(
     graph: Annotated[Path, typer.Argument(help="npz file in TpuGraphs format, or a folder of such files.")],
     top: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
     workspace: Work = WORK,
-    collection: Annotated[
-        str | None, typer.Option("--collection", "-c", help="Collection whose model to use.")
-    ] = None,
+    collection: ModelOf = None,
     csv: Annotated[
         Path | None,
         typer.Option(callback=out_file, help="Write a line for each distinct configuration to this file."),

@@ -20,10 +20,10 @@ from xlarank.cli.console import (
 )
 from xlarank.cli.inputs import build, data_root_of, workspace_at
 from xlarank.cli.learning import train, tune
-from xlarank.cli.options import WORK, Collections, Hours, Json, Ram, Root, Seed, Work, out_file
+from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
-from xlarank.data.ranges import MAX_SEEDS, MAX_THREADS, MAX_TRIALS
+from xlarank.data.ranges import MAX_TRIALS
 from xlarank.data.wording import counted
 
 #: What the demo learns: one collection of each kind, so that it takes minutes. All others work the same way.
@@ -42,13 +42,11 @@ def run_all(
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
-    seeds: Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Number of boosters of a final model.")] = 3,
+    seeds: Seeds = 3,
     trials: Annotated[
         int, typer.Option(min=0, max=MAX_TRIALS, help="Maximum number of tuning trials per collection; 0: none.")
     ] = 100,
-    jobs: Annotated[
-        int, typer.Option(min=0, max=MAX_THREADS, help="Number of processes that build features; 0: automatic.")
-    ] = 0,
+    jobs: Jobs = 0,
     models: Annotated[
         Path | None, typer.Option(help="Workspace with trained models to use instead of training.")
     ] = None,
@@ -108,7 +106,7 @@ def package_kaggle(
 @app.command()
 def demo(
     workspace: Work = Path("work/demo"),
-    trials: Annotated[int, typer.Option(min=1, max=MAX_TRIALS, help="Tuning trials per collection.")] = 8,
+    trials: Trials = 8,
 ) -> None:
     """Run all steps on two collections of the embedded sample: build, tune, train, evaluate, submit, rank."""
     from xlarank.data.root import SAMPLE, find_data_root

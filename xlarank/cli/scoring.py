@@ -9,7 +9,7 @@ import typer
 
 from xlarank.cli.console import list_lines, new_table, progress_bars, say, show, write_json
 from xlarank.cli.inputs import built_workspace
-from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Threads, Work
+from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Split, Threads, Work
 from xlarank.cli.tables import Sheet, with_interval
 from xlarank.data.wording import counted, reasons
 
@@ -25,7 +25,7 @@ Listed = Annotated[bool, typer.Option(help="Show a row for each graph.")]
 
 @app.command()
 def evaluate(
-    split: Annotated[str, typer.Option(help="train, valid or test.")] = "valid",
+    split: Split = "valid",
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
