@@ -29,7 +29,7 @@ def test_explain_shows_nodes_and_causes_and_draws(job: Job, tmp_path: Path) -> N
     assert done.code == 1
     assert done.errors == ["error: mlp__a has no configuration 9999; expected a number from 0 to 63"]
     done = here("explain", graph_path(job.tree, TILE, "valid", "expsum__a"), "--workspace", job.work)
-    assert done.code == 0 and "contribution" in done.out and "│ node" not in done.out, "tiles have causes only"
+    assert done.code == 0 and "contribution" in done.out and " node " not in done.out, "tiles have causes only"
 
 
 def test_calibrate_then_rank_and_report_tell(trained: Path, job: Job, tmp_path: Path) -> None:
