@@ -57,7 +57,7 @@ class Collection:
 
     @property
     def label_source(self) -> str:
-        """Where the labels are from, as far as the name says.
+        """Return the source of the labels, by the collection's name.
 
         >>> Collection.parse("layout:tpu-estimate:random").label_source, Collection.parse("tile:xla").label_source
         ("estimated by the TPU's compiler, not measured", 'measured on TPU')

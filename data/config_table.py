@@ -1,10 +1,9 @@
-"""The compact configuration table: what each configurable node takes in each configuration.
+"""The compact configuration table: the layouts of each configurable node in each configuration.
 
 ``node_config_feat`` is ``(configs, nodes, 18)`` and unpacks to gigabytes, yet one node takes only a
 handful of distinct rows over all configurations (5-9 in Google's files). The table keeps the distinct
-rows once and one integer code per (configuration, node). It is filled block by block from the zip
-stream, so the full array is never in memory, and every layout feature is computed on the few
-distinct rows and gathered through the codes.
+rows once and one integer code per (configuration, node). It is filled block by block, so the full array
+is never in memory. Features are computed on the distinct rows and gathered through the codes.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ class ConfigTable:
     """Codes and distinct rows of a layout graph's configurations.
 
     Attributes:
-        codes: ``(configs, nodes)`` int32; index into ``rows`` of what a node takes in a configuration.
+        codes: ``(configs, nodes)`` int32; the row of a node in a configuration, as an index into ``rows``.
         rows: ``(R, 18)`` int8; the distinct rows, sorted by node, then by their entries (the last one counts most).
-        node: ``(R,)`` int32; position (in the list of configurable nodes) that a row belongs to.
+        node: ``(R,)`` int32; the node of each row, as a position in the list of configurable nodes.
         start: ``(nodes + 1,)`` int32; rows of node ``k`` are ``start[k]:start[k + 1]``.
 
     The order of rows depends on their values alone, not on the order of configurations.
@@ -141,12 +140,9 @@ def _row_keys(block: NDArray[Any]) -> NDArray[np.int64]:
     if not (low >= -1 and high < MAX_RANK):  # written so that a NaN fails too
         bad = low if not low >= -1 else high
         raise GraphFileError(f"node_config_feat holds {bad}", expected=f"dimensions 0-{MAX_RANK - 1}, or -1")
-    if block.dtype != np.int8:
-        whole = block.astype(np.int8)
-        if not np.array_equal(whole, block):
-            raise GraphFileError(f"node_config_feat holds {block[whole != block][0]}", expected="whole numbers")
-    else:
-        whole = block
+    whole = block.astype(np.int8, copy=False)
+    if whole is not block and not np.array_equal(whole, block):
+        raise GraphFileError(f"node_config_feat holds {block[whole != block][0]}", expected="whole numbers")
     # Two digits at a time: a row of 18 bytes is read as 9 little-endian numbers low + 256 * high.
     pairs = np.ascontiguousarray(whole + np.int8(1)).reshape(-1, _WIDTH).view("<u2")
     digits = pairs - (256 - _BASE) * (pairs >> 8)

@@ -29,8 +29,8 @@ class Duplicates:
 def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -> NDArray[Any]:
     """Return the smallest value of each group, ``(groups,)``; the largest possible number for an empty group.
 
-    So the cost of a choice that was measured several times is that of its fastest repeat: anything else only ever
-    adds noise to a runtime.
+    The cost of a configuration that was measured several times is that of its fastest repeat, because noise only
+    ever adds to a runtime.
 
     >>> group_minimum(np.array([30, 10, 20]), np.array([0, 1, 0]), 2).tolist()
     [20, 10]

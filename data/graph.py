@@ -297,7 +297,7 @@ def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = N
 
 
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
-    """``(nodes,)`` number of dimensions of each node's output.
+    """Return ``(nodes,)`` number of dimensions of each node's output.
 
     The format has no rank column: it is the place of the last dimension of size above 0, or more where
     the default layout names a later one (a dimension of size 0 is legal in HLO).

@@ -72,26 +72,24 @@ def read_hlo(path: Path | str) -> LayoutGraph:
 
 
 def unlabelled_arrays(program: ProgramArrays, rows: NDArray[np.int8] | None = None) -> dict[str, NDArray[Any]]:
-    """A program with configurations that were not measured, as `xlarank.data.writing.write_graph` takes it.
+    """Return the arrays that `xlarank.data.writing.write_graph` takes, for configurations without runtimes.
 
-    ``rows`` is ``(configs, configurable nodes, 18)``; without it there is the compiler's default alone.
+    ``rows`` is ``(configs, configurable nodes, 18)``; None means the compiler's default alone.
     """
-    arrays = program_arrays(program)
+    arrays = program_arrays(program, "node_splits", "node_config_ids")
     rows = default_configuration(len(program.node_config_ids)) if rows is None else rows
-    arrays["node_splits"] = program.node_splits
-    arrays["node_config_ids"] = program.node_config_ids
     arrays["node_config_feat"] = rows.astype(np.float32)
     arrays["config_runtime"] = np.zeros(len(rows), np.int64)
     return arrays
 
 
 def default_configuration(nodes: int) -> NDArray[np.int8]:
-    """``(1, nodes, 18)`` of -1: every layout is left to the compiler."""
+    """Return ``(1, nodes, 18)`` of -1: every layout is left to the compiler."""
     return np.full((1, nodes, len(LAYOUT_COLUMNS)), -1, np.int8)
 
 
 def graph_name(path: Path) -> str:
-    """A file's name without the endings of compilers' dumps.
+    """Return a file's name without the endings of compilers' dumps.
 
     >>> graph_name(Path("dump/module_0001.jit_f.before_optimizations.hlo.pb"))
     'module_0001.jit_f.before_optimizations'
@@ -103,10 +101,9 @@ def graph_name(path: Path) -> str:
 
 
 def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
-    """``(nodes,)`` names of a graph's nodes, by the module in a file that `read_hlo` takes.
+    """Return ``(nodes,)`` names of a graph's nodes, from the file of the module that it was made from.
 
-    Nodes are numbered through the computations in the module's order, so their number and every opcode must agree.
-    Raises `HloError` naming the file where they do not, or where it holds no module.
+    Raises `HloError` naming the file where the number of nodes or an opcode differs, or where it holds no module.
     """
     path = Path(path)
     message = read_program(path)

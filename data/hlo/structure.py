@@ -1,6 +1,6 @@
 """Validated structure of an HLO module: existing and unique ids, roots, opcodes, no recursion.
 
-Nothing in a file is believed: every id is looked up before anything is computed from it.
+Every id in a file is checked before anything is computed from it.
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ def fused_computations(module: Message) -> set[int]:
 def configurable_nodes(structure: Structure) -> list[int]:
     """Return numbers of the nodes whose layouts can be configured.
 
-    Every convolution, dot and reshape outside the bodies of fusions: the rule that holds in all of Google's
-    files that were looked at. Left out are outputs of more dimensions than the format can name.
+    These are every convolution, dot and reshape outside the bodies of fusions, a rule that holds in all of Google's
+    files that were looked at. Outputs of more dimensions than the format can name are left out.
     """
     fused = fused_computations(structure.module)
     return [

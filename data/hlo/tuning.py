@@ -18,7 +18,7 @@ from xlarank.data.hlo.encoding import ProgramArrays, encode_module, sum_and_prod
 from xlarank.data.hlo.messages import Message
 from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, TILE_COLUMNS, TILE_SLOTS
 
-#: A kernel that took this many nanoseconds or fewer was not measured.
+#: Up to this many nanoseconds, a kernel's runtime means that it was not measured.
 _NO_TIME: Final = 1
 
 
@@ -35,13 +35,13 @@ class Tuned:
     notes: tuple[str, ...]
 
 
-def program_arrays(program: ProgramArrays) -> dict[str, NDArray[Any]]:
-    """Return the arrays common to layout and tile files."""
-    return {name: getattr(program, name) for name in ("node_feat", "node_opcode", "edge_index")}
+def program_arrays(program: ProgramArrays, *more: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays common to layout and tile files, and ``more`` of the program's."""
+    return {name: getattr(program, name) for name in ("node_feat", "node_opcode", "edge_index", *more)}
 
 
 def layout_arrays(data: Message) -> Tuned:
-    """Convert a ``ModuleTuningData`` to a layout file: the runs without an error, in their order.
+    """Convert a ``ModuleTuningData`` to a layout file with the measured runs in their order.
 
     Raises `HloError` when no run is usable or a configuration does not fit the program.
     """
@@ -50,18 +50,14 @@ def layout_arrays(data: Message) -> Tuned:
     ids = np.array(data.config_index_to_node, np.uint64)
     if (ids > last).any():
         raise HloError(f"config_index_to_node names node {ids[ids > last][0]}", expected=f"0 to {last}")
-    runs = [
-        run
-        for run in data.runs
-        if run.HasField("module_config") and not run.error and run.profile.compute_time_ns > 0
-    ]
+    done = [run for run in data.runs if run.HasField("module_config") and not run.error]
+    runs = [run for run in done if run.profile.compute_time_ns > 0]
     if not runs:
         raise HloError(f"none of {len(data.runs)} runs has layouts and a runtime", expected="at least one")
     rows = np.full((len(runs), len(ids), len(LAYOUT_COLUMNS)), -1, np.float32)
     for number, run in enumerate(runs):
         _layout_rows(rows[number], run.module_config.layout_config, number)
-    arrays = program_arrays(program)
-    arrays["node_splits"] = program.node_splits
+    arrays = program_arrays(program, "node_splits")
     arrays["node_config_ids"] = ids.astype(np.int64)
     arrays["node_config_feat"] = rows
     arrays["config_runtime"] = np.array([run.profile.compute_time_ns for run in runs], np.int64)

@@ -36,7 +36,7 @@ def test_data_roots_that_hold_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
 
 
-def test_words_that_mean_nothing(job: Job, trained: Path, tmp_path: Path) -> None:
+def test_unknown_names_are_refused(job: Job, trained: Path, tmp_path: Path) -> None:
     root, there = ["--data-root", job.tree], ["--workspace", trained]
     for words in (
         ["info", *root],
@@ -131,7 +131,7 @@ def test_a_broken_test_file_makes_a_submission_fail_after_writing_it(
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()
 
 
-def test_what_must_have_been_done_before(job: Job, trained: Path, tmp_path: Path) -> None:
+def test_missing_models_and_splits_are_refused(job: Job, trained: Path, tmp_path: Path) -> None:
     there = ["--workspace", trained]
     shutil.rmtree(trained / "models")
     tile, layout = (graph_path(job.tree, *at) for at in ((TILE, "valid", "expsum__a"), (LAYOUT, "valid", "mlp__a")))
