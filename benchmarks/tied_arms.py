@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from benchmarks.estimate_transfer import taus
-from benchmarks.peers import load
-from benchmarks.pretrain import config_columns, estimated
+from benchmarks.graph_rows import labelled_rows
+from benchmarks.pretrain import ROUNDS, config_columns, estimated, wide_ensemble
 from xlarank.data.collection import graph_files
 from xlarank.data.family import program_family
 from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.features.rows import GraphRows
 from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.metrics import kendall_tau
 
 #: Each draws from graphs by kind. ``equal``: untied graphs with as many rows as the tied ones; ``-nocand``: without
 #: the columns that look at the graph's candidate set.
@@ -43,8 +43,9 @@ def tied_graphs(roots: Sequence[Path]) -> Graphs:
         for file in graph_files(find_data_root(root).npz, [], where=str(root)):
             with np.load(file.path) as arrays:
                 nodes = arrays["node_config_ids"].size
-            rows = [config_columns(one) for one in load([file.path], "layout").wide if one.rankable]
-            found["large" if nodes >= LARGE else "tied"] += rows
+            found["large" if nodes >= LARGE else "tied"] += map(
+                config_columns, labelled_rows([file.path], "layout")
+            )
     return found
 
 
@@ -64,6 +65,13 @@ def taught(arm: str, graphs: Graphs, seed: int) -> list[GraphRows]:
 def without_candidates(graph: GraphRows) -> GraphRows:
     """Without columns of the candidate set."""
     return graph.only(np.array([at for at, name in enumerate(graph.columns) if "candidates_" not in name], np.intp))
+
+
+def taus(learned: Sequence[GraphRows], asked: Sequence[GraphRows], seed: int, threads: int) -> list[float]:
+    """Tau of each graph asked for by a ranker of the learned ones."""
+    ranker = wide_ensemble(list(learned), ROUNDS, seed, threads)
+    scores = [ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group] for graph in asked]
+    return [kendall_tau(score, graph.cost) for score, graph in zip(scores, asked, strict=True)]
 
 
 def judged(
