@@ -73,10 +73,10 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
-from xlarank.pipelines.budgeting.plan import RunSettings
 from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.reporting import job_pictures
 from xlarank.pipelines.run_all import run_all
+from xlarank.pipelines.support.budget import RunSettings
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 trees = [place for place in attached("npz_all/npz") + attached("npz") if code[0] not in place.parents]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,10 +17,8 @@ from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, write_manifest
-from xlarank.pipelines.building.builders import local_outcomes
-from xlarank.pipelines.building.cluster_builders import cluster_outcomes
-from xlarank.pipelines.building.graph_job import GraphJob, Outcome
-from xlarank.pipelines.support.cluster import connected
+from xlarank.pipelines.support.building import GraphJob, Outcome, local_outcomes
+from xlarank.pipelines.support.cluster import cluster_outcomes, connected
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import require_one_root
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -115,25 +113,16 @@ def build_features(
     discovered = discover(data_root.npz)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered, replace=request.replace)
-    chosen_splits = choose_splits(request.splits)
-    started = time.monotonic()
-    chosen = [file for file in files if file.split in chosen_splits]
-    settings = request.settings
+    splits, settings, started = choose_splits(request.splits), request.settings, time.monotonic()
+    chosen = [file for file in files if file.split in splits]
     work = [GraphJob(file, workspace, _recipe(file, request), settings) for file in chosen]
-    end = None if request.timeout is None else started + request.timeout
-    if request.scheduler is None:
-        outcomes = _run(work, local_outcomes(work, _processes(request.jobs, chosen), end), progress)
-    else:
-        with connected(request.scheduler, request.jobs) as client:
-            outcomes = _run(work, cluster_outcomes(client, data_root.npz.absolute(), work, end), progress)
+    outcomes = _run(work, data_root, request, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
-    widths = {
-        kind: (len(settings.graph_columns(kind)), len(settings.config_columns(kind)))
-        for kind in sorted({file.collection.kind for file in chosen})
-    }
-    return BuildReport(reports, {str(kind): width for kind, width in widths.items()}, time.monotonic() - started)
+    kinds = sorted({file.collection.kind for file in chosen})
+    widths = {str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind))) for kind in kinds}
+    return BuildReport(reports, widths, time.monotonic() - started)
 
 
 def _recipe(file: GraphFile, request: BuildRequest) -> Recipe:
@@ -141,74 +130,66 @@ def _recipe(file: GraphFile, request: BuildRequest) -> Recipe:
     return Recipe.of(request.settings, file.collection.kind, max_configs=most, seed=request.seed)
 
 
-def _processes(jobs: int, files: Sequence[GraphFile]) -> int:
-    if jobs == 0:
-        size = sum(file.path.stat().st_size for file in files if file.path.exists())
-        jobs = (os.cpu_count() or 1) if size >= _WORTH_PROCESSES else 1
-    return min(jobs, max(1, len(files)))
-
-
 def _run(
-    work: list[GraphJob], outcomes: Generator[tuple[GraphJob, Outcome], None, None], progress: Progress
+    work: list[GraphJob], data_root: DataRoot, request: BuildRequest, progress: Progress
 ) -> dict[GraphFile, Outcome]:
     """Outcome of each file that was begun in time."""
-    progress.begin("building features", len(work))
+    end = None if request.timeout is None else time.monotonic() + request.timeout
     done: dict[GraphFile, Outcome] = {}
-    try:
-        with closing(outcomes) as each:
-            for job, outcome in each:
-                done[job.file] = outcome
-                progress.step(job.place)
-    finally:
-        progress.end()
+    with ExitStack() as stack:
+        if request.scheduler is None:
+            outcomes = local_outcomes(work, _processes(request.jobs, work), end)
+        else:
+            client = stack.enter_context(connected(request.scheduler, request.jobs))
+            outcomes = cluster_outcomes(client, data_root.npz.absolute(), work, end)
+        progress.begin("building features", len(work))
+        stack.callback(progress.end)
+        for job, outcome in stack.enter_context(closing(outcomes)):
+            done[job.file] = outcome
+            progress.step(job.place)
     return done
 
 
-def _storable(workspace: Workspace, collection: Collection, split: str) -> bool:
-    """Whether the collection's name may be used in the workspace; if not, each of its files says so."""
-    try:
-        workspace.features(collection, split)
-    except WorkspaceError:
-        return False
-    return True
+def _processes(jobs: int, work: list[GraphJob]) -> int:
+    if jobs == 0:
+        jobs = (os.cpu_count() or 1) if sum(job.size for job in work) >= _WORTH_PROCESSES else 1
+    return min(jobs, max(1, len(work)))
 
 
 def _write_manifests(
-    data_root: DataRoot,
-    workspace: Workspace,
-    work: list[GraphJob],
-    outcomes: dict[GraphFile, Outcome],
+    data_root: DataRoot, workspace: Workspace, work: list[GraphJob], outcomes: dict[GraphFile, Outcome]
 ) -> list[SplitReport]:
     reports: dict[tuple[Collection, str], SplitReport] = {}
     manifests: dict[tuple[Collection, str], Manifest] = {}
     for job in work:
-        key = job.file.collection, job.file.split
-        if key not in reports:
-            reports[key] = SplitReport(str(job.file.collection), job.file.split)
+        kind, key = job.file.collection.kind, (job.file.collection, job.file.split)
+        report = reports.setdefault(key, SplitReport(str(job.file.collection), job.file.split))
+        if key not in manifests:
             manifests[key] = Manifest(
                 recipe=job.recipe,
                 data_root=str(data_root.path.resolve()),
-                graph_columns=job.settings.graph_columns(job.file.collection.kind),
-                config_columns=job.settings.config_columns(job.file.collection.kind),
+                graph_columns=job.settings.graph_columns(kind),
+                config_columns=job.settings.config_columns(kind),
             )
-        report, manifest = reports[key], manifests[key]
         report.graphs += 1
-        if job.file not in outcomes:
+        outcome = outcomes.get(job.file)
+        if outcome is None:
             report.left += 1
-            continue
-        outcome = outcomes[job.file]
-        if "broken" in outcome:
-            report.broken[job.file.name] = manifest.broken[job.file.name] = outcome["broken"]
-            continue
-        kept = outcome.pop("kept")
-        report.kept += kept
-        report.built += not kept
-        report.configs += outcome["configs"]
-        report.rows += outcome["rows"]
-        if not outcome["rankable"]:
-            report.unrankable.append(job.file.name)
-        manifest.graphs[job.file.name] = outcome
+        elif "broken" in outcome:
+            report.broken[job.file.name] = manifests[key].broken[job.file.name] = outcome["broken"]
+        else:
+            kept = outcome.pop("kept")
+            report.kept += kept
+            report.built += not kept
+            report.configs += outcome["configs"]
+            report.rows += outcome["rows"]
+            if not outcome["rankable"]:
+                report.unrankable.append(job.file.name)
+            manifests[key].graphs[job.file.name] = outcome
     for (collection, split), manifest in manifests.items():
-        if _storable(workspace, collection, split):
-            write_manifest(workspace, collection, split, manifest)
+        try:
+            workspace.features(collection, split)
+        except WorkspaceError:  # a name that may not be used: each of its files says so
+            continue
+        write_manifest(workspace, collection, split, manifest)
     return list(reports.values())

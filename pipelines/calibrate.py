@@ -16,25 +16,20 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import fingerprint, model_of, read_card
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.training_sets import learned_by
-from xlarank.pipelines.support.workspace_collections import trained_collections
+from xlarank.pipelines.support.workspace_collections import each_collection, trained_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 
 def calibrate(
-    workspace: Workspace,
-    *,
-    collections: Sequence[str] = (),
-    threads: int = 0,
-    progress: Progress | None = None,
+    workspace: Workspace, *, collections: Sequence[str] = (), threads: int = 0, progress: Progress | None = None
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
     """Fit the rankers of the trained models anew on the folds of `train`, and count how often they are right.
 
     Folds hold out kinds of kernels for tiles, else program families. As many seeds as a model has, 2 or more, are
-    fitted on each fold, with its parameters and rounds. Other collections that a model also learned from teach
-    here, too, without what is held out, and are not counted. The calibration is saved beside the model, for `rank`
-    and `report`.
+    fitted on each fold, with its parameters and rounds. Other collections that a model learned from are learned
+    from here, too, without what is held out, and not counted. The calibration is saved beside the model.
 
     Returns what was measured by collection, and why others were left out. Raises `CollectionError` when nothing
     was, and what stops a collection that was asked for by name.
@@ -48,25 +43,16 @@ def calibrate(
     for name in collections:
         if name not in {str(c) for c in trained}:
             raise CollectionError(f"{name} has no trained model", do="run train first")
-    calibrations: dict[str, Calibration] = {}
     left_out: dict[str, str] = {}
-    progress.begin("calibrating", sum(_seeds(workspace, collection) for collection in chosen))
-    for collection in chosen:
-        try:
-            calibrations[str(collection)] = _calibrate_one(workspace, collection, threads, progress)
-        except (CollectionError, ModelError) as error:
-            if collections:
-                progress.end()
-                raise
-            left_out[str(collection)] = str(error)
-    progress.end()
+
+    def work(collection: Collection) -> Calibration:
+        return _calibrate_one(workspace, collection, threads, progress)
+
+    with steps_of(progress, "calibrating", sum(len(model_of(workspace, one).rankers) for one in chosen)):
+        calibrations = each_collection(chosen, work, left_out, named=bool(collections))
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out
-
-
-def _seeds(workspace: Workspace, collection: Collection) -> int:
-    return len(model_of(workspace, collection).rankers)
 
 
 def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:

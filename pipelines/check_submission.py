@@ -15,7 +15,7 @@ from xlarank.data.wording import counted
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found.
+    """The result of a check.
 
     Attributes:
         rows: expected of the file.

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
@@ -20,13 +20,13 @@ from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import FOLDS_OF, KIND, MOST_FOLDS, FoldPlan
-from xlarank.models.validation.folds import Fold, family_folds, graph_folds, kind_folds
+from xlarank.models.validation.folds import family_folds, graph_folds, kind_folds, whole_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import compare_rankers, graph_scores
 from xlarank.pipelines.support.evaluation import Evaluation
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
 
 #: Values of ``by``, what is held out together with a graph -> description of the scores.
 HELD_OUT: Final = {
@@ -54,9 +54,8 @@ def cross_validate(
 
     ``by`` says what is held out with a graph. "family": its program family, as for a new program. "graph": nothing
     else, as for another variant of a known program; graphs that are alone in their family are left out. "kind":
-    every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`),
-    for tiles; layouts have no kinds, so it is their family. By kind the fallback counts, too
-    (`xlarank.models.fallback`).
+    every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`), with the fallback of
+    `xlarank.models.fallback`; for layouts, which have no kinds, the family.
 
     Without ``model`` each collection's trained model is scored, with its parameters and rounds: by family
     the scores that `train` kept, otherwise rankers are fitted anew. With the name of a ranker that one is fitted,
@@ -70,17 +69,16 @@ def cross_validate(
         raise XlarankError(f"--by is {by!r}", expected=" or ".join(HELD_OUT))
     if model is not None:
         ranker_class(model)
-    settings, progress = fit or FitSettings(ROUNDS), progress or Silent()
+    settings = fit or FitSettings(ROUNDS)
     evaluation = Evaluation(HELD_OUT[by])
-    for collection in chosen_collections(workspace, collections):
-        try:
-            job = _Job(workspace, collection, by, with_valid, settings, progress, evaluation)
-            scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
-            evaluation.report[str(collection)] = summarise(scores)
-        except (CollectionError, ModelError) as error:
-            if collections:
-                raise
-            evaluation.left_out[str(collection)] = str(error)
+
+    def work(collection: Collection) -> None:
+        job = _Job(workspace, collection, by, with_valid, settings, progress, evaluation)
+        scores = job.of_model(model_of(workspace, collection)) if model is None else job.of_ranker(model)
+        evaluation.report[str(collection)] = summarise(scores)
+
+    chosen = chosen_collections(workspace, collections)
+    each_collection(chosen, work, evaluation.left_out, named=bool(collections))
     if not evaluation.report:
         raise CollectionError("nothing could be cross-validated: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
@@ -103,9 +101,8 @@ def cross_validate_rankers(
     """
     names = list(dict.fromkeys(models))
     if len(names) < 2:
-        raise XlarankError(
-            f"there is {'one ranker' if names else 'no ranker'} to compare", expected="two or more, all different"
-        )
+        count = "one ranker" if names else "no ranker"
+        raise XlarankError(f"there is {count} to compare", expected="two or more, all different")
     for name in names:
         ranker_class(name)
     evaluation = Evaluation(HELD_OUT.get(by, by))
@@ -133,7 +130,7 @@ class _Job:
     by: str
     with_valid: bool
     settings: FitSettings
-    progress: Progress
+    progress: Progress | None
     evaluation: Evaluation
 
     def of_model(self, model: TrainedModel) -> Scores:
@@ -159,64 +156,47 @@ class _Job:
         training = read_training_set(self.workspace, self.collection, splits)
         params, tuned = params_for(self.workspace.study(self.collection), name, training.kind)
         curves = self._curves(training, ranker_class(name)(params, kind=training.kind), self.settings)
-        stage = curves.best_stage()
-        self._note(
-            f"{name} with {'tuned' if tuned else 'default'} parameters, {curves.rounds[stage]} rounds, the best on "
-            "these folds"
-        )
+        stage, how = curves.best_stage(), "tuned" if tuned else "default"
+        self._note(f"{name} with {how} parameters, {curves.rounds[stage]} rounds, the best on these folds")
         return curves.at(stage)
 
     def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> Curves:
         plan, names = self._plan(training), training.data.names
         if plan.by == KIND:
             self._note(f"kinds never seen fall back, {Fallback()}")
-        self.progress.begin(f"cross-validating {self.collection}", len(plan.folds))
-
-        def step(fold: Fold) -> None:
-            self.progress.step(f"held out {len(fold.held)} of {len(names)} graphs")
-
-        try:
-            curves = plan.curves(training.data, ranker, settings, step)
-        finally:
-            self.progress.end()
+        with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
+            note = f"of {len(names)} graphs"
+            curves = plan.curves(
+                training.data, ranker, settings, lambda fold: step(f"held out {len(fold.held)} {note}")
+            )
+        why = "no other graph is of its family" if self.by == "graph" else "all graphs may be of its kind"
         for name in names:
             if name not in curves.metrics:
-                self.evaluation.left_out[f"{self.collection} {name}"] = (
-                    "no other graph is of its family" if self.by == "graph" else "all graphs may be of its kind"
-                )
+                self.evaluation.left_out[f"{self.collection} {name}"] = why
         return curves
 
     def _plan(self, training: StoredTrainingSet) -> FoldPlan:
         data = training.data
+        graphs = f"{data.groups} graphs of {self.collection} are of one"
         if self.by == "kind" and training.kind == "tile":
             kinds = [graph.kinds for graph in data.parts]
-            folds = kind_folds(kinds, MOST_FOLDS)
-            if not folds:
-                raise CollectionError(
-                    f"the {data.groups} graphs of {self.collection} are of one kind: {' or '.join(kinds[0])}",
-                    expected="kernels of another kind to learn from",
-                    do="pass another --by",
-                )
-            self._note(f"{len({kind for of in kinds for kind in of})} kinds of kernels in {len(folds)} folds")
-            return FoldPlan(KIND, folds)
-        if self.by == "graph":
-            held = graph_folds(data.families, MOST_FOLDS)
-            if not held:
-                raise CollectionError(
-                    f"no two of the {data.groups} graphs of {self.collection} are of one family",
-                    expected="a graph to hold out whose family stays",
-                    do="pass another --by",
-                )
-            self._note("other graphs of the same families were trained on, so this is no score for new programs")
-            return FoldPlan("graph", [Fold(fold, fold) for fold in held])
-        held = family_folds(data.families, MOST_FOLDS)
-        if not held:
+            plan = FoldPlan(KIND, kind_folds(kinds, MOST_FOLDS))
+            note = f"{len({kind for of in kinds for kind in of})} kinds of kernels in {len(plan.folds)} folds"
+            error = f"the {graphs} kind: {' or '.join(kinds[0])}", "kernels of another kind to learn from"
+        elif self.by == "graph":
+            plan = FoldPlan("graph", whole_folds(graph_folds(data.families, MOST_FOLDS)))
+            note = "other graphs of the same families were trained on, so this is no score for new programs"
+            error = f"no two of the {graphs} family", "a graph to hold out whose family stays"
+        else:
+            plan, note = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS)), ""
+            error = f"the {graphs} program family", "two or more families"
+        if not plan.folds:
             raise CollectionError(
-                f"the {data.groups} graphs of {self.collection} are of one program family",
-                expected="two or more families",
-                do="pass --by graph",
+                error[0], expected=error[1], do=f"pass {'another --by' if note else '--by graph'}"
             )
-        return FoldPlan.of_families(held)
+        if note:
+            self._note(note)
+        return plan
 
     def _note(self, text: str) -> None:
         self.evaluation.notes.append(f"{self.collection}: {text}")

@@ -23,8 +23,8 @@ from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
 from xlarank.models.validation.metrics import summarise, summarise_speedups
 from xlarank.pipelines.ranking.model_choice import trained_collection
 from xlarank.pipelines.support.evaluation import Evaluation, verdict
-from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
 
 
 def evaluate(
@@ -49,14 +49,13 @@ def evaluate(
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
     borrowed = None if model_from is None else model_of(workspace, trained_collection(workspace, model_from))
-    progress = progress or Silent()
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if official_indices is not None:
         _require_official(official_indices, chosen)
-    progress.begin(f"evaluating on {split}", len(chosen))
-    for collection in chosen:
-        try:
+    with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
+
+        def work(collection: Collection) -> None:
             scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, evaluation)
             evaluation.report[str(collection)] = _summary(scores)
             evaluation.verdicts[str(collection)] = verdict(
@@ -67,16 +66,10 @@ def evaluate(
                     for name in next(iter(scores.values())).baselines
                 },
             )
-            faster = {name: one.speedups for name, one in scores.items() if one.speedups}
-            if faster:
+            if faster := {name: one.speedups for name, one in scores.items() if one.speedups}:
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)
-        except (CollectionError, ModelError) as error:
-            if collections:
-                progress.end()
-                raise
-            evaluation.left_out[str(collection)] = str(error)
-        progress.step(str(collection))
-    progress.end()
+
+        each_collection(chosen, work, evaluation.left_out, named=bool(collections), step=step)
     if not evaluation.report:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
@@ -184,8 +177,7 @@ def _summary(scores: dict[str, GraphEvaluation]) -> dict[str, dict[str, Any]]:
 
 def _require_official(folder: Path, chosen: Sequence[Collection]) -> None:
     """Raise `CollectionError` where the folder has indices of none of the layout collections."""
-    layouts = [collection for collection in chosen if collection.kind == "layout"]
-    wanted = [_official_file(folder, collection) for collection in layouts]
+    wanted = [_official_file(folder, collection) for collection in chosen if collection.kind == "layout"]
     if not any(path.is_file() for path in wanted):
         raise CollectionError(
             f"the official indices folder {folder} has no file of any chosen layout collection",

@@ -9,8 +9,8 @@ from xlarank.data.graph import read_graph
 from xlarank.data.hlo.reading import node_names
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.ranking.explanation import Explanation, explain_graph, segment_picture
 from xlarank.pipelines.ranking.model_choice import model_for_graph
+from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph, segment_picture
 
 
 def explain(
@@ -24,13 +24,9 @@ def explain(
     svg: Path | None = None,
     module: Path | None = None,
 ) -> Explanation:
-    """Explain why configuration ``config`` of an npz file (by default the best) is ranked ahead of another.
+    """`explain_graph` for an npz file, by the model that `xlarank.pipelines.rank.rank` would choose.
 
-    ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
-    middle of the ranking where no candidate, or ``config`` itself, is it. The model is chosen as by
-    `xlarank.pipelines.rank.rank`. The largest segment is drawn into ``svg``. The HLO ``module`` of the graph
-    gives names to its nodes.
-
+    The largest segment is drawn into ``svg``. The HLO ``module`` of the graph gives names to its nodes.
     Raises `GraphFileError` for the file, `HloError` for the module, `ModelError` for the model and `XlarankError`
     for a configuration that the file does not have, or where there is no segment to draw.
     """

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
@@ -20,8 +18,8 @@ from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.fold_plan import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics
-from xlarank.models.validation.paired import objective_value, paired_difference
-from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_each
+from xlarank.models.validation.paired import paired_difference
+from xlarank.pipelines.support.fitting import Choice, Fitting, Job, TrainRequest, TrainResult
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 from xlarank.pipelines.support.workspace_collections import trained_collections
@@ -39,12 +37,7 @@ DEFAULT_RATE: Final = 1.0
 
 @dataclass(frozen=True)
 class FineTuning:
-    """A model to continue.
-
-    Attributes:
-        model: as it was trained.
-        where: `SHIPPED`, or the folder that it was read from.
-    """
+    """A model to continue, and where it was found: `SHIPPED`, or its folder."""
 
     model: TrainedModel
     where: str
@@ -85,17 +78,15 @@ class FineTuning:
             )
 
     def rankers(self, rate: float) -> list[Ranker[Any]]:
-        """Return unfitted, warm-started rankers, one of each seed of the model."""
+        """Unfitted, warm-started rankers, one of each seed of the model."""
         return [ranker.continuing(rate) for ranker in self.model.rankers]
 
     def folds(self, families: Sequence[str]) -> list[list[int]]:
-        """Folds of the graphs whose families are new to the model: scores of others say nothing."""
+        """Folds of the graphs whose families are new to the model: it has trained on the others."""
         known = {program_family(name) for name in self.known_graphs()}
-        new = [family for family in families if family not in known]
-        if len(set(new)) < 2:
-            return []
-        place = [number for number, family in enumerate(families) if family not in known]
-        return [[place[number] for number in held] for held in family_folds(new, MOST_FOLDS)]
+        new = [number for number, family in enumerate(families) if family not in known]
+        folds = family_folds([families[number] for number in new], MOST_FOLDS)
+        return [[new[place] for place in held] for held in folds]
 
     def known_graphs(self) -> set[str]:
         """Names of the training graphs of the model and of any that it continues itself."""
@@ -132,8 +123,7 @@ def fine_tune(
     their number and learning rate; only families that are new to the model are validated on, and with fewer than
     `FEWEST_FAMILIES` of them both are defaults.
 
-    Raises `ModelError` where the model is missing or cannot be continued, and as
-    `xlarank.pipelines.support.fitting.fit_each`.
+    Raises `ModelError` where the model is missing or cannot be continued, and as `Fitting.jobs`.
     """
     request, tuning = request or TrainRequest(), FineTuning.find(start, workspace)
     model = tuning.model.card.model
@@ -147,40 +137,34 @@ def fine_tune(
         return FoldPlan.of_families(tuning.folds(training.data.families))
 
     request = replace(request, model=model, allow_constant=True)
-    return fit_each(workspace, request, plan_of, lambda job: choose_rate(job, tuning), progress or Silent())
+    with Fitting.opened(workspace, request, progress or Silent()) as fitting:
+        for job in fitting.jobs(plan_of):
+            fitting.fit(job, choose_rate(job, tuning))
+    return fitting.results
 
 
 def choose_rate(job: Job, tuning: FineTuning) -> Choice:
     """Choose the learning rate and number of rounds; both are defaults for few new families."""
-    new = {job.training.data.families[group] for held in job.plan.held for group in held}
-    rates = RATES if len(new) >= FEWEST_FAMILIES else (DEFAULT_RATE,)
+    held = [group for fold in job.plan.held for group in fold]
+    few = len({job.training.data.families[group] for group in held}) < FEWEST_FAMILIES
+    rates = (DEFAULT_RATE,) if few else RATES
     job.begin(len(rates))
-    card, most = tuning.model.card, job.settings.rounds
-    rounds = most if len(rates) > 1 else min(DEFAULT_ROUNDS, most)
-    if not job.plan.folds:
-        why = "default (fewer than two families that the model did not know)"
-        return Choice(
-            tuning.rankers(DEFAULT_RATE), card.tuned, rounds, why, {}, str(tuning),
-            tuning.continued(DEFAULT_RATE), card.kinds,
-        )  # fmt: skip
-    candidates = {rate: job.candidate(tuning.rankers(rate)[0], card.tuned, rounds=rounds) for rate in rates}
-    rate, best = max(candidates.items(), key=lambda one: one[1].value)  # of equals the first
-    assert best.curves is not None
-    stage, chosen_by = best.stage, job.plan.chosen_by
-    if len(rates) == 1:
-        stage, chosen_by = -1, f"default (fewer than {FEWEST_FAMILIES} families that the model did not know)"
-    metrics = best.curves.at(stage)
-    scores = {name: values["score"] for name, values in metrics.items()}
-    before = tuning.scores(job.training.data, [group for held in job.plan.held for group in held])
-    lead, spread = paired_difference(scores, before, job.request.select)
-    score = objective_value(np.array([*scores.values()]), job.request.select)
-    why = (
-        f"{tuning}; out of fold {score:.3f} on {len(scores)} graphs of families new to it, {lead:+.3f} ± "
-        f"{spread:.3f} to that model as it is; new trees learn {rate:g} times as fast as its own"
-    )
-    if lead < 0:
-        why += "; as it was it ranks them better: measure more graphs, or rank with that model"
-    return Choice(
-        tuning.rankers(rate), card.tuned, best.curves.rounds[stage], chosen_by, metrics, why,
-        tuning.continued(rate), card.kinds,
-    )  # fmt: skip
+    card = tuning.model.card
+    choices = {
+        rate: job.choose_rounds(tuning.rankers(rate), card.tuned, DEFAULT_ROUNDS, exactly=few) for rate in rates
+    }
+    rate, best = max(choices.items(), key=lambda one: one[1].value)  # of equals the first
+    why, by = str(tuning), best.chosen_by
+    if few:
+        least = FEWEST_FAMILIES if held else "two"
+        by = f"default (fewer than {least} families that the model did not know)"
+    if held:
+        before = tuning.scores(job.training.data, held)
+        lead, spread = paired_difference(best.scores, before, job.request.select)
+        why += (
+            f"; out of fold {best.value:.3f} on {len(best.scores)} graphs of families new to it, {lead:+.3f} ± "
+            f"{spread:.3f} to that model as it is; new trees learn {rate:g} times as fast as its own"
+        )
+        if lead < 0:
+            why += "; as it was it ranks them better: measure more graphs, or rank with that model"
+    return replace(best, chosen_by=by, why=why, continues=tuning.continued(rate), kinds=card.kinds)

@@ -10,9 +10,9 @@ from typing import Final
 
 from xlarank.data.collection import Collection, choose_splits
 from xlarank.data.errors import CollectionError, HloError, XlarankError
-from xlarank.data.graph import Graph, Kind
+from xlarank.data.graph import Kind
 from xlarank.data.hlo.encoding import encode_module
-from xlarank.data.hlo.messages import Message, ModuleTuningData, TuningData
+from xlarank.data.hlo.messages import ModuleTuningData, TuningData
 from xlarank.data.hlo.parsing import naming, read_program
 from xlarank.data.hlo.reading import graph_name, unlabelled_arrays
 from xlarank.data.hlo.tuning import Tuned, kernel_name, layout_arrays, tile_arrays
@@ -32,7 +32,6 @@ class Imported:
 
     Attributes:
         source: the file it came from.
-        graph, collection, path: its name, where it belongs and where it is.
         nodes, edges, configurable, configs: counts; ``configurable`` is 0 for a kernel.
         labelled: whether it came with runtimes.
         seconds: to read, encode, write and read back.
@@ -87,6 +86,7 @@ def import_hlo(
     if name is not None and (len(files) != 1 or not _is_plain(name)):
         raise HloError(f"the name {name!r} for {len(files)} files", expected="a plain name for a single file")
     progress = progress or Silent()
+    root = out if out.name == "npz" else out / "npz"
     report = ImportReport()
     written: dict[Path, Path] = {}
     progress.begin("importing programs", len(files))
@@ -95,7 +95,7 @@ def import_hlo(
         try:
             for graph, kind, tuned in _graphs(file, name, report):
                 place = wanted or OWN[kind]
-                path = _npz(out) / Path(*place.parts) / split / f"{graph}.npz"
+                path = root / Path(*place.parts) / split / f"{graph}.npz"
                 try:
                     if place.kind != kind:
                         raise HloError(f"it is a {kind} graph", expected=f"a {place.kind} graph for {place}")
@@ -109,7 +109,12 @@ def import_hlo(
                 else:
                     written[path] = file
                     seconds, start = time.perf_counter() - start, time.perf_counter()
-                    report.graphs.append(_imported(file, made, place, path, tuned, seconds))
+                    configurable = len(tuned.arrays.get("node_config_ids", ()))
+                    imported = Imported(
+                        str(file), made.name, str(place), str(path), made.nodes, len(made.edges), configurable,
+                        made.configs, made.labelled, seconds, tuned.notes,
+                    )  # fmt: skip
+                    report.graphs.append(imported)
         except (XlarankError, MemoryError) as error:
             why = str(error).removeprefix(f"{file.name}: ")
             report.broken[str(file)] = why or "it does not fit into memory"
@@ -118,23 +123,17 @@ def import_hlo(
     return report
 
 
-def _imported(
-    file: Path, graph: Graph, collection: Collection, path: Path, tuned: Tuned, seconds: float
-) -> Imported:
-    configurable = len(tuned.arrays.get("node_config_ids", ()))
-    return Imported(
-        str(file), graph.name, str(collection), str(path), graph.nodes, len(graph.edges), configurable,
-        graph.configs, graph.labelled, seconds, tuned.notes,
-    )  # fmt: skip
-
-
 def _graphs(file: Path, name: str | None, report: ImportReport) -> Iterator[tuple[str, Kind, Tuned]]:
     """(name, kind, arrays) of every graph in a file; a broken kernel goes into the report."""
     stem = name or graph_name(file)
     message = read_program(file)
     if not isinstance(message, TuningData):
         with naming(file):
-            tuned = _layout(message)
+            if isinstance(message, ModuleTuningData):
+                tuned = layout_arrays(message)
+            else:
+                program = encode_module(message)
+                tuned = Tuned(unlabelled_arrays(program), program.notes)
         yield stem, "layout", tuned
         return
     for number, kernel in enumerate(message.modules):
@@ -150,16 +149,5 @@ def _graphs(file: Path, name: str | None, report: ImportReport) -> Iterator[tupl
         yield kernel_name(stem, kernel.fingerprint), "tile", tuned
 
 
-def _layout(message: Message) -> Tuned:
-    if isinstance(message, ModuleTuningData):
-        return layout_arrays(message)
-    program = encode_module(message)
-    return Tuned(unlabelled_arrays(program), program.notes)
-
-
 def _is_plain(name: str) -> bool:
     return bool(name) and Path(name).name == name and not name.startswith(".")
-
-
-def _npz(out: Path) -> Path:
-    return out if out.name == "npz" else out / "npz"

@@ -10,7 +10,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import DataRoot
 from xlarank.data.topology import structure_hash
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, steps_of
 
 
 @dataclass
@@ -41,33 +41,31 @@ def info(
     data_root: DataRoot, *, collections: list[str] | None = None, progress: Progress | None = None
 ) -> list[SplitInfo]:
     """Read and check every graph file and count what is there."""
-    progress = progress or Silent()
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     found: dict[tuple[str, str], SplitInfo] = {}
     structures: dict[tuple[str, str], Counter[int]] = {}
-    progress.begin("reading graphs", len(files))
-    for file in files:
-        key = str(file.collection), file.split
-        part = found.setdefault(key, SplitInfo(*key))
-        part.graphs += 1
-        try:
-            part.bytes += file.path.stat().st_size
-            graph = read_graph(file.path, file.collection.kind)
-        except (XlarankError, OSError, MemoryError) as error:
-            part.broken[file.name] = str(error)
-        else:
-            part.labelled += graph.labelled
-            part.configs += graph.configs
-            part.distinct += graph.duplicates.distinct
-            part.families.add(file.family)
-            part.nodes.append(graph.nodes)
-            if isinstance(graph, LayoutGraph):
-                part.configurable.append(len(graph.configurable))
-                structures.setdefault(key, Counter())[structure_hash(graph.opcode, graph.edges)] += 1
-            if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
-                part.unrankable.append(file.name)
-        progress.step(f"{file.collection} {file.split} {file.name}")
-    progress.end()
+    with steps_of(progress, "reading graphs", len(files)) as step:
+        for file in files:
+            key = str(file.collection), file.split
+            part = found.setdefault(key, SplitInfo(*key))
+            part.graphs += 1
+            try:
+                part.bytes += file.path.stat().st_size
+                graph = read_graph(file.path, file.collection.kind)
+            except (XlarankError, OSError, MemoryError) as error:
+                part.broken[file.name] = str(error)
+            else:
+                part.labelled += graph.labelled
+                part.configs += graph.configs
+                part.distinct += graph.duplicates.distinct
+                part.families.add(file.family)
+                part.nodes.append(graph.nodes)
+                if isinstance(graph, LayoutGraph):
+                    part.configurable.append(len(graph.configurable))
+                    structures.setdefault(key, Counter())[structure_hash(graph.opcode, graph.edges)] += 1
+                if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
+                    part.unrankable.append(file.name)
+            step(f"{file.collection} {file.split} {file.name}")
     for (collection, split), counts in structures.items():
         known = structures.get((collection, "train"), Counter())
         alone = 1 if split == "train" else 0  # a graph is no sibling of its own

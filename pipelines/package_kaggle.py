@@ -22,12 +22,17 @@ from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import CARD, load_model
-from xlarank.pipelines.budgeting.reports import first_scores
+from xlarank.pipelines.support.budget import first_scores
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SUBPACKAGES: Final = ("data", "features", "models", "pipelines")
-METADATA: Final = "dataset-metadata.json"
+METADATA, KERNEL = "dataset-metadata.json", "kaggle/kernel-metadata.json"
+_DATASET: Final = {
+    "title": "xlarank code and models",
+    "subtitle": "Ranks compiler configurations with boosted trees, offline",
+    "licenses": [{"name": "apache-2.0"}],
+}
 #: Where brought models lie in the package: a workspace of its own, beside the code's ``models``.
 BROUGHT: Final = "workspace"
 #: What git tracks but a run does not need.
@@ -53,7 +58,7 @@ _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Package:
-    """What was written: ``out`` with ``files`` files of ``size`` bytes in all (before compression).
+    """What was written: ``files`` of ``size`` bytes in all (before compression).
 
     ``models`` are the collections whose models it holds, ``wheels`` the packages that the image lacks.
     """
@@ -90,23 +95,13 @@ def package_kaggle(
         made = Path(scratch)
         wheels = _wheels(made / "wheelhouse") if wheelhouse else ()
         content |= {f"wheelhouse/{path.name}": path for path in sorted(made.glob("wheelhouse/*.whl"))}
-        metadata = {
-            "title": "xlarank code and models",
-            "subtitle": "Ranks compiler configurations with boosted trees, offline",
-            "id": f"{owner}/xlarank",
-            "licenses": [{"name": "apache-2.0"}],
-        }
-        content[METADATA] = made / METADATA
-        content[METADATA].write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
-        kernel = "kaggle/kernel-metadata.json"
-        text = content[kernel].read_text(encoding="utf-8").replace("YOUR-KAGGLE-NAME", owner)
-        content[kernel] = made / "kernel-metadata.json"
-        content[kernel].write_text(text, encoding="utf-8")
+        kernel = content[KERNEL].read_text(encoding="utf-8").replace("YOUR-KAGGLE-NAME", owner)
+        metadata = json.dumps({**_DATASET, "id": f"{owner}/xlarank"}, indent=2) + "\n"
+        for name, text in ((METADATA, metadata), (KERNEL, kernel)):
+            content[name] = made / Path(name).name
+            content[name].write_text(text, encoding="utf-8")
         size = sum(path.stat().st_size for path in content.values())
-        if out.suffix == ".zip":
-            _write_zip(out, content)
-        else:
-            _write_folder(out, content)
+        (_write_zip if out.suffix == ".zip" else _write_folder)(out, content)
     return Package(out, len(content), size, brought, wheels)
 
 
@@ -130,11 +125,9 @@ def missing_requirements(dependencies: list[str]) -> list[str]:
 
 def _tracked() -> list[str]:
     """Files of the package that git tracks, sorted; raises `XlarankError` outside a clone."""
+    command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--full-name", "."]
     try:
-        listed = subprocess.run(
-            ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--full-name", "."],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     except (OSError, subprocess.CalledProcessError) as error:
         why = getattr(error, "stderr", None) or str(error)
         raise XlarankError(
@@ -201,14 +194,9 @@ def _wheels(folder: Path) -> tuple[str, ...]:
     if not missing:
         return ()
     platforms = [word for platform in _PLATFORMS for word in ("--platform", platform)]
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
-            "--dest", str(folder), "--only-binary", ":all:", "--python-version", IMAGE_PYTHON,
-            "--implementation", "cp", *platforms, *missing,
-        ],
-        capture_output=True, text=True,
-    )  # fmt: skip
+    options = f"--quiet --disable-pip-version-check --only-binary :all: --python-version {IMAGE_PYTHON}"
+    command = [sys.executable, "-m", "pip", "download", *options.split(), "--implementation", "cp", *platforms]
+    done = subprocess.run([*command, "--dest", str(folder), *missing], capture_output=True, text=True)
     if done.returncode:
         last = [line for line in done.stderr.splitlines() if "ERROR" in line] or done.stderr.splitlines()[-1:]
         raise XlarankError(

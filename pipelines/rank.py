@@ -11,7 +11,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.trained import TrainedModel
 from xlarank.pipelines.ranking.model_choice import model_for_graph, rows_for_model
 from xlarank.pipelines.ranking.result import Ranking
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, steps_of
 
 
 def rank(
@@ -19,10 +19,9 @@ def rank(
 ) -> Ranking:
     """Rank every configuration of a graph or of an npz file, with ``model`` or a model of the workspace.
 
-    Without ``collection`` the model is chosen by the rule of
-    `xlarank.pipelines.ranking.model_choice.model_for_collection`. Raises `GraphFileError` for the file,
-    `WorkspaceError` for a workspace that does not exist, `ModelError` where the model is missing or not clear, and
-    `ArgumentError` for what is no graph.
+    Without ``collection`` the model is chosen by the rule of `model_for_collection`. Raises `GraphFileError` for
+    the file, `WorkspaceError` for a workspace that does not exist, `ModelError` where the model is missing or not
+    clear, and `ArgumentError` for what is no graph.
     """
     if not isinstance(graph, Path | LayoutGraph | TileGraph):
         raise ArgumentError(f"{graph!r:.60} is no graph", expected="a LayoutGraph, a TileGraph or a path")
@@ -40,31 +39,25 @@ def rank_folder(
     Hidden files and folders and virtual environments are left out. Raises `GraphFileError` for a folder without npz
     files.
     """
-    progress = progress or Silent()
     files = _graph_files(folder)
     if not files:
         raise GraphFileError(f"{folder} holds no npz files", expected="graphs in TpuGraphs format")
     rankings: dict[str, Ranking] = {}
     broken: dict[str, str] = {}
-    progress.begin("ranking graphs", len(files))
-    for path in files:
-        name = path.relative_to(folder).as_posix().removesuffix(".npz")
-        try:
-            rankings[name] = rank(workspace, path, collection=collection)
-        except XlarankError as error:
-            broken[name] = str(error)
-        progress.step(name)
-    progress.end()
+    with steps_of(progress, "ranking graphs", len(files)) as step:
+        for path in files:
+            name = path.relative_to(folder).as_posix().removesuffix(".npz")
+            try:
+                rankings[name] = rank(workspace, path, collection=collection)
+            except XlarankError as error:
+                broken[name] = str(error)
+            step(name)
     return rankings, broken
 
 
 def _graph_files(folder: Path) -> list[Path]:
     paths = []
     for place, folders, files in os.walk(folder):
-        folders[:] = [
-            name
-            for name in folders
-            if not name.startswith(".") and not os.path.exists(os.path.join(place, name, "pyvenv.cfg"))
-        ]
+        folders[:] = [x for x in folders if x[0] != "." and not Path(place, x, "pyvenv.cfg").exists()]
         paths += [Path(place, name) for name in files if name.endswith(".npz") and not name.startswith(".")]
     return sorted(paths)

@@ -29,13 +29,18 @@ from xlarank.features.store import read_manifest, read_rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import CARD, ModelCard, model_of, read_card
 from xlarank.models.validation.metrics import summarise
-from xlarank.pipelines.budgeting.isolated import isolated
-from xlarank.pipelines.budgeting.plan import CollectionPlan, RunSettings, plan_collections
-from xlarank.pipelines.budgeting.reports import first_scores, read_first_scores
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.budget import (
+    CollectionPlan,
+    RunSettings,
+    first_scores,
+    plan_collections,
+    read_first_scores,
+)
 from xlarank.pipelines.support.fitting import TrainRequest
+from xlarank.pipelines.support.processes import isolated
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import require_one_root, trained_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -59,11 +64,10 @@ class CollectionOutcome:
 
     Attributes:
         ranked_by: what its rows of the submission are from, one of the names above.
-        valid: ``{metric: {mean, std, low, high, graphs}}`` of the first model, which did not learn from valid.
+        valid: summary of the first model's metrics on valid (`xlarank.models.validation.metrics.summarise`).
         trials: of its study, None where nothing was tuned.
-        folds: as ``valid``, out of fold, of the model that its rows are from.
+        folds: out-of-fold summary of the model that its rows are from.
         notes: what failed, and what there was no time for.
-        seconds: spent on it.
     """
 
     collection: str
@@ -77,12 +81,14 @@ class CollectionOutcome:
     def as_row(self) -> dict[str, str]:
         """Cells of a table by column, the first two text; scores as mean ± standard deviation over graphs."""
         valid, folds = (
-            f"{found['score']['mean']:.3f} ± {found['score']['std']:.3f}" if found else "-"
-            for found in (self.valid, self.folds)
+            "{mean:.3f} ± {std:.3f}".format(**summary["score"]) if summary else "-"
+            for summary in (self.valid, self.folds)
         )
-        numbers = {"valid, first model": valid, "trials": "-" if self.trials is None else str(self.trials)}
-        numbers |= {"out of fold": folds, "s": f"{self.seconds:.0f}"}
-        return {"collection": self.collection, "ranked by": self.ranked_by, **numbers}
+        return {
+            "collection": self.collection, "ranked by": self.ranked_by, "valid, first model": valid,
+            "trials": "-" if self.trials is None else str(self.trials), "out of fold": folds,
+            "s": f"{self.seconds:.0f}",
+        }  # fmt: skip
 
 
 @dataclass
@@ -109,9 +115,9 @@ def run_all(
 ) -> RunSummary:
     """Build, tune, train and submit every collection within the hours and memory of ``settings``.
 
-    What an earlier, interrupted call has finished is kept and not done again: stored graphs, trials, models that
-    fit, rows of the submission. A collection that fails keeps the best rows that it has, at worst the default
-    order, and its outcome says why. ``on_plan`` gets the plan before the work begins.
+    A rerun keeps what an interrupted one finished: stored graphs, trials, models that fit, rows of the submission.
+    A collection that fails keeps its best rows so far, at worst the default order, and its outcome says why.
+    ``on_plan`` gets the plan before the work begins.
 
     Raises `DataRootError`, `CollectionError` and `WorkspaceError` where nothing at all can be done, and
     `CollectionError` where there are no test graphs.
@@ -123,14 +129,14 @@ def run_all(
     plan = plan_collections(survey(files), settings)
     on_plan(plan)
     job = _Job(data_root, workspace, out, settings, progress or Silent(), started)
-    job.begin(files)
+    job.write_default_order(files)
     if settings.models is not None:
         job.each("ranking by the attached model", plan, job.rank_attached)
     else:
-        parts = sorted((part for part in plan if part.rows), key=lambda part: part.first_seconds)
         for part in plan:
             if not part.rows:
-                job.outcomes[part.collection].notes.append("nothing to learn from or to rank, or not enough memory")
+                job.note(part, "nothing to learn from or to rank, or not enough memory")
+        parts = sorted((part for part in plan if part.rows), key=lambda part: part.first_seconds)
         job.each("the first model", parts, job.rank_first)
         parts = [part for part in parts if (card := job.card(part)) is not None and not job.is_final(card)]
         job.each("the final model", parts, job.rank_final)
@@ -149,7 +155,11 @@ class _Job:
     outcomes: dict[Collection, CollectionOutcome] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
 
-    def begin(self, files: Sequence[GraphFile]) -> None:
+    @property
+    def last(self) -> float:
+        return self.started + _LAST * 3600 * self.settings.hours
+
+    def write_default_order(self, files: Sequence[GraphFile]) -> None:
         """Write a submission that is right; its rows stay where they were right before."""
         for file in files:
             self.outcomes.setdefault(file.collection, CollectionOutcome(str(file.collection)))
@@ -165,10 +175,9 @@ class _Job:
                 expected="npz files in a folder called test",
             )
         complete_submission(self.out, {}, self.cover)
-        rows = read_submission(self.out)
+        ranked = [row for row, order in read_submission(self.out).items() if order != list(range(len(order)))]
         for collection, outcome in self.outcomes.items():
-            own = [order for row_id, order in rows.items() if row_id.startswith(f"{collection}:")]
-            if any(order != list(range(len(order))) for order in own):
+            if any(row.startswith(f"{collection}:") for row in ranked):
                 outcome.ranked_by = EARLIER
 
     def each(
@@ -179,20 +188,19 @@ class _Job:
         An error, be it a bug, is noted and ends the step of this collection alone.
         """
         for number, part in enumerate(parts):
-            began, outcome = time.monotonic(), self.outcomes[part.collection]
+            began = time.monotonic()
             if began >= self.last:
-                outcome.notes.append(f"there was no time left for {what}")
+                self.note(part, f"there was no time left for {what}")
                 continue
             try:
                 step(part, began + (self.last - began) / (len(parts) - number))
             except Exception as error:
                 kind = "" if isinstance(error, XlarankError) else f"{type(error).__name__}: "
-                outcome.notes.append(f"{what} failed: {kind}{' '.join(str(error).split())[-600:]}")
-            outcome.seconds += time.monotonic() - began
+                self.note(part, f"{what} failed: {kind}{' '.join(str(error).split())[-600:]}")
+            self.outcomes[part.collection].seconds += time.monotonic() - began
 
-    @property
-    def last(self) -> float:
-        return self.started + _LAST * 3600 * self.settings.hours
+    def note(self, part: CollectionPlan, text: str) -> None:
+        self.outcomes[part.collection].notes.append(text)
 
     def run(self, function: Callable[..., Any], *arguments: Any, end: float, **named: Any) -> Any:
         """Do one step in a process of its own, which is killed at the ``end`` (monotonic)."""
@@ -207,9 +215,7 @@ class _Job:
         self.build(part, "test", end=end, share=0.8, max_configs=kept, seed=settings.seed)
         self.build(part, "train", "valid", end=end, share=0.5, max_configs=kept, seed=settings.seed)
         if (card := self.card(part)) is None:
-            self.run(
-                first_model, self.workspace, part.collection, threads=settings.cores, seed=settings.seed, end=end
-            )
+            self.run(first_model, self.workspace, part.collection, settings.cores, settings.seed, end=end)
         self.rank(part, FINAL if card is not None and self.is_final(card) else FIRST)
 
     def build(self, part: CollectionPlan, *splits: str, end: float, share: float, **named: Any) -> None:
@@ -218,35 +224,28 @@ class _Job:
             collections=[str(part.collection)], splits=splits, jobs=part.jobs,
             timeout=max(1.0, share * (end - time.monotonic())), **named,
         )  # fmt: skip
-        report = self.run(build_features, self.data_root, self.workspace, request, end=end)
-        notes = self.outcomes[part.collection].notes
-        for split in report.splits:
+        for split in self.run(build_features, self.data_root, self.workspace, request, end=end).splits:
             if split.left:
-                notes.append(f"{split.left} {split.split} graphs were not built: the time was over")
-            notes += [f"{name} ({split.split}) is broken: {why}" for name, why in split.broken.items()]
+                self.note(part, f"{split.left} {split.split} graphs were not built: the time was over")
+            for name, why in split.broken.items():
+                self.note(part, f"{name} ({split.split}) is broken: {why}")
 
     def rank(self, part: CollectionPlan, by: str) -> None:
         """Put the collection's rows into the submission, unless its model is known to be worse than no model."""
         outcome, folds = self.outcomes[part.collection], read_card(self.workspace.model(part.collection)).folds
         scores: dict[str, Any] = summarise(folds) if folds else {}
         if part.collection.kind == "layout" and scores and scores["score"]["mean"] <= 0:
-            outcome.notes.append(f"the {by} is no better than chance out of fold, so the rows stay as they were")
+            self.note(part, f"the {by} is no better than chance out of fold, so the rows stay as they were")
             return
-        end = max(self.started + 3600 * self.settings.hours, time.monotonic() + 60)
         report = self.run(
-            submit,
-            self.workspace,
-            self.out,
-            collections=[str(part.collection)],
-            cover=self.cover,
-            keep=True,
-            end=end,
-        )
+            submit, self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, keep=True,
+            end=max(self.started + 3600 * self.settings.hours, time.monotonic() + 60),
+        )  # fmt: skip
         outcome.ranked_by, outcome.folds = by, scores
         outcome.valid = read_first_scores(self.workspace, part.collection).get("report", {})
         own = [origin for row, origin in report.origin.items() if row.startswith(f"{part.collection}:")]
         if rest := len(own) - own.count("ranked"):
-            outcome.notes.append(f"{rest} test graphs are not ranked by the model")
+            self.note(part, f"{rest} test graphs are not ranked by the model")
         self.broken = report.broken | self.broken
 
     def card(self, part: CollectionPlan) -> ModelCard | None:
@@ -264,33 +263,28 @@ class _Job:
 
     def rank_final(self, part: CollectionPlan, end: float) -> None:
         """A study of as many trials as fit, and a model of train and valid by its parameters."""
-        outcome, settings = self.outcomes[part.collection], self.settings
-        own, fit = [str(part.collection)], FitSettings(ROUNDS, settings.seed, settings.cores)
+        settings, named = self.settings, [str(part.collection)]
         seconds = float(read_first_scores(self.workspace, part.collection).get("seconds", part.first_seconds))
         tuning = end - time.monotonic() - (_FINAL + _TRIAL) * seconds  # no trial begins that would end too late
         if settings.trials and tuning >= (_LEAST_TRIALS - 1) * _TRIAL * seconds:
+            fit = FitSettings(ROUNDS, settings.seed, settings.cores)
             try:
                 (tuned,) = self.run(
-                    tune,
-                    self.workspace,
-                    trials=settings.trials,
-                    collections=own,
-                    timeout=tuning,
-                    fit=fit,
+                    tune, self.workspace, trials=settings.trials, collections=named, timeout=tuning, fit=fit,
                     end=end - seconds,
-                )
-                outcome.trials = tuned.trials
+                )  # fmt: skip
+                self.outcomes[part.collection].trials = tuned.trials
             except XlarankError as error:
-                outcome.notes.append(f"tuning failed: {error}")
+                self.note(part, f"tuning failed: {error}")
         elif settings.trials:
-            outcome.notes.append("there was no time left for tuning")
+            self.note(part, "there was no time left for tuning")
         if self.last - time.monotonic() < seconds:
-            outcome.notes.append("there was no time left for a final model")
+            self.note(part, "there was no time left for a final model")
             return
-        end = min(self.last, max(end, time.monotonic() + 2 * _FINAL * seconds))
         request = TrainRequest(
-            collections=own, seeds=settings.seeds, with_valid=True, seed=settings.seed, threads=settings.cores
+            collections=named, seeds=settings.seeds, with_valid=True, seed=settings.seed, threads=settings.cores
         )
+        end = min(self.last, max(end, time.monotonic() + 2 * _FINAL * seconds))
         self.run(train, self.workspace, request, end=end)
         self.rank(part, FINAL)
 
@@ -298,29 +292,28 @@ class _Job:
         """Rank by a model that is there, without learning anything."""
         theirs = Workspace(self.settings.models or Path())
         if part.collection not in trained_collections(theirs):
-            self.outcomes[part.collection].notes.append(f"there is no model of it in {theirs.root}")
+            self.note(part, f"there is no model of it in {theirs.root}")
             return
         recipe = read_card(theirs.model(part.collection)).recipe
         with workspace_lock(self.workspace, self.progress):
             for place in (Workspace.model, Workspace.study, first_scores):
                 source, target = place(theirs, part.collection), place(self.workspace, part.collection)
-                if source.is_dir() and source.resolve() != target.resolve():
+                if source.resolve() == target.resolve():
+                    continue
+                target.parent.mkdir(parents=True, exist_ok=True)
+                if source.is_dir():
                     shutil.copytree(source, target, dirs_exist_ok=True)
-                elif source.is_file() and source.resolve() != target.resolve():
-                    target.parent.mkdir(parents=True, exist_ok=True)
+                elif source.is_file():
                     shutil.copyfile(source, target)
         self.build(part, "test", end=end, share=0.8, settings=recipe.settings())
         self.rank(part, ATTACHED)
 
 
-def first_model(
-    workspace: Workspace, collection: Collection, *, threads: int, seed: int, progress: Progress
-) -> None:
+def first_model(workspace: Workspace, collection: Collection, cores: int, seed: int, *, progress: Progress) -> None:
     """Train on the train split and write its scores on valid, as `read_first_scores` returns them."""
     name = str(collection)
-    (result,) = train(
-        workspace, TrainRequest(collections=[name], seeds=1, seed=seed, threads=threads), progress=progress
-    )
+    request = TrainRequest(collections=[name], seeds=1, seed=seed, threads=cores)
+    (result,) = train(workspace, request, progress=progress)
     found: dict[str, Any] = {"seconds": result.seconds}
     with suppress(XlarankError):  # a valid split that cannot be scored
         report = evaluate(workspace, collections=[name], progress=progress).report[name]

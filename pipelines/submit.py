@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xlarank.data.collection import Collection, discover
-from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, ModelError
+from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
 from xlarank.data.root import find_data_root
 from xlarank.data.sizes import graph_size
 from xlarank.data.submission import complete_submission, submission_id, wanted_count
@@ -21,16 +21,15 @@ from xlarank.pipelines.ranking.model_choice import (
     stored_rows,
     trained_collection,
 )
-from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.workspace_collections import chosen_collections
+from xlarank.pipelines.support.progress import Progress, steps_of
+from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
 
 
 @dataclass
 class Submission:
-    """What was written.
+    """What was written to ``out``.
 
     Attributes:
-        out: the file.
         rows: collection -> test graphs ranked.
         models: collection -> whose model ranked them, by `xlarank.pipelines.ranking.model_choice`.
         left_out: collection -> why no model ranked its test graphs; they are in the default order.
@@ -81,24 +80,18 @@ def submit(
     Raises `CollectionError` when there is nothing to rank, where ``model_from`` has no model, or for a named
     collection without test graphs; `ModelError` for a named collection without a model that fits.
     """
-    progress = progress or Silent()
     report = Submission(out)
     rows: dict[str, list[int]] = {}
     configs: dict[str, int] = {}
     chosen = chosen_collections(workspace, collections)
     if model_from is not None:
         trained_collection(workspace, model_from)
-    progress.begin("ranking test graphs", len(chosen))
-    for collection in chosen:
-        try:
+    with steps_of(progress, "ranking test graphs", len(chosen)) as step:
+
+        def work(collection: Collection) -> None:
             _rank_collection(workspace, collection, split, model_from, report, rows, configs)
-        except (CollectionError, ModelError) as error:
-            if collections:
-                progress.end()
-                raise
-            report.left_out[str(collection)] = str(error)
-        progress.step(str(collection))
-    progress.end()
+
+        each_collection(chosen, work, report.left_out, named=bool(collections), step=step)
     if not rows and not cover:
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
     others = {} if cover is not None else _test_graphs(workspace, chosen, split, report, everything=not collections)

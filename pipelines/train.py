@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from xlarank.data.errors import ModelError
@@ -11,7 +12,7 @@ from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.fold_plan import FoldPlan
 from xlarank.models.validation.paired import difference, paired_difference
-from xlarank.pipelines.support.fitting import Candidate, Choice, Job, TrainRequest, TrainResult, fit_each
+from xlarank.pipelines.support.fitting import Choice, Fitting, Job, TrainRequest, TrainResult
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
@@ -35,15 +36,15 @@ def train(
     trains the best, collection by collection. A ranker that cannot run here (no xgboost) is left out. The best of
     several out-of-fold scores is slightly optimistic.
 
-    A model that learned nothing is not saved, unless with ``allow_constant``. Raises as
-    `xlarank.pipelines.support.fitting.fit_each`.
+    A model that learned nothing is not saved, unless with ``allow_constant``. Raises as `Fitting.jobs`.
     """
     request = request or TrainRequest()
     if request.model != AUTO:
         ranker_class(request.model)
-    return fit_each(
-        workspace, request, lambda training: FoldPlan.of(training.data), choose_ranker, progress or Silent()
-    )
+    with Fitting.opened(workspace, request, progress or Silent()) as fitting:
+        for job in fitting.jobs(lambda training: FoldPlan.of(training.data)):
+            fitting.fit(job, choose_ranker(job))
+    return fitting.results
 
 
 def choose_ranker(job: Job) -> Choice:
@@ -52,43 +53,36 @@ def choose_ranker(job: Job) -> Choice:
     study = job.workspace.study(job.training.collection)
     names = [model] if model != AUTO else [*RANKERS] if job.plan.folds else [DEFAULT]
     job.begin(len(names))
-    candidates: list[Candidate] = []
+    choices: list[Choice] = []
     left_out: list[str] = []
     for name in names:
         params, tuned = params_for(study, name, kind)
+        note = f"{name}, " if model == AUTO else ""
         try:
             ranker = ranker_class(name)(params, kind=kind)
-            candidates.append(job.candidate(ranker, tuned, name=f"{name}, " if model == AUTO else ""))
+            choices.append(job.choose_rounds([ranker], tuned, _DEFAULT_ROUNDS, name=note))
         except ModelError as error:
             if model != AUTO:
                 raise
             left_out.append(f"{name} is left out: {error.got}")
-    if not job.plan.folds:
-        why = f"{DEFAULT}: one program family, so there are no folds to compare rankers by" if model == AUTO else ""
-        return choose_rounds(job, candidates[0], why)
-    candidates.sort(key=lambda candidate: -candidate.value)  # of equals the first registered
-    why = "; ".join([_comparison(candidates), *left_out]) if model == AUTO else ""
-    return choose_rounds(job, candidates[0], why)
+    choices.sort(key=lambda choice: -choice.value)  # of equals the first registered
+    if model != AUTO:
+        return choices[0]
+    why = f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
+    if job.plan.folds:
+        why = "; ".join([_comparison(choices, job.request.select), *left_out])
+    return replace(choices[0], why=why)
 
 
-def choose_rounds(job: Job, chosen: Candidate, why: str) -> Choice:
-    """Choose the best number of rounds of the folds; a default without folds."""
-    if chosen.curves is None:
-        rounds = min(_DEFAULT_ROUNDS, job.settings.rounds)
-        return Choice([chosen.ranker], chosen.tuned, rounds, "default (one family, no folds)", {}, why)
-    rounds = chosen.curves.rounds[chosen.stage]
-    return Choice([chosen.ranker], chosen.tuned, rounds, job.plan.chosen_by, chosen.metrics, why)
-
-
-def _comparison(candidates: Sequence[Candidate]) -> str:
+def _comparison(choices: Sequence[Choice], select: str) -> str:
     """Describe out-of-fold scores of rankers, the best first, and the lead of the first over the second."""
-    shown = [f"{one.ranker.name}{' (tuned)' if one.tuned else ''} {one.value:.3f}" for one in candidates]
-    if len(candidates) == 1:
+    shown = [f"{one.rankers[0].name}{' (tuned)' if one.tuned else ''} {one.value:.3f}" for one in choices]
+    if len(choices) == 1:
         return shown[0]
-    first, second = candidates[:2]
-    lead, spread = paired_difference(first.scores, second.scores, first.select)
+    first, second = choices[:2]
+    lead, spread = paired_difference(first.scores, second.scores, select)
     apart = " and ".join(f"{name} {difference(first.metrics, second.metrics, name)}" for name in _SLOWDOWNS)
     return (
-        f"{', '.join(shown)} out of fold; {first.ranker.name} leads by {lead:.3f} ± {spread:.3f}, less that of "
-        f"{second.ranker.name}: {apart}"
+        f"{', '.join(shown)} out of fold; {first.rankers[0].name} leads by {lead:.3f} ± {spread:.3f}, less that of "
+        f"{second.rankers[0].name}: {apart}"
     )

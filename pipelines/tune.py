@@ -23,7 +23,7 @@ from xlarank.models.validation.paired import paired_difference
 from xlarank.pipelines.study.objective import FINISHED, RESULT, Objective, open_study
 from xlarank.pipelines.study.picture import draw_study
 from xlarank.pipelines.study.storage import StudyOptions, open_storage
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -43,12 +43,11 @@ class TuneResult:
     """The best parameters of one collection, or why there are none.
 
     Attributes:
-        collection: its name.
         trials: finished trials of the study, of them ``fresh`` by this call and ``pruned`` early.
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
         rounds, params: of the chosen trial.
         note: why the chosen trial is not the best one.
-        pictures: SVG files: the course of the study, the importance of its parameters; none without matplotlib.
+        pictures: SVG files: optimization history and parameter importances; none without matplotlib.
         skipped: the reason where nothing was tuned.
     """
 
@@ -79,16 +78,15 @@ def tune(
 ) -> list[TuneResult]:
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
-    A trial's score is the mean over graphs, each ranked by a model that never saw its family (tiles: a kernel of
-    its kind), at the best number of rounds; with ``study.select`` "robust" less a quarter of the spread. A study
-    is stored in the workspace (or at ``study.storage``), goes on where it stopped, and may be tuned by several
-    processes at once: together they run the trials that it lacks. The defaults are the first trial, and they stay
-    where the best trial beats them by less than two standard errors over graphs. ``timeout`` is in seconds per
-    collection.
+    The value of a trial is the mean score over graphs, each ranked by a model that never saw its family (tiles: a
+    kernel of its kind), at the best number of rounds; with ``study.select`` "robust" less a quarter of the spread.
+    A study is stored in the workspace or at ``study.storage`` and resumed by the next call; several processes can
+    optimize it at once. The defaults are the first trial, and they stay where the best trial beats them by less
+    than two standard errors over graphs. ``timeout`` is in seconds per collection.
 
-    Each ranker has studies and a file of best parameters of its own; the members of an ensemble take the
-    parameters of theirs. A collection that cannot be tuned is skipped with a reason; it raises `CollectionError`
-    when it was asked for by name or when nothing at all could be tuned.
+    Each ranker has its own studies and best parameters; the members of an ensemble take the parameters of theirs.
+    A collection that cannot be tuned is skipped with a reason; it raises `CollectionError` when it was asked for by
+    name or when nothing at all could be tuned.
     """
     fit, options = fit or FitSettings(ROUNDS), study or StudyOptions()
     require_ranges(trials=trials)
@@ -124,7 +122,7 @@ def tune(
 
 @dataclass
 class _Search:
-    """A study under way in this process."""
+    """A study that this process optimizes."""
 
     workspace: Workspace
     objective: Objective
@@ -134,44 +132,36 @@ class _Search:
 
     def run(self, trials: int, timeout: float | None) -> TuneResult:
         began = time.monotonic()
-        before = self._finished()
-        self.progress.begin(f"tuning {self.objective.training.collection}", max(0, trials - before))
+        missing = max(0, trials - self._count(*FINISHED))
         try:
-            if before < trials:
-                # Trials that other processes are at count, too: else each process would run one too many.
-                enough = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
-                self.study.optimize(self.objective, timeout=timeout, callbacks=[self._note, enough])
+            with steps_of(self.progress, f"tuning {self.objective.training.collection}", missing):
+                if missing:
+                    # Running trials of other processes count, too: else each process would run one too many.
+                    enough = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
+                    self.study.optimize(self.objective, timeout=timeout, callbacks=[self._note, enough])
         finally:
-            self.progress.end()
             self._write()
-        chosen, note = self._chosen()
+        chosen, note = choose(self.study, self.objective)
         if chosen is None:
             raise XlarankError(
                 f"no trial of {self.objective.training.collection} was finished",
                 do="give it more time with a longer --timeout",
             )
         result = chosen.user_attrs[RESULT]
+        seconds = time.monotonic() - began
         return TuneResult(
-            collection=str(self.objective.training.collection),
-            trials=self._finished(),
-            fresh=self.fresh,
-            pruned=len(self.study.get_trials(deepcopy=False, states=(TrialState.PRUNED,))),
-            mean=result["mean"],
-            std=result["std"],
-            rounds=result["rounds"],
-            params=result["params"],
-            seconds=time.monotonic() - began,
-            note=note,
-            pictures=tuple(self._draw()),
-        )
+            str(self.objective.training.collection), self._count(*FINISHED), self.fresh,
+            self._count(TrialState.PRUNED), result["mean"], result["std"], result["rounds"], result["params"],
+            seconds, note, tuple(self._draw()),
+        )  # fmt: skip
 
-    def _finished(self) -> int:
-        return len(self.study.get_trials(deepcopy=False, states=FINISHED))
+    def _count(self, *states: TrialState) -> int:
+        return len(self.study.get_trials(deepcopy=False, states=states))
 
     def _note(self, study: Study, trial: FrozenTrial) -> None:
-        """Count a trial, and write the best parameters where they changed: a killed search leaves its best."""
+        """Count a trial and save the best parameters: a killed study leaves them."""
         self.fresh += 1
-        chosen, _ = self._chosen()
+        chosen, _ = choose(self.study, self.objective)
         text = ""
         if chosen is not None:
             if trial.state == TrialState.COMPLETE:
@@ -179,12 +169,9 @@ class _Search:
             text = "out-of-fold score {mean:.3f} ± {std:.3f}".format(**chosen.user_attrs[RESULT])
         self.progress.step(f"{self.objective.training.collection} {text}")
 
-    def _chosen(self) -> tuple[FrozenTrial | None, str]:
-        return choose(self.study, self.objective)
-
     def _write(self) -> None:
-        """Leave the best parameters where `train` finds them, and all trials as a table."""
-        chosen, _ = self._chosen()
+        """Save the best parameters for `train`, and a table of all trials."""
+        chosen, _ = choose(self.study, self.objective)
         if chosen is None:
             return
         training, model = self.objective.training, self.objective.model

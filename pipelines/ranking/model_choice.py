@@ -29,8 +29,8 @@ def model_for_graph(
     """Return the model of ``collection``, or choose one by the rule of `model_for_collection`.
 
     A graph's own collection is the one in whose folder its file at ``path`` lies. Raises `WorkspaceError` for a
-    workspace that does not exist, unless it is the default one, and `ModelError` where the model is missing or
-    not clear.
+    workspace that does not exist, unless it is the default one, and `ModelError` for a model that is missing or not
+    clear.
     """
     if not workspace.root.is_dir() and workspace.root != DEFAULT_ROOT:
         raise WorkspaceError(
@@ -38,9 +38,14 @@ def model_for_graph(
         )
     if collection is not None:
         return model_of(workspace, trained_collection(workspace, collection))
-    name = graph.name if path is None else path.name
-    own = _folder_of(path, trained_collections(workspace))
-    return _choose(workspace, graph_kind(graph), name, own, shipped=_runs_on_tpu(graph))
+    parts = () if path is None else path.resolve().parts
+    own = None
+    for each in trained_collections(workspace):
+        if own is None and any(parts[i : i + len(each.parts)] == each.parts for i in range(len(parts))):
+            own = each
+    # where nothing says otherwise a tile is a TPU's: a vector tile, which has input bounds, is a CPU's
+    shipped = not isinstance(graph, TileGraph) or not graph.config_feat[:, _INPUT_BOUNDS].any()
+    return _choose(workspace, graph_kind(graph), path.name if path else graph.name, own, shipped=shipped)
 
 
 def model_for_collection(
@@ -58,11 +63,6 @@ def model_for_collection(
     other = None if model_from is None else trained_collection(workspace, model_from)
     shipped = collection.kind == "layout" or target_of(collection) is TPU
     return _choose(workspace, collection.kind, str(collection), collection, other, shipped=shipped)
-
-
-def _runs_on_tpu(graph: Graph) -> bool:
-    """Whether nothing says otherwise: a vector tile (input bounds) is a CPU's."""
-    return not isinstance(graph, TileGraph) or not graph.config_feat[:, _INPUT_BOUNDS].any()
 
 
 def _choose(
@@ -99,16 +99,6 @@ def trained_collection(workspace: Workspace, name: str) -> Collection:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
     (found,) = choose([name], trained, where=f"the models of {workspace.root}")
     return found
-
-
-def _folder_of(path: Path | None, collections: list[Collection]) -> Collection | None:
-    """The collection whose folder a file lies in."""
-    parts = path.resolve().parts if path is not None else ()
-    for collection in collections:
-        tail = collection.parts
-        if any(parts[i : i + len(tail)] == tail for i in range(len(parts))):
-            return collection
-    return None
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:

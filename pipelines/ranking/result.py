@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # imported where a table or an explanation is asked for
     import pandas as pd
     import polars as pl
 
-    from xlarank.pipelines.ranking.explanation import Explanation
+    from xlarank.pipelines.ranking.score_difference import Explanation
 
 _CSV_HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
 #: What the cells begin with that a spreadsheet evaluates.
@@ -33,10 +33,9 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 
 @dataclass(frozen=True)
 class Trust:
-    """How certain a ranking is, by what was measured out of fold for its model.
+    """How certain a ranking is, by the out-of-fold calibration of its model.
 
     Attributes:
-        calibration: what was measured.
         certain: share of the pairs of distinct configurations of this graph that are called certain.
         first: so many of the best distinct configurations hold the best one with probability ``AMONG_FIRST``.
         first_nearly: the same for one that is at most `NEARLY` slower.
@@ -54,38 +53,30 @@ class Trust:
         """From the scores of each seed ``(seeds, distinct)``."""
         slower = calibration.certainly_slower(per_seed)
         distinct = per_seed.shape[1]
-        return cls(
-            calibration=calibration,
-            certain=float(slower.sum()) / max(1, distinct * (distinct - 1) // 2),
-            first=calibration.first_of(distinct),
-            first_nearly=calibration.first_nearly_of(distinct),
-            ahead_of=slower[group],
-        )
+        certain = float(slower.sum()) / max(1, distinct * (distinct - 1) // 2)
+        first, nearly = calibration.first_of(distinct), calibration.first_nearly_of(distinct)
+        return cls(calibration, certain, first, nearly, slower[group])
 
     def lines(self) -> list[str]:
         """The same in words."""
-        found = self.calibration
+        found, graphs = self.calibration, counted(self.calibration.graphs, "graph")
+        certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({graphs})"
         if np.isfinite(found.threshold):
             certain = (
                 f"{self.certain:.0%} of the pairs are certain; of such pairs {found.right:.1%} were in the right "
                 f"order on {FOLDS_OF[found.by]} never seen ({found.right_low:.1%} to {found.right_high:.1%}, "
-                f"{counted(found.graphs, 'graph')})"
-            )
-        else:
-            certain = (
-                f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({counted(found.graphs, 'graph')})"
+                f"{graphs})"
             )
         first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
-        nearly = f"one at most {NEARLY:.0%} slower among the first {self.first_nearly}"
-        return [certain, f"{first}, {nearly}"]
+        return [certain, f"{first}, one at most {NEARLY:.0%} slower among the first {self.first_nearly}"]
 
     def as_json(self) -> dict[str, Any]:
         """Plain values."""
-        found = self.calibration
+        found, known = self.calibration, np.isfinite(self.calibration.right)
         return {
             "certain_share": self.certain,
-            "certain_right": found.right if np.isfinite(found.right) else None,
-            "certain_right_interval": [found.right_low, found.right_high] if np.isfinite(found.right) else None,
+            "certain_right": found.right if known else None,
+            "certain_right_interval": [found.right_low, found.right_high] if known else None,
             "best_among_first": self.first,
             "nearly_best_among_first": self.first_nearly,
             "probability": AMONG_FIRST,
@@ -121,12 +112,9 @@ class Ranked:
     estimated_ns: float | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values, without what is known of no configuration."""
-        values = asdict(self)
-        for name in ("certainly_ahead_of", "speedup", "estimated_ns"):
-            if values[name] is None:
-                del values[name]
-        return values
+        """Plain values, without what is not known."""
+        optional = ("certainly_ahead_of", "speedup", "estimated_ns")
+        return {name: value for name, value in asdict(self).items() if value is not None or name not in optional}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,15 +122,15 @@ class Ranking:
     """An order of configurations.
 
     Attributes:
-        graph, collection: what was ranked, by the model of which collection.
+        collection: whose model ranked the graph.
         order: ``(configs,)`` configuration ids, fastest first.
         scores: ``(configs,)`` by configuration id; lower is faster; only comparable within the graph.
         same_as: ``(configs,)`` lowest id of an identical configuration.
         runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
-        metrics: how good it is, where the file holds runtimes.
+        metrics: of the order, where the file holds runtimes.
         trust: how certain it is, where the model was calibrated.
-        fallback: what the ranking falls back on because the kernel is of a kind never seen, in words; else empty.
-        shipped: whether the model is the one that came with xlarank, for want of one in the workspace.
+        fallback: what a kernel of a kind never seen falls back on, in words; else empty.
+        shipped: whether the model came with xlarank, for want of one in the workspace.
         speedup: ``(configs,)`` runtime of the compiler's own choice over that of each configuration, NaN where not
             measured; None where that of the compiler's choice is not known. Of a tile both are over the normalizer.
         speedups: of the first and of the best of five (`xlarank.models.validation.metrics`), where they are known.
@@ -167,11 +155,8 @@ class Ranking:
 
     def __repr__(self) -> str:
         first = ", ".join(map(str, self.order[:5])) + ", ..." * (len(self.order) > 5)
-        configs, measured = counted(len(self.order), "configuration"), np.count_nonzero(self.runtime)
-        return (
-            f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs} ({measured:,} measured), "
-            f"fastest first: {first}>"
-        )
+        configs = f"{counted(len(self.order), 'configuration')} ({np.count_nonzero(self.runtime):,} measured)"
+        return f"<Ranking of {self.graph!r} by the model of {self.collection}: {configs}, fastest first: {first}>"
 
     @classmethod
     def of(cls, graph: Graph, rows: GraphRows, model: TrainedModel) -> Ranking:
@@ -179,8 +164,7 @@ class Ranking:
         scored, kind = model.score(rows), model.card.kind
         scores = scored.mean[rows.group]
         compiler = compiler_cost(kind, rows) if rows.labelled else None
-        # what was calibrated are scores of the model alone
-        calibration = None if scored.fallback else model.calibration
+        calibration = None if scored.fallback else model.calibration  # of scores of the model alone
         times = model.nanoseconds(scored)
         return cls(
             graph=graph.name,
@@ -200,13 +184,8 @@ class Ranking:
         )
 
     def explain(self, config: int | None = None, against: str | int | None = None) -> Explanation:
-        """Why a configuration (by default the first) is ahead of another: contributions that add up.
-
-        ``against`` is a configuration or "default", the one that sets no layout; left out, it is that one, or the
-        middle of the ranking where that is no candidate. Raises `xlarank.data.errors.XlarankError` for a
-        configuration that the graph does not have.
-        """
-        from xlarank.pipelines.ranking.explanation import explain_graph  # networkx, which ranking does without
+        """Contributions to the lead of a configuration (by default the first) over another: `explain_graph`."""
+        from xlarank.pipelines.ranking.score_difference import explain_graph  # networkx, which ranking does without
 
         return explain_graph(*self.source, config=config, against=against)
 
@@ -234,8 +213,7 @@ class Ranking:
         return int(self.runtime[config]) if self.runtime[config] > 0 else None
 
     def _speedup_of(self, config: int) -> float | None:
-        known = self.speedup is not None and not np.isnan(self.speedup[config])
-        return float(self.speedup[config]) if self.speedup is not None and known else None
+        return None if self.speedup is None or np.isnan(self.speedup[config]) else float(self.speedup[config])
 
     def to_polars(self) -> pl.DataFrame:
         """A row for each configuration, fastest first.
@@ -287,13 +265,9 @@ def write_rankings(path: Path, rankings: Mapping[str, Ranking]) -> None:
         writer.writerow(_CSV_HEADER)
         for name, ranking in rankings.items():
             for entry in ranking.best():
-                known = [None if value is None else repr(value) for value in (entry.runtime_ns, entry.speedup)]
-                writer.writerow(
-                    [
-                        _as_text(name), ranking.collection, entry.rank, entry.configuration, repr(entry.score),
-                        known[0], ";".join(map(str, entry.identical)), known[1],
-                    ]
-                )  # fmt: skip
+                runtime, speedup = (None if x is None else repr(x) for x in (entry.runtime_ns, entry.speedup))
+                place = _as_text(name), ranking.collection, entry.rank, entry.configuration, repr(entry.score)
+                writer.writerow([*place, runtime, ";".join(map(str, entry.identical)), speedup])
 
 
 def _as_text(name: str) -> str:

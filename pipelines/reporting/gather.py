@@ -23,7 +23,7 @@ from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import CARD, TrainedModel, model_of
 from xlarank.models.validation.evaluation import evaluate_graph
-from xlarank.pipelines.ranking.explanation import Explanation, explain_graph, segment_picture
+from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph, segment_picture
 
 Floats = NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from xlarank.features.store import read_rows
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import model_of
 from xlarank.models.validation.evaluation import baselines
-from xlarank.pipelines.budgeting.reports import read_first_scores
 from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours, ranks_chart, scores_chart
 from xlarank.pipelines.reporting.gather import MODEL, study_pictures
+from xlarank.pipelines.support.budget import read_first_scores
 
 #: Graphs that are drawn and whose rows are read again for the baselines: evenly many of every score.
 _MOST_GRAPHS: Final = 40

@@ -21,7 +21,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
 from xlarank.models.validation.curves import FACTOR, climb, rungs_of
 from xlarank.models.validation.fold_plan import FoldPlan
-from xlarank.pipelines.study.storage import StudyOptions, retry
+from xlarank.pipelines.study.storage import MOST_RETRIES, StudyOptions, retry
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ class Objective:
     always grow all: the best trial is compared with them.
 
     Attributes:
-        training, plan: the rows and their folds.
         model, members: the ranker, and the parameters of its members that have studies of their own.
         settings: of every fit; its rounds are those of a whole trial.
         select: as `StudyOptions.select`.
@@ -80,27 +79,21 @@ class Objective:
                 raise optuna.TrialPruned
         stage = curves.best_stage(self.select)
         scores = curves.column("score")[:, stage]
-        result = {
-            "rounds": curves.rounds[stage],
-            "mean": float(scores.mean()),
-            "std": float(scores.std()),
-            "params": params,
-            "graphs": dict(zip(curves.metrics, map(float, scores), strict=True)),
-        }
-        trial.set_user_attr(RESULT, result)
+        graphs = dict(zip(curves.metrics, map(float, scores), strict=True))
+        result = {"rounds": curves.rounds[stage], "mean": float(scores.mean()), "std": float(scores.std())}
+        trial.set_user_attr(RESULT, {**result, "params": params, "graphs": graphs})
         return float(curves.smooth_score(self.select)[stage])
 
     def identity(self) -> dict[str, str]:
         """What all trials of a study have in common, by what a user may have to change."""
         data = self.training.data
         rows = repr((data.names, data.indptr.tolist())).encode() + data.cost.tobytes()
+        members = json.dumps(self.members, sort_keys=True).encode()
         return {
             "feature columns": self.training.manifest.recipe.code_hash,
-            "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}",
-            "folds": self.plan.by,
-            "--rounds": str(self.settings.rounds),
-            "parameters of members": f"{zlib.crc32(json.dumps(self.members, sort_keys=True).encode()):08x}",
-        }
+            "graphs, rows or runtimes": f"{zlib.crc32(rows):08x}", "folds": self.plan.by,
+            "--rounds": str(self.settings.rounds), "parameters of members": f"{zlib.crc32(members):08x}",
+        }  # fmt: skip
 
     def default_trial(self, study: Study) -> FrozenTrial | None:
         """The complete trial of the default parameters."""
@@ -111,8 +104,9 @@ class Objective:
 class NumberedTPESampler(TPESampler):
     """TPE seeded for each trial by the number of those before it that did not fail.
 
-    With one seed for all, a second call or another process would repeat the first one's draws. Failed trials do not
-    count: those of a killed process are run again, and what follows is drawn as if nothing had happened.
+    With one seed for all, a second call or another process would repeat the first draws. Failed trials do not
+    count: those of a killed process are run again, and the next draws are those of an uninterrupted study. A trial
+    that is retried no more counts, else the next draw would be the same.
     """
 
     def __init__(self, seed: int) -> None:
@@ -124,8 +118,9 @@ class NumberedTPESampler(TPESampler):
         super().__init__(seed=numbered, multivariate=True, n_startup_trials=20)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        trials = study.get_trials(deepcopy=False)
-        self._start(sum(t.number < trial.number and t.state != TrialState.FAIL for t in trials))
+        before = [t for t in study.get_trials(deepcopy=False) if t.number < trial.number]
+        retries = [len(t.system_attrs.get("retry_history", ())) for t in before if t.state == TrialState.FAIL]
+        self._start(len(before) - len(retries) + retries.count(MOST_RETRIES))
         super().before_trial(study, trial)
 
 
@@ -153,24 +148,23 @@ def open_study(objective: Objective, options: StudyOptions, storage: BaseStorage
         "study_name": name, "storage": storage, "sampler": NumberedTPESampler(objective.settings.seed),
         "pruner": optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=FACTOR),
     }  # fmt: skip
+    created = True
     try:
         study = optuna.create_study(direction="maximize", **parts)
-        created = True
     except optuna.exceptions.DuplicatedStudyError:
-        study = optuna.load_study(**parts)
-        created = False
+        study, created = optuna.load_study(**parts), False
     _retry_lost(study)
     # Of several processes that begin at once the one that created the study tries the defaults.
-    trials = study.get_trials(deepcopy=False)
-    tried = [t for t in trials if t.state != TrialState.FAIL and objective.defaults in (t.params, _enqueued(t))]
-    if created or (trials and not tried):
+    alive = [t for t in study.get_trials(deepcopy=False) if t.state != TrialState.FAIL]
+    tried = any(objective.defaults in (t.params, t.system_attrs.get("fixed_params")) for t in alive)
+    if created or (study.get_trials(deepcopy=False) and not tried):
         study.enqueue_trial(objective.defaults)
     return study
 
 
 def _retry_lost(study: Study) -> None:
     """Run again what a process of this machine was at when it was killed; databases also have heartbeats."""
-    for trial in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+    for trial in study.get_trials(states=(TrialState.RUNNING,)):  # copies: Optuna changes what it retries
         host, _, number = str(trial.user_attrs.get(_PROCESS, "")).rpartition(":")
         if host == socket.gethostname() and not _other_process(int(number)):
             with suppress(optuna.exceptions.UpdateFinishedTrialError, ValueError):  # another process did the same
@@ -184,12 +178,6 @@ def _other_process(number: int) -> bool:
         return os.name == "nt"
     try:
         os.kill(number, 0)  # asks, does not kill
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True
-
-
-def _enqueued(trial: FrozenTrial) -> Any:
-    return trial.system_attrs.get("fixed_params")

@@ -17,11 +17,9 @@ _ENOUGH: Final = 10
 
 
 def draw_study(study: optuna.Study, path: Path, score: str) -> list[Path]:
-    """Write the course of the study to an SVG and, after ten complete trials, the importance of its parameters
-    beside it; the files, none without matplotlib.
+    """Write the optimization history to an SVG and, after ten complete trials, the parameter importances beside it.
 
-    Args:
-        score: what the score is, in words.
+    ``score`` names the score. Returns the files; none without matplotlib.
     """
     try:
         import matplotlib as mpl
@@ -32,13 +30,12 @@ def draw_study(study: optuna.Study, path: Path, score: str) -> list[Path]:
     from optuna.trial import TrialState
     from optuna.visualization import matplotlib as draw
 
-    def importances() -> Any:
-        return draw.plot_param_importances(study, evaluator=PedAnovaImportanceEvaluator())
-
     kinds: dict[Path, Callable[[], Any]] = {path: lambda: draw.plot_optimization_history(study, target_name=score)}
     complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     if len({trial.value for trial in complete}) >= _ENOUGH:
-        kinds[path.with_stem(f"{path.stem}-importance")] = importances
+        evaluator = PedAnovaImportanceEvaluator()
+        beside = path.with_stem(f"{path.stem}-importance")
+        kinds[beside] = lambda: draw.plot_param_importances(study, evaluator=evaluator)
     for file, plot in kinds.items():
         with mpl.rc_context({"svg.hashsalt": file.stem, "svg.fonttype": "none"}):
             axes = plot()

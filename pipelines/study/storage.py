@@ -27,6 +27,8 @@ HEARTBEAT: Final = 10
 GRACE: Final = 60
 #: Seconds after which a journal's lock is taken from a process that was killed while it held it.
 LOCK_GRACE: Final = 30
+#: How often the parameters of a trial are tried again when its process was lost.
+MOST_RETRIES: Final = 3
 #: Attempts to open a database that another process may be creating.
 _ATTEMPTS: Final = 6
 #: Of libpq, in seconds: otherwise a server that vanished is waited for without end.
@@ -95,15 +97,14 @@ def open_storage(options: StudyOptions, folder: Path) -> Iterator[BaseStorage]:
         causes: list[BaseException] = [error]
         while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
             causes.append(cause)
-        disk = next((each for each in causes if isinstance(each, OSError)), None)
-        if disk is not None:
-            raise disk from None
+        for each in causes:
+            if isinstance(each, OSError):
+                raise each from None
         if not any(isinstance(each, SQLAlchemyError | OptunaError) for each in causes):
             raise
-        cause = causes[-1]
-        text = hide_passwords(f"{type(cause).__name__}: {' '.join(str(cause).split())}", options.storage)
+        text = f"{type(causes[-1]).__name__}: {' '.join(str(causes[-1]).split())}"
         raise XlarankError(
-            f"the study storage {options.shown} cannot be used ({text})",
+            f"the study storage {options.shown} cannot be used ({hide_passwords(text, options.storage)})",
             expected="a journal or a database that can be reached",
             do="check --storage, or run the same command again: finished trials are kept",
         ) from None  # the library's error may hold the password
@@ -217,8 +218,8 @@ def _database(address: str) -> BaseStorage:
 
 
 def retry() -> Any:
-    """Optuna's callback that queues the parameters of a lost trial, at most three times."""
+    """Optuna's callback that queues the parameters of a lost trial, at most `MOST_RETRIES` times."""
     from optuna import storages
 
     kind = getattr(storages, "RetryHeartbeatStaleTrialCallback", None) or storages.RetryFailedTrialCallback
-    return kind(max_retry=3)
+    return kind(max_retry=MOST_RETRIES)

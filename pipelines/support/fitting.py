@@ -1,14 +1,13 @@
-"""From read rows to the saved model of each collection: what `train` and `fine_tune` share."""
+"""From stored rows to saved models, collection by collection: what `train` and `fine_tune` share."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from importlib.util import find_spec
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -25,7 +24,6 @@ from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import Continued, ModelCard, save_model
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.curves import Curves
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
@@ -50,7 +48,7 @@ class TrainResult:
         note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was chosen.
         fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
-        folds: out-of-fold report of `xlarank.models.validation.metrics.summarise`; empty without folds.
+        folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
     """
 
     collection: str
@@ -82,13 +80,12 @@ class TrainRequest:
     Attributes:
         collections: names or patterns; empty for all.
         also_from: other collections of the same kind to learn from but not to score, each ``NAME`` or
-            ``NAME=WEIGHT``: what one of its graphs counts beside one of the collection itself. A fold holds out a
-            family in all of them.
+            ``NAME=WEIGHT``, the weight of each graph (1). A fold holds out a family in all of them.
         model: a ranker's name; for `train` also "auto".
         seeds: boosters of each collection.
         with_valid: also learn from the valid split, before a submission; scores on valid mean nothing afterwards.
         rounds: the most boosting rounds; folds choose the number.
-        select: the criterion of the best number, one of `xlarank.models.validation.paired.SELECTIONS`.
+        select: criterion of the best number of rounds, one of `xlarank.models.validation.paired.SELECTIONS`.
         seed: of the first booster.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
         engine: "local", or "dask" to grow trees, those of the folds too, on the workers of a cluster. One worker
@@ -115,8 +112,8 @@ class TrainRequest:
         return ("train", "valid") if self.with_valid else ("train",)
 
     def require_valid(self) -> None:
-        """Raise `ModelError` for an unknown engine or what it cannot do, `ClusterError` for a missing scheduler,
-        `XlarankError` for other values."""
+        """Raise `ModelError` for an unknown engine or what it cannot do, `ClusterError` for a missing scheduler or
+        library, `XlarankError` for other values."""
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
         require_selection(self.select)
         if self.engine not in ENGINES:
@@ -139,38 +136,6 @@ class TrainRequest:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
-    """An unfitted ranker and its out-of-fold curves, None without folds; ``select`` is what the best is best by."""
-
-    ranker: Ranker[Any]
-    tuned: bool
-    curves: Curves | None
-    select: str
-
-    @cached_property
-    def stage(self) -> int:
-        """The stage of the best number of rounds."""
-        assert self.curves is not None
-        return self.curves.best_stage(self.select)
-
-    @property
-    def metrics(self) -> dict[str, dict[str, float]]:
-        """Out-of-fold metrics of each graph at the best number of rounds."""
-        assert self.curves is not None
-        return self.curves.at(self.stage)
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """Out-of-fold score of each graph at the best number of rounds."""
-        return {name: values["score"] for name, values in self.metrics.items()}
-
-    @property
-    def value(self) -> float:
-        """What rankers are compared by."""
-        return float(objective_value(np.array(list(self.scores.values())), self.select))
-
-
-@dataclass(frozen=True, eq=False)
 class Choice:
     """How the boosters of a collection are fitted.
 
@@ -178,7 +143,8 @@ class Choice:
         rankers: unfitted; the seeds take them in turn.
         tuned: whether their parameters come from a study.
         rounds, chosen_by: trees of each, and in words why so many.
-        scores: out-of-fold metrics of each graph; empty without folds.
+        metrics: out of fold, of each graph; empty without folds.
+        value: what rankers are compared by.
         why: in words, how the ranker was chosen.
         continues: the model that they continue, and ``kinds`` of kernels that it was trained on.
     """
@@ -187,10 +153,16 @@ class Choice:
     tuned: bool
     rounds: int
     chosen_by: str
-    scores: dict[str, dict[str, float]]
+    metrics: dict[str, dict[str, float]] = field(default_factory=dict)
+    value: float = 0.0
     why: str = ""
     continues: Continued | None = None
     kinds: Sequence[str] = ()
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Out-of-fold score of each graph."""
+        return {name: values["score"] for name, values in self.metrics.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,98 +175,117 @@ class Job:
     request: TrainRequest
     settings: FitSettings
     progress: Progress
+    started: float = field(default_factory=time.monotonic)
 
     def begin(self, candidates: int) -> None:
         """Announce the work of so many candidates and of the boosters."""
         steps = candidates * len(self.plan.folds) + self.request.seeds
         self.progress.begin(f"training {self.training.collection}", steps)
 
-    def candidate(
-        self, ranker: Ranker[Any], tuned: bool, *, rounds: int | None = None, name: str = ""
-    ) -> Candidate:
-        """Validate a ranker out of fold, with at most ``rounds``; steps of the progress begin with ``name``."""
-        settings = self.settings if rounds is None else replace(self.settings, rounds=rounds)
+    def choose_rounds(
+        self, rankers: Sequence[Ranker[Any]], tuned: bool, default: int, *, exactly: bool = False, name: str = ""
+    ) -> Choice:
+        """Validate the first of the rankers out of fold and choose the number of rounds.
+
+        Without folds, or ``exactly``, it is ``default`` or the most there may be. Steps of the progress begin with
+        ``name``.
+        """
+        default = min(default, self.settings.rounds)
+        if not self.plan.folds:
+            return Choice(rankers, tuned, default, "default (one family, no folds)")
 
         def step(fold: Fold) -> None:
             families = sorted({self.training.data.families[group] for group in fold.held})
             self.progress.step(f"{name}held out {', '.join(families)}")
 
-        curves = self.plan.curves(self.training.data, ranker, settings, step) if self.plan.folds else None
-        return Candidate(ranker, tuned, curves, self.request.select)
+        settings = replace(self.settings, rounds=default) if exactly else self.settings
+        curves = self.plan.curves(self.training.data, rankers[0], settings, step)
+        stage = -1 if exactly else curves.best_stage(self.request.select)
+        metrics = curves.at(stage)
+        scores = np.array([values["score"] for values in metrics.values()])
+        value = float(objective_value(scores, self.request.select))
+        return Choice(rankers, tuned, curves.rounds[stage], self.plan.chosen_by, metrics, value)
 
 
-def fit_each(
-    workspace: Workspace,
-    request: TrainRequest,
-    plan_of: Callable[[StoredTrainingSet], FoldPlan],
-    choose: Callable[[Job], Choice],
-    progress: Progress,
-) -> list[TrainResult]:
-    """Train collection by collection, in the folds of ``plan_of`` as ``choose`` says.
+@dataclass(eq=False)
+class Fitting:
+    """Collections that are trained one after the other.
 
-    A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was asked for
-    by name or when nothing at all could be trained, and `ConstantModelError` after all others where nothing was
-    learned.
+    Attributes:
+        others: collections to learn from besides, with their weights.
+        results: of the collections so far.
     """
-    request.require_valid()
-    threads = thread_count(request.threads)
-    workspace.require_writable()
-    weights = weighted_collections(request.also_from)
-    others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
-    results: list[TrainResult] = []
-    constant: list[ConstantModelError] = []
-    with _tree_cluster(request.scheduler, threads) as cluster:
-        # On a cluster each booster takes all workers, so folds wait for each other.
-        settings = FitSettings(request.rounds, request.seed, 1 if cluster else threads, cluster=cluster)
-        for collection in chosen_collections(workspace, request.collections):
+
+    workspace: Workspace
+    request: TrainRequest
+    progress: Progress
+    settings: FitSettings
+    others: dict[Collection, float]
+    results: list[TrainResult] = field(default_factory=list)
+    constant: list[ConstantModelError] = field(default_factory=list)
+
+    @classmethod
+    @contextmanager
+    def opened(cls, workspace: Workspace, request: TrainRequest, progress: Progress) -> Iterator[Self]:
+        """Connect to the cluster, if one is asked for; raises as `TrainRequest.require_valid` and `connected`."""
+        request.require_valid()
+        threads = thread_count(request.threads)
+        workspace.require_writable()
+        weights = weighted_collections(request.also_from)
+        others = chosen_collections(workspace, [*weights]) if weights else []
+        with ExitStack() as stack:
+            cluster = None
+            if request.scheduler is not None:
+                if find_spec("sklearn") is None:
+                    raise ClusterError(
+                        "LightGBM needs scikit-learn to train on a cluster, and it is not installed",
+                        expected="the extra dask",
+                        do="pip install 'xlarank[dask]'",
+                    )
+                client = stack.enter_context(connected(request.scheduler, threads))
+                cluster = TreeCluster(client.scheduler.address)
+                threads = 1  # each booster takes all workers, so folds wait for each other
+            settings = FitSettings(request.rounds, request.seed, threads, cluster=cluster)
+            yield cls(workspace, request, progress, settings, dict(zip(others, weights.values(), strict=True)))
+
+    def jobs(self, plan_of: Callable[[StoredTrainingSet], FoldPlan]) -> Iterator[Job]:
+        """The rows of collection by collection, with the folds of ``plan_of``; each is to be fitted.
+
+        A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was asked
+        for by name or when nothing at all could be trained, and `ConstantModelError` after all others where nothing
+        was learned.
+        """
+        request = self.request
+        for collection in chosen_collections(self.workspace, request.collections):
             try:
-                training = _read(workspace, collection, others, request)
+                training = read_training_set(self.workspace, collection, request.splits)
+                training = also_learn_from(training, self.workspace, self.others)
                 plan = plan_of(training)
             except CollectionError as error:
                 if request.collections:
                     raise
-                results.append(TrainResult(str(collection), skipped=str(error)))
+                self.results.append(TrainResult(str(collection), skipped=str(error)))
                 continue
-            job = Job(workspace, training, plan, request, settings, progress)
-            started = time.monotonic()
             try:
-                result = fit_and_save(job, choose(job))
-            except ConstantModelError as error:
-                constant.append(error)
-                continue
+                yield Job(self.workspace, training, plan, request, self.settings, self.progress)
             finally:
-                progress.end()
-            result.seconds = time.monotonic() - started
-            results.append(result)
-    if constant:
-        raise constant[0] if len(constant) == 1 else ConstantModelError("; ".join(map(str, constant)))
-    if all(result.skipped for result in results):
-        raise CollectionError("; ".join(result.skipped for result in results))
-    return results
+                self.progress.end()
+        if len(self.constant) > 1:
+            raise ConstantModelError("; ".join(map(str, self.constant)))
+        if self.constant:
+            raise self.constant[0]
+        if all(result.skipped for result in self.results):
+            raise CollectionError("; ".join(result.skipped for result in self.results))
 
-
-@contextmanager
-def _tree_cluster(scheduler: str | None, workers: int) -> Iterator[TreeCluster | None]:
-    """The cluster at ``scheduler``, None without one; raises `ClusterError` as `connected` does."""
-    if scheduler is None:
-        yield None
-        return
-    if find_spec("sklearn") is None:
-        raise ClusterError(
-            "LightGBM needs scikit-learn to train on a cluster, and it is not installed",
-            expected="the extra dask",
-            do="pip install 'xlarank[dask]'",
-        )
-    with connected(scheduler, workers) as client:
-        yield TreeCluster(client.scheduler.address)
-
-
-def _read(
-    workspace: Workspace, collection: Collection, others: dict[Collection, float], request: TrainRequest
-) -> StoredTrainingSet:
-    beside = {other: weight for other, weight in others.items() if other != collection}
-    training = read_training_set(workspace, collection, request.splits)
-    return also_learn_from(training, workspace, beside)
+    def fit(self, job: Job, choice: Choice) -> None:
+        """Fit and save the boosters of a collection, and keep the result."""
+        try:
+            result = fit_and_save(job, choice)
+        except ConstantModelError as error:
+            self.constant.append(error)
+        else:
+            result.seconds = time.monotonic() - job.started
+            self.results.append(result)
 
 
 def fit_and_save(job: Job, choice: Choice) -> TrainResult:
@@ -331,7 +322,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         also_from=training.also_from,
         also_weights=training.also_weights,
         continues=choice.continues,
-        folds=choice.scores,
+        folds=choice.metrics,
         folds_by=job.plan.by,
         target=target_of(training.collection).name,
         kinds=sorted({*learned_kinds(data.parts), *choice.kinds}),
@@ -354,7 +345,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         chosen_by=choice.chosen_by,
         fallback=str(card.fallback) if card.fallback else "",
         seeds=request.seeds,
-        folds=summarise(choice.scores) if choice.scores else {},
+        folds=summarise(choice.metrics) if choice.metrics else {},
         importance=first.importance(),
     )
 

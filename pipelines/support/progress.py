@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -29,3 +31,14 @@ class Silent:
 
     def end(self) -> None:
         pass
+
+
+@contextmanager
+def steps_of(progress: Progress | None, what: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A job of ``total`` steps, over however it ends; yields the function that tells a step."""
+    progress = progress or Silent()
+    progress.begin(what, total)
+    try:
+        yield progress.step
+    finally:
+        progress.end()

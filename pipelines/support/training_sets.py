@@ -19,7 +19,7 @@ from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_data import TrainingData
-from xlarank.pipelines.support.machine import machine_memory
+from xlarank.pipelines.support.processes import machine_memory
 
 #: Bytes of a stored value.
 _VALUE: Final = 4
@@ -63,9 +63,7 @@ class StoredTrainingSet:
 
 
 def also_learn_from(
-    training: StoredTrainingSet,
-    workspace: Workspace,
-    others: Mapping[Collection, float],
+    training: StoredTrainingSet, workspace: Workspace, others: Mapping[Collection, float]
 ) -> StoredTrainingSet:
     """Add the same splits of other collections of its kind to a training set; the collection itself is skipped.
 
@@ -105,9 +103,7 @@ def also_learn_from(
 
 
 def read_training_set(
-    workspace: Workspace,
-    collection: Collection,
-    splits: Sequence[str] = ("train",),
+    workspace: Workspace, collection: Collection, splits: Sequence[str] = ("train",)
 ) -> StoredTrainingSet:
     """The labelled, rankable graphs of some splits.
 

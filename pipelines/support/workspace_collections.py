@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from xlarank.data.collection import SPLITS, Collection, GraphFile, choose
-from xlarank.data.errors import CollectionError, FeatureStoreError, WorkspaceError
+from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, WorkspaceError
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, stored_collections
@@ -19,10 +19,33 @@ from xlarank.models.trained import CARD
 #: The largest weight of another collection.
 MOST_WEIGHT: Final = 1000.0
 
+Result = TypeVar("Result")
+
 
 def chosen_collections(workspace: Workspace, asked: Sequence[str]) -> list[Collection]:
     """Collections with stored features; raises `CollectionError` for others."""
     return choose(asked, stored_collections(workspace), where=f"the workspace {workspace.root}")
+
+
+def each_collection(
+    collections: Iterable[Collection],
+    work: Callable[[Collection], Result],
+    left_out: dict[str, str],
+    *,
+    named: bool,
+    step: Callable[[str], None] = lambda name: None,
+) -> dict[str, Result]:
+    """Results of ``work`` by collection; ``left_out`` gets why others have none, unless they were ``named``."""
+    results: dict[str, Result] = {}
+    for collection in collections:
+        try:
+            results[str(collection)] = work(collection)
+        except (CollectionError, ModelError) as error:
+            if named:
+                raise
+            left_out[str(collection)] = str(error)
+        step(str(collection))
+    return results
 
 
 def weighted_collections(asked: Sequence[str]) -> dict[str, float]:

@@ -1,13 +1,11 @@
 """One writer of models and manifests at a time, so that commands may run side by side in one workspace.
 
 - Each file is replaced as a whole (`xlarank.data.files.atomic_write`), so readers take no lock.
-- `build-features` holds the lock while it removes what is there of another data root, and again while it writes its
-  manifests; commands that learn, or copy models, while they save. Nobody holds it while features are computed or
-  trees are grown.
+- `build-features` holds the lock while it removes rows of another data root and while it writes its manifests;
+  commands that learn, or copy models, while they save. Nobody holds it while features or trees are computed.
 - Rows name the recipe and the file that they were made of. Readers compare them with the manifest, so rows of two
   builds that ran at once are refused instead of mixed.
-- Before a model is saved, the manifests must still list the rows that it learned from: a model of rows that were
-  replaced meanwhile is not saved.
+- A model is not saved unless the manifests still list the rows that it learned from.
 - A model is a folder of boosters and the card that names it. Writing the card makes the model current; the folders
   of earlier models are removed under the lock. A reader that finds boosters gone reads the new card.
 
@@ -53,7 +51,7 @@ def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
 
 
 def _locked(path: Path, progress: Progress) -> int:
-    """A handle that holds the lock of the file that is now at ``path``."""
+    """A handle that holds the lock of the file at ``path``."""
     while True:
         handle = regular_no_link(str(path), os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0))
         try:

@@ -27,7 +27,6 @@ from xlarank.models.rankers.lightgbm import BOOSTER
 from xlarank.models.rankers.lightgbm_text import checked_text
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import model_of
-from xlarank.pipelines.building import cluster_builders
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import cluster as module
 from xlarank.pipelines.support.cluster import connected, local_cluster
@@ -97,7 +96,7 @@ def test_a_cluster_stores_what_this_machine_would(
     assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
 
     with connected(address) as client, pytest.raises(ClusterError, match=r"does not see .*absent.*same path"):
-        list(cluster_builders.cluster_outcomes(client, tmp_path / "absent", [], None))
+        list(module.cluster_outcomes(client, tmp_path / "absent", [], None))
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     with pytest.raises(ClusterError, match=r"the worker tcp://.* has the feature code .*install the same xlarank"):
         build(tree, tmp_path / "work", scheduler=address)
@@ -191,7 +190,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), running(1) as address:
         assert trees(fitted(TreeCluster(address))) == trees(fitted(None))
         with monkeypatch.context() as patch:
-            patch.setattr(cluster_builders, "build_remotely", die)
+            patch.setattr(module, "build_remotely", die)
             (why,) = build(tree, tmp_path / "work", scheduler=address, **chosen).broken.values()
         assert why.startswith("pool__a.npz: 1 workers died while they built it; expected workers with enough")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.root import SAMPLE
@@ -17,7 +17,6 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
-from xlarank.models.trained import load_model
 from xlarank.models.validation.curves import join_curves, validate_fold, validate_folds
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import summarise
@@ -31,10 +30,6 @@ from xlarank.pipelines.train import train
 def run(workspace: Path, **options: Any) -> Evaluation:
     fit = FitSettings(options.pop("rounds", 300), threads=1)
     return cross_validate(Workspace(workspace), fit=fit, **options)
-
-
-def card_of(workspace: Path, collection: str) -> Any:
-    return load_model(Workspace(workspace).model(Collection.parse(collection))).card
 
 
 @pytest.fixture
@@ -58,7 +53,7 @@ def learned_from(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learned_from: list[list[str]]) -> None:
     found = run(shared_trained)
     for collection in (LAYOUT, TILE):
-        folds = card_of(shared_trained, collection).folds
+        folds = model_of(shared_trained, collection).card.folds
         assert found.report[collection] == summarise(folds)
         assert list(found.report[collection]["tau"]["graphs"]) == list(folds)
     assert set(found.report[TILE]["tau"]["graphs"]) == set(TREE[TILE]["train"])
@@ -82,12 +77,12 @@ def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_fro
     assert found.judged == "out of fold, families seen (same-family)"
     assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
     assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
-    apart = card_of(trained, LAYOUT).folds
+    apart = model_of(trained).card.folds
     mean = np.mean([apart[name]["score"] for name in names[:4]])
     assert "so this is no score for new programs" in found.notes[0]
     assert f"these 4 graphs by folds of families: score {mean:.3f}" in found.notes[1]
     assert list(found.report[TILE]["tau"]["graphs"]) == ["conv__a", "conv__b"]
-    model = load_model(Workspace(trained).model(Collection.parse(TILE)))
+    model = model_of(trained, TILE)
     training = read_training_set(Workspace(trained), Collection.parse(TILE))
     held = [training.data.names.index("conv__b")]
     curves = validate_fold(training.data, held, model.rankers[0], FitSettings(model.card.rounds, threads=1))

@@ -18,7 +18,7 @@ from xlarank.data.schema import OPCODES
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.ranking.explanation import Explanation
+from xlarank.pipelines.ranking.score_difference import Explanation
 
 
 def run(workspace: Path, path: Path, **asked: object) -> Explanation:

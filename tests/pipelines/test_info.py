@@ -39,23 +39,18 @@ def test_every_split_is_counted(shared_tree: Path) -> None:
 def test_broken_and_unrankable_files_are_named(tree: Path) -> None:
     graph_path(tree, LAYOUT, "train", "alpha__a").write_bytes(b"no zip")
     (graph_path(tree, LAYOUT, "train", "folder")).mkdir()
-    even, alike = layout_graph(0), layout_graph(1)
+    even, alike, tile = layout_graph(0), layout_graph(1), tile_graph(9)
     even["config_runtime"][:] = 5
     alike["node_config_feat"][:] = alike["node_config_feat"][0]
+    tile["config_runtime_normalizers"] = tile["config_runtime"] * 2
     save_npz(graph_path(tree, LAYOUT, "train", "even"), even)
     save_npz(graph_path(tree, LAYOUT, "train", "alike"), alike)
+    save_npz(graph_path(tree, TILE, "valid", "even"), tile)
+    save_npz(graph_path(tree, TILE, "valid", "without"), tile_graph(3, labelled=False))
     part = found(tree)[LAYOUT, "train"]
     assert set(part.broken) == {"alpha__a", "folder"}
     assert "alpha__a.npz cannot be opened" in part.broken["alpha__a"]
-    assert part.unrankable == ["alike", "even"]
-    assert (part.graphs, part.labelled) == (5 + 3, 6)
-
-
-def test_tiles_without_labels_or_of_equal_cost(tree: Path) -> None:
-    even = tile_graph(9)
-    even["config_runtime_normalizers"] = even["config_runtime"] * 2
-    save_npz(graph_path(tree, TILE, "valid", "even"), even)
-    save_npz(graph_path(tree, TILE, "valid", "without"), tile_graph(3, labelled=False))
+    assert (part.graphs, part.labelled, part.unrankable) == (5 + 3, 6, ["alike", "even"])
     parts = found(tree, collections=[TILE])
     assert {collection for collection, _ in parts} == {TILE}
     part = parts[TILE, "valid"]
@@ -85,18 +80,8 @@ def test_siblings_are_graphs_of_the_structure_of_a_train_graph(tmp_path: Path) -
     """One program twice in train and once in valid, another (an edge less) once in train and in test."""
     arrays = layout_graph(0)
     cut = {**arrays, "edge_index": arrays["edge_index"][1:]}
-    places = {
-        "train": {"a__a": arrays, "a__b": arrays, "b__a": cut},
-        "valid": {"a__c": arrays},
-        "test": {"b__b": cut},
-    }
-    for split, graphs in places.items():
-        for name, one in graphs.items():
-            path = graph_path(tmp_path, LAYOUT, split, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_npz(path, one)
-    assert {split: part.siblings for (_, split), part in found(tmp_path).items()} == {
-        "train": 2,
-        "valid": 1,
-        "test": 1,
-    }
+    places = {"train a__a": arrays, "train a__b": arrays, "train b__a": cut, "valid a__c": arrays, "test b__b": cut}
+    for place, one in places.items():
+        save_npz(graph_path(tmp_path, LAYOUT, *place.split()), one)
+    siblings = {split: part.siblings for (_, split), part in found(tmp_path).items()}
+    assert siblings == {"train": 2, "valid": 1, "test": 1}

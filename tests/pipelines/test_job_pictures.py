@@ -9,8 +9,8 @@ from tests.pipelines.trees import LAYOUT
 from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import model_of
-from xlarank.pipelines.budgeting.reports import first_scores
 from xlarank.pipelines.reporting.job_pictures import ranks_picture, scores_picture, tuning_pictures
+from xlarank.pipelines.support.budget import first_scores
 
 COLLECTION = Collection.parse(LAYOUT)
 

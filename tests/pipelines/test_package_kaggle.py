@@ -15,6 +15,14 @@ from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.pipelines import package_kaggle as module
 from xlarank.pipelines.package_kaggle import METADATA, ROOT, missing_requirements, package_kaggle
 
+FEW = ["LICENSE", "README.md", "kaggle/kernel-metadata.json", "features/store.py", "pyproject.toml", "run.py"]
+
+
+@pytest.fixture
+def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package of some of the files, which is written sooner."""
+    monkeypatch.setattr(module, "_tracked", lambda: FEW)
+
 
 def names_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -26,18 +34,12 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
     made = package_kaggle(tmp_path / "new" / "package", owner="ada")
     names = names_of(made.out)
     assert made.files == len(names) and (made.models, made.wheels) == ((), ())
-    assert {
-        "run.py",
-        "pyproject.toml",
-        "LICENSE",
-        "xlarank/pipelines/run_all.py",
-        "xlarank/features/store.py",
-    } <= names
+    assert {"run.py", "pyproject.toml", "LICENSE", "xlarank/pipelines/run_all.py"} <= names
     assert "xlarank/data/sample/npz/tile/cpu/test/swish__a.npz" in names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "docs/", ".", "work/"))]
     metadata = json.loads((made.out / METADATA).read_text())
-    assert metadata["id"] == "ada/xlarank" and 6 <= len(metadata["title"]) <= 50
-    assert 20 <= len(metadata["subtitle"]) <= 80
+    assert metadata["id"] == "ada/xlarank"
+    assert 6 <= len(metadata["title"]) <= 50 and 20 <= len(metadata["subtitle"]) <= 80
     kernel = json.loads((made.out / "kaggle" / "kernel-metadata.json").read_text())
     assert (kernel["id"], kernel["dataset_sources"]) == ("ada/xlarank-submission", ["ada/xlarank"])
     code = "import sys; sys.path.insert(0, sys.argv[1]); import xlarank.pipelines.run_all as m; print(m.__file__)"
@@ -47,7 +49,7 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
     assert done.stdout.strip() == str(made.out / "xlarank" / "pipelines" / "run_all.py")
 
 
-def test_a_zip_is_the_same_each_time_and_as_the_folder(tmp_path: Path) -> None:
+def test_a_zip_is_the_same_each_time_and_as_the_folder(tmp_path: Path, few_files: None) -> None:
     for name in ("a.zip", "b.zip", "folder"):
         package_kaggle(tmp_path / name)
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
@@ -56,7 +58,9 @@ def test_a_zip_is_the_same_each_time_and_as_the_folder(tmp_path: Path) -> None:
         assert archive.read("run.py") == (ROOT / "run.py").read_bytes()
 
 
-def test_models_come_along_in_a_workspace_of_their_own(shared_trained: Path, tmp_path: Path) -> None:
+def test_models_come_along_in_a_workspace_of_their_own(
+    shared_trained: Path, tmp_path: Path, few_files: None
+) -> None:
     made = package_kaggle(tmp_path / "package", models=shared_trained)
     assert made.models == (LAYOUT, TILE)
     brought = {name for name in names_of(made.out) if name.startswith("workspace/")}
@@ -100,6 +104,8 @@ def test_a_model_of_other_code_is_refused_before_it_is_uploaded(trained: Path, t
 
 
 def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracked = module._tracked
+    monkeypatch.setattr(module, "_tracked", lambda: FEW)
     package_kaggle(tmp_path / "package")
     (tmp_path / "package" / "old.txt").write_text("")
     package_kaggle(tmp_path / "package")
@@ -110,6 +116,13 @@ def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path, monkeypat
         package_kaggle(tmp_path / "mine")
     assert names_of(tmp_path / "mine") == {"thesis.txt"}
     assert {path.name for path in tmp_path.iterdir()} == {"package", "mine"}, "nothing half-written is left"
+    copyfile = module.shutil.copyfile
+    monkeypatch.setattr(module.shutil, "copyfile", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        package_kaggle(tmp_path / "package")
+    assert (tmp_path / "package" / "run.py").exists(), "a failure leaves the older package"
+    monkeypatch.setattr(module.shutil, "copyfile", copyfile)
+    monkeypatch.setattr(module, "_tracked", tracked)
     monkeypatch.setattr(module, "ROOT", tmp_path)
     with pytest.raises(XlarankError, match="expected a git clone of xlarank"):
         package_kaggle(tmp_path / "package")

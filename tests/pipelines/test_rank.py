@@ -13,12 +13,11 @@ import pytest
 
 import xlarank
 from tests.graphs import layout_row, save_npz
-from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, stored, tile_graph
+from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, model_of, stored, tile_graph
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError
 from xlarank.data.schema import TILE_COLUMNS
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import load_model
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.pipelines.rank import rank, rank_folder
 from xlarank.pipelines.ranking.result import Ranking, write_rankings
@@ -42,9 +41,8 @@ def copy_model(workspace: Path, collection: str = OTHER, source: str = LAYOUT) -
 
 def test_the_order_is_that_of_the_scores_of_the_stored_rows(shared_tree: Path, shared_trained: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
-    model = load_model(Workspace(shared_trained).model(Collection.parse(LAYOUT)))
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
-    score = model.score(graph).mean[graph.group]
+    score = model_of(shared_trained).score(graph).mean[graph.group]
     assert np.array_equal(ranking.scores, score)
     assert ranking.order.tolist() == sorted(range(24), key=lambda config: (score[config], config))
     assert (ranking.graph, ranking.collection) == ("delta__a", LAYOUT)
@@ -108,12 +106,6 @@ def test_speedup_over_the_compilers_own_choice(shared_trained: Path, tmp_path: P
     assert ranking.speedups is not None and ranking.speedups["speedup@5"] >= ranking.speedups["speedup@1"]
 
 
-# Bad files ------------------------------------------------------------------------------------------------
-
-
-# A folder -------------------------------------------------------------------------------------------------
-
-
 def test_without_labels_or_the_compilers_own_choice(
     shared_tree: Path, shared_trained: Path, tmp_path: Path
 ) -> None:
@@ -153,8 +145,7 @@ def test_which_model_is_taken(trained: Path, tmp_path: Path, monkeypatch: pytest
         ModelError, match=rf"could be ranked by 2 models; expected {OTHER}, {LAYOUT}; pass --collection"
     ):
         run(trained, layout)
-    model = load_model(Workspace(trained).model(Collection.parse(TILE)))
-    given = rank(Workspace(tmp_path / "nothing"), tile, model=model)
+    given = rank(Workspace(tmp_path / "nothing"), tile, model=model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()
     (trained / "models" / "tile" / "cpu" / "model.json").unlink()
     assert [str(collection) for collection in trained_collections(Workspace(trained))] == [OTHER, LAYOUT]

@@ -11,16 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import run as command_line
 from tests.pipelines.trees import LAYOUT, TILE, TREE, data_root, graph_path, write_tree
-from xlarank.data.errors import CollectionError
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.sizes import CollectionSize, GraphCounts
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
-from xlarank.pipelines.budgeting.plan import CollectionPlan, RunSettings
 from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
+from xlarank.pipelines.support.budget import CollectionPlan, RunSettings, plan_collections
+from xlarank.pipelines.support.progress import Progress
 
 RUN = Path(command_line.__file__)
 #: One of the kinds is enough where it does not matter which; it has the faster rows.
@@ -32,6 +37,16 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tree")
     write_tree(root, SMALL)
     return root
+
+
+@pytest.fixture
+def same_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps in this process, which has everything imported."""
+
+    def here(function: Any, *arguments: Any, limit: float, progress: Progress, **named: Any) -> Any:
+        return function(*arguments, progress=progress, **named)
+
+    monkeypatch.setattr("xlarank.pipelines.run_all.isolated", here)
 
 
 def job(tree: Path, folder: Path, *, hours: float = 1.0, models: Path | None = None, **options: Any) -> RunSummary:
@@ -58,7 +73,7 @@ def test_no_time_at_all_leaves_the_default_order(tree: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path) -> None:
+def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path, same_process: None) -> None:
     """Labels withheld in train: there is nothing to learn the layouts from, which no header tells."""
     write_tree(tmp_path / "tree", {LAYOUT: {"test": ["omega__a", "omega__b"]}, TILE: TREE[TILE]})
     unlabelled = graph_path(tmp_path / "tree", LAYOUT, "train", "alpha__a")
@@ -79,7 +94,7 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path) -> None:
+def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path, same_process: None) -> None:
     first = job(tree, tmp_path / "learned")
     assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].valid
     card = load_model(tmp_path / "learned" / "work" / "models" / "tile" / "cpu").card
@@ -147,3 +162,58 @@ def test_a_killed_run_goes_on_where_it_was(
     for path, done in journals.items():
         assert path.read_bytes().startswith(done[: done.rfind(b"\n") + 1]), "finished trials are kept"
     assert FIRST in out or FINAL in out
+
+
+# Rows kept of each collection: memory and time are not exceeded, and the real dataset fits Kaggle's budget.
+
+
+#: Graphs by split, configurations in all, configurable nodes and nodes of a typical graph. Counts are the
+#: dataset's; the last two are set high.
+OFFICIAL = {
+    "layout:xla:random": ((69, 7, 8), 900_000, 120, 5_000),
+    "layout:xla:default": ((61, 7, 8), 800_000, 120, 5_000),
+    "layout:nlp:random": ((207, 20, 17), 16_100_000, 300, 8_000),
+    "layout:nlp:default": ((198, 20, 17), 13_300_000, 300, 8_000),
+    "tile:xla": ((5709, 676, 844), 12_900_000, 0, 40),
+}
+
+
+def official() -> list[CollectionSize]:
+    """The sizes of TpuGraphs; layout graphs of valid and test count with 1000 configurations each."""
+    sizes = []
+    for name, (graphs, configs, configurable, nodes) in OFFICIAL.items():
+        each = configs // sum(graphs)
+        split = {
+            part: [GraphCounts(1000 if configurable and part != "train" else each, nodes, configurable)] * count
+            for part, count in zip(("train", "valid", "test"), graphs, strict=True)
+        }
+        sizes.append(CollectionSize(Collection.parse(name), split, families=30))
+    return sizes
+
+
+def test_the_real_dataset_fits_kaggle() -> None:
+    plan = plan_collections(official(), RunSettings(hours=12, ram_gb=30, cores=4))
+    assert sum(part.first_seconds for part in plan) < 4 * 3600 and all(part.memory_gb <= 30 for part in plan)
+    assert all(part.max_configs >= 200 for part in plan if part.collection.kind == "layout")
+
+
+@given(hours=st.floats(0.001, 24), ram=st.floats(0.5, 64), cores=st.integers(1, 16))
+def test_memory_is_not_exceeded_and_more_of_anything_never_keeps_less(hours: float, ram: float, cores: int) -> None:
+    for size in official():
+        (part,) = plan_collections([size], RunSettings(hours, ram, cores))
+        (more,) = plan_collections([size], RunSettings(2 * hours, 2 * ram, cores))
+        assert part.memory_gb <= ram or not part.rows
+        assert part.rows <= more.rows and part.max_configs <= more.max_configs and part.jobs <= more.jobs
+
+
+def test_cases_at_the_edge() -> None:
+    """The largest files are not built side by side where memory is short; nothing to learn from or to rank."""
+    huge = CollectionSize(Collection.parse("layout:nlp:random"), {"train": [GraphCounts(100_000, 20_000, 3143)]}, 1)
+    assert [plan_collections([huge], RunSettings(1, ram, 4))[0].jobs for ram in (4, 64)] == [1, 4]
+    for split in ("train", "test"):
+        size = CollectionSize(Collection.parse("tile:x"), {split: [GraphCounts(10, 3)]}, 0)
+        (part,) = plan_collections([size], RunSettings())
+        assert part.rows == 0 and set(part.as_row().values()) == {"tile:x", "-"}
+    for wrong in ({"hours": 0}, {"hours": float("nan")}, {"ram_gb": -1}, {"seeds": 0}):
+        with pytest.raises(XlarankError, match="expected"):
+            RunSettings(**wrong)  # type: ignore[arg-type]

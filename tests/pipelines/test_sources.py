@@ -19,8 +19,6 @@ from xlarank.models.trained import TrainedModel, load_model
 from xlarank.models.training_data import TrainingData
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
-from xlarank.pipelines.evaluate import evaluate
-from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.workspace_collections import weighted_collections
@@ -76,24 +74,15 @@ def test_other_collections_are_learned_from_by_weight_and_not_judged_on(
     assert card.also_weights == {ESTIMATE: 1.0} and fits[-1].weight is None
 
 
-def test_such_a_model_is_used_like_any_other(two: Workspace, shared_tree: Path) -> None:
-    model = learn(two, f"{ESTIMATE}=2", seeds=2)
-    graph = stored(two.root)["alpha__a"]
-    each = [ranker.predict(graph.matrix(), ranker.columns) for ranker in model.rankers]
-    assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
-    path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
-    ranking = rank(two, path, collection=LAYOUT)
-    found = explain(two, path, collection=LAYOUT, config=3, against=9)
-    assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
-    assert evaluate(two, collections=[LAYOUT]).report[LAYOUT]["tau"]["graphs"].keys() == {"delta__a", "delta__b"}
-    assert cross_validate(two, collections=[LAYOUT], by="graph").report[LAYOUT]
-
-
 def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(
     two: Workspace, shared_tree: Path, fits: list[TrainingData]
 ) -> None:
     folder, path = two.model(Collection.parse(LAYOUT)), graph_path(shared_tree, LAYOUT, "valid", "delta__a")
-    learn(two, f"{ESTIMATE}=0.5", seeds=2)
+    model = learn(two, f"{ESTIMATE}=0.5", seeds=2)
+    graph = stored(two.root)["alpha__a"]
+    each = [ranker.predict(graph.matrix(), ranker.columns) for ranker in model.rankers]
+    assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
+    assert cross_validate(two, collections=[LAYOUT], by="graph").report[LAYOUT]
     assert rank(two, path, collection=LAYOUT).trust is None
     fits.clear()
     found, left_out = calibrate(two, collections=[LAYOUT], threads=1)

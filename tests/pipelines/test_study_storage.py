@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tests.graphs import save_npz
 from tests.pipelines.postgres import PostgresServer
-from tests.pipelines.test_tune import by_learning_rate, folder, run, states, trials_of
+from tests.pipelines.test_tune import _no_pictures, by_learning_rate, folder, run, states, trials_of  # noqa: F401
 from tests.pipelines.trees import TILE, build, graph_path, tile_graph
 from tests.pipelines.tune_worker import CLIMB, made_up
 from xlarank.data.errors import WorkspaceError, XlarankError
@@ -30,10 +30,14 @@ TRIALS = 6
 FINISHED = (TrialState.COMPLETE, TrialState.PRUNED)
 
 
-OTHERS = [pytest.param(name, marks=pytest.mark.exhaustive) for name in ("sqlite", "journal")]
+def storages_of(now: str) -> Any:
+    """One kind of storage now, the others before a release."""
+    others = [name for name in ("own", "postgresql", "sqlite", "journal") if name != now]
+    marked = [pytest.param(name, marks=pytest.mark.exhaustive) for name in others]
+    return pytest.mark.parametrize("storage", [now, *marked], indirect=True)
 
 
-@pytest.fixture(params=["own", "postgresql", *OTHERS])
+@pytest.fixture
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty storage of each kind; ``own`` is the workspace's."""
     if request.param == "postgresql":
@@ -62,6 +66,7 @@ def points(trials: list[FrozenTrial], *states: TrialState) -> Counter[str]:
 
 
 @pytest.mark.slow
+@storages_of("postgresql")
 def test_processes_share_a_study(built: Path, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Together they run as many trials as were asked for, none twice, and then there is nothing left to do."""
     processes = [start(built, storage, 0.3) for _ in range(2)]
@@ -76,6 +81,7 @@ def test_processes_share_a_study(built: Path, storage: str, monkeypatch: pytest.
 
 
 @pytest.mark.slow
+@storages_of("own")
 def test_a_killed_process_is_made_up_for(built: Path, storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its point is run again: on the same machine at once, in a database from anywhere after a time without
     heartbeats."""
@@ -107,7 +113,7 @@ def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(
 
     def killed(params: dict[str, Any]) -> float:
         calls.append(params["learning_rate"])
-        if len(calls) in (2, 3, 4, 5):
+        if len(calls) > 1 and calls[-1] == calls[1]:
             raise SystemExit  # leaves the trial as a SIGKILL would
         return 0.5
 
@@ -116,7 +122,7 @@ def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(
         with pytest.raises(SystemExit):
             run(built, 3)
     run(built, 3)
-    assert calls[1:5] == [calls[1]] * 4
+    assert calls[1:5] == [calls[1]] * 4 and calls[1] not in calls[5:]
     assert states(built) == "CFFFFCC"
 
 
@@ -240,7 +246,7 @@ def test_the_password_is_nowhere(built: Path, postgres_server: PostgresServer, d
         "--collection", TILE, "--workspace", str(built), "--log-file", str(built / "log"), "--verbose", "--storage",
     ]  # fmt: skip
     right, wrong = postgres_server.remote(database), postgres_server.remote(database, "s3cretive")
-    for address, code, text in ((right, 0, ""), (wrong, 1, "password authentication failed"), ("pw=s3cret", 1, "")):
+    for address, code, text in ((right, 0, ""), (wrong, 1, "password authentication failed")):
         done = subprocess.run([*command, address], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == code, done.stderr
         assert text in done.stderr

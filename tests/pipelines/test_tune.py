@@ -58,6 +58,13 @@ def states(workspace: Path) -> str:
     return "".join(trial.state.name[0] for trial in trials_of(workspace))
 
 
+@pytest.fixture(autouse=True)
+def _no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take longer than a study."""
+    if "pictures" not in request.node.name:
+        monkeypatch.setattr("xlarank.pipelines.tune.draw_study", lambda *_: [])
+
+
 def by_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CLIMB, made_up(lambda params: params["learning_rate"]))
 
@@ -231,7 +238,7 @@ def test_one_family_cannot_be_tuned(tmp_path: Path) -> None:
 def test_every_ranker_can_be_tuned(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CLIMB, made_up(lambda params: 0.5))
     for model in RANKERS:
-        run(built, model=model)
+        run(built, trials=1, model=model)
         best = load_best(folder(built), model)
         assert best is not None and best.model == model
         assert params_for(folder(built), model, "tile")[1]

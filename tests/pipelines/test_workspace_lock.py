@@ -21,10 +21,10 @@ from xlarank.features.store import stored_roots
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.trained import CARD, load_model
 from xlarank.pipelines import build_features
-from xlarank.pipelines.budgeting.plan import RunSettings
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.budget import RunSettings
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.support.workspace_lock import LOCK, workspace_lock
 from xlarank.pipelines.train import train

@@ -17,6 +17,7 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph
+from xlarank.models.trained import TrainedModel, load_model
 from xlarank.pipelines.build_features import BuildReport, BuildRequest, build_features
 from xlarank.pipelines.support.progress import Progress
 
@@ -124,6 +125,10 @@ def build(root: Path, workspace: Path, *, progress: Progress | None = None, **ch
 def stored(workspace: Path, collection: str = LAYOUT, split: str = "train") -> dict[str, GraphRows]:
     graphs = each_graph(Workspace(workspace), Collection.parse(collection), split)
     return {graph.name: graph for graph in graphs}
+
+
+def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
+    return load_model(Workspace(workspace).model(Collection.parse(collection)))
 
 
 def parquet_bytes(workspace: Path) -> dict[str, bytes]:

@@ -111,7 +111,7 @@ def explain_feature(
     json_file: Json = None,
 ) -> None:
     """Describe a feature column: meaning, unit, formula and source."""
-    from xlarank.pipelines.explain_feature import explain_feature as run
+    from xlarank.pipelines.describe_columns import describe_columns as run
 
     columns = run(name)
     write_json(json_file, [plain_values(column) for column in columns])

@@ -54,8 +54,8 @@ def run_all(
     json_file: Json = None,
 ) -> None:
     """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
-    from xlarank.pipelines.budgeting.plan import RunSettings
     from xlarank.pipelines.run_all import run_all as run
+    from xlarank.pipelines.support.budget import RunSettings
 
     root, place = data_root_of(data_root), workspace_at(workspace)
     settings = RunSettings(

@@ -10,7 +10,7 @@ import pytest
 
 from tests.pipelines.trees import Listener
 from xlarank.data.errors import CollectionError, XlarankError
-from xlarank.pipelines.budgeting.isolated import isolated
+from xlarank.pipelines.support.processes import isolated
 from xlarank.pipelines.support.progress import Progress
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def double(value: int, *, progress: Progress, fail: str = "") -> int:
     if fail == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if fail == "never done":
-        time.sleep(60)
+        time.sleep(600)
     progress.step("done")
     progress.end()
     return 2 * value
@@ -33,7 +33,7 @@ def double(value: int, *, progress: Progress, fail: str = "") -> int:
 
 def test_results_errors_and_progress_come_back() -> None:
     listener = Listener()
-    assert isolated(double, 21, limit=60, progress=listener) == 42
+    assert isolated(double, 21, limit=300, progress=listener) == 42
     assert listener.jobs == [("doubling", 1)] and listener.notes == ["done"] and listener.ended == 1
     for fail, kind, said in (
         ("clearly", CollectionError, "made up; nothing"),
@@ -43,6 +43,6 @@ def test_results_errors_and_progress_come_back() -> None:
     ):
         listener, started = Listener(), time.monotonic()
         with pytest.raises(kind, match=said):
-            isolated(double, 1, fail=fail, limit=2 if fail == "never done" else 60, progress=listener)
-        assert time.monotonic() - started < 30
+            isolated(double, 1, fail=fail, limit=2 if fail == "never done" else 300, progress=listener)
+        assert time.monotonic() - started < 300
         assert listener.ended == len(listener.jobs), "no job is left open"

@@ -1,22 +1,25 @@
-"""How to run all steps, and how many rows of each collection fit into the time and the memory for it."""
+"""The budget of `run-all`: how many rows of each collection fit into the time and the memory for it."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from xlarank.data.collection import Collection
 from xlarank.data.errors import XlarankError
+from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges
 from xlarank.data.sizes import CollectionSize
-from xlarank.pipelines.support.machine import machine_memory
+from xlarank.data.workspace import Workspace
+from xlarank.pipelines.support.processes import machine_memory
 
 
 class _Cost(NamedTuple):
@@ -54,11 +57,11 @@ _LEAST: Final = 16
 
 @dataclass(frozen=True)
 class RunSettings:
-    """How to run.
+    """Settings of `run_all`.
 
     Attributes:
         hours: of wall clock, from the beginning of the work.
-        ram_gb: of memory in 1e9 bytes; 0 for nine tenths of the machine's.
+        ram_gb: memory in 1e9 bytes; 0 for nine tenths of the machine's.
         cores: of the processor; 0 for all that this process may use.
         seeds: boosters of a final model.
         trials: most trials of a study; 0 for none.
@@ -86,15 +89,6 @@ class RunSettings:
             known = hasattr(os, "sched_getaffinity")
             object.__setattr__(self, "cores", len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1)
 
-    @property
-    def usable_bytes(self) -> float:
-        return 1e9 * self.ram_gb * _MEMORY_SHARE - _PROCESS
-
-    @property
-    def power(self) -> float:
-        """Cores' worth of work that gets done at the same time."""
-        return max(1.0, self.cores * _EFFICIENCY)
-
 
 @dataclass(frozen=True)
 class CollectionPlan:
@@ -118,14 +112,10 @@ class CollectionPlan:
 
     def as_row(self) -> dict[str, str]:
         """Cells of a table by column; the first is text, the others are numbers."""
-        cells = (
-            f"{self.max_configs:,}",
-            f"{self.rows:,}",
-            f"{self.first_seconds / 60:.1f}",
-            f"{self.memory_gb:.1f}",
-        )
+        minutes, memory = f"{self.first_seconds / 60:.1f}", f"{self.memory_gb:.1f}"
+        cells = (f"{self.max_configs:,}", f"{self.rows:,}", minutes, memory) if self.rows else "----"
         names = ("configurations kept", "rows", "min to first model", "GB memory")
-        return {"collection": str(self.collection), **dict(zip(names, cells if self.rows else "----", strict=True))}
+        return {"collection": str(self.collection), **dict(zip(names, cells, strict=True))}
 
 
 def plan_collections(sizes: Sequence[CollectionSize], settings: RunSettings) -> list[CollectionPlan]:
@@ -135,20 +125,41 @@ def plan_collections(sizes: Sequence[CollectionSize], settings: RunSettings) -> 
 
 
 def _plan(size: CollectionSize, settings: RunSettings, share: float) -> CollectionPlan:
-    cost, power = _COSTS[size.collection.kind], settings.power
+    cost, power = _COSTS[size.collection.kind], max(1.0, settings.cores * _EFFICIENCY)  # cores' worth of work
+    usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
     configs, _, configurable = np.concatenate([*size.table.values()]).T
     largest = _PROCESS + (configs * (cost.config_bytes + cost.choice_bytes * configurable)).max(initial=0.0)
-    jobs = max(1, min(settings.jobs or settings.cores, int(settings.usable_bytes / largest)))
+    jobs = max(1, min(settings.jobs or settings.cores, int(usable / largest)))
     build = cost.graph_seconds * len(configs)
     build += float((configs * (cost.config_seconds + cost.choice_seconds * configurable)).sum())
     build *= _SAFETY / min(jobs, power)
     row_bytes = cost.row_bytes + min(settings.cores, max(1, size.families)) * cost.fold_bytes
     row_seconds = _SAFETY * cost.fit_seconds / power
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
-    most = int(settings.usable_bytes / row_bytes / graphs)
+    most = int(usable / row_bytes / graphs)
     in_time = int(max(0.0, share - build) / (_ALL_FITS * row_seconds * graphs))
     kept = max(_LEAST, min(cost.most, most, in_time))
     rows = size.rows("train", kept) + size.rows("valid", kept)
     useful = most >= _LEAST and size.rows("train") and size.rows("test")
     seconds, memory = build + _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
     return CollectionPlan(size.collection, kept, most, rows if useful else 0, seconds, memory, jobs)
+
+
+def first_scores(workspace: Workspace, collection: Collection) -> Path:
+    """Where the scores of a collection's first model lie, by whose seconds its study is planned."""
+    return workspace.reports() / f"first-{'-'.join(collection.parts)}.json"
+
+
+def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
+    """Scores on valid of a model that learned from train alone; empty where there are none.
+
+    ``report`` is `metrics.summarise` of all graphs; ``example`` its graph of median score: for each configuration
+    the ``predicted`` score and the ``measured`` cost (ns; tiles: over the normalizer).
+    """
+    try:
+        found = dict(json.loads(read_text(first_scores(workspace, collection))))
+        if found.get("report"):
+            float(found["report"]["score"]["mean"]) + float(found["report"]["score"]["std"])
+        return found
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return {}

@@ -6,33 +6,33 @@ import pytest
 
 from xlarank.data.errors import XlarankError
 from xlarank.features.catalogue import blocks_of, every_block
-from xlarank.pipelines.explain_feature import explain_feature
+from xlarank.pipelines.describe_columns import describe_columns
 
 
 def test_one_column() -> None:
-    (column,) = explain_feature("padding__output_waste__max")
+    (column,) = describe_columns("padding__output_waste__max")
     assert column.meaning == "largest waste, output tensors of configurable nodes"
     assert (column.kinds, column.block, column.scope, column.tier) == (
         ("layout",), "Padding", "configuration", "fast"
     )  # fmt: skip
     assert "128 x 8" in column.about and not column.transductive
-    (column,) = explain_feature("size__nodes__log")
+    (column,) = describe_columns("size__nodes__log")
     assert (column.kinds, column.scope) == (("layout", "tile"), "graph"), "a column of both kinds is named once"
-    assert explain_feature("candidates__minority__share")[0].transductive
-    (column,) = explain_feature("pair__unlike__flag")
+    assert describe_columns("candidates__minority__share")[0].transductive
+    (column,) = describe_columns("pair__unlike__flag")
     assert (column.block, column.scope, column.kinds) == ("InstancePair", "instance", ("layout",))
 
 
 def test_a_pattern_finds_all_in_column_order() -> None:
-    names = [column.name for column in explain_feature("propagation__*")]
+    names = [column.name for column in describe_columns("propagation__*")]
     block = next(block for block in blocks_of("layout") if type(block).__name__ == "Propagation")
     assert names == list(block.columns)
     declared = {name for kind in ("layout", "tile") for block in every_block(kind) for name in block.columns}
-    assert {column.name for column in explain_feature("*")} == declared
+    assert {column.name for column in describe_columns("*")} == declared
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
     with pytest.raises(XlarankError, match=r"outptu_waste__max' is not a column.*padding__output_waste__max"):
-        explain_feature("padding__outptu_waste__max")
+        describe_columns("padding__outptu_waste__max")
     with pytest.raises(XlarankError, match=r"expected one of [0-9]+ columns;"):
-        explain_feature("qqqqqq")
+        describe_columns("qqqqqq")

@@ -1,9 +1,10 @@
-"""Explain the difference of two configurations' scores by node, pair, cause, column and segment."""
+"""Contributions to the difference of two configurations' scores: by node, pair, cause, column and segment."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -30,11 +31,9 @@ class NodePart:
     """Contribution of one node's layouts to the difference, half of each of its pairs included.
 
     Attributes:
-        node: as numbered in the graph.
-        text: opcode and shape.
-        name: its name in the HLO module, if given.
         now, then: the layouts that both configurations give it, for people.
         value: below 0 where it makes ``now`` faster.
+        name: in the HLO module, if given.
     """
 
     node: int
@@ -60,7 +59,7 @@ class Explanation:
     Contributions below 0 make ``now`` the faster of the two.
 
     Attributes:
-        graph, collection, model: what was explained, by the model of which collection, which ranker.
+        collection, model: by the model of which collection, which ranker.
         now, then: ids of the configurations; ``against`` says in words what ``then`` is.
         ranks: of both among all configurations, 1 is the fastest.
         difference: score of ``now`` minus score of ``then``.
@@ -101,29 +100,17 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
+        pairs = [{"nodes": list(p.nodes), "now": p.now, "then": p.then, "value": p.value} for p in self.pairs]
         return {
-            "graph": self.graph,
-            "collection": self.collection,
-            "model": self.model,
-            "configuration": self.now,
-            "against": self.then,
-            "against_is": self.against,
-            "ranks": list(self.ranks),
-            "configurations": self.configurations,
-            "difference": self.difference,
+            "graph": self.graph, "collection": self.collection, "model": self.model, "configuration": self.now,
+            "against": self.then, "against_is": self.against, "ranks": list(self.ranks),
+            "configurations": self.configurations, "difference": self.difference,
             "runtime_ns": list(self.runtime) if self.runtime else None,
-            "nodes": [node.as_json() for node in self.nodes],
-            "rest": self.rest,
-            "pairs": [
-                {"nodes": list(pair.nodes), "now": pair.now, "then": pair.then, "value": pair.value}
-                for pair in self.pairs
-            ],
-            "causes": self.causes,
-            "columns": self.columns,
-            "members": self.members,
+            "nodes": [node.as_json() for node in self.nodes], "rest": self.rest, "pairs": pairs,
+            "causes": self.causes, "columns": self.columns, "members": self.members,
             "segments": [{"nodes": list(s.nodes), "value": s.value} for s in self.segments],
             "notes": list(self.notes),
-        }
+        }  # fmt: skip
 
 
 def explain_graph(
@@ -134,7 +121,7 @@ def explain_graph(
     against: str | int | None = None,
     names: Sequence[NodeName] = (),
 ) -> Explanation:
-    """Explain why configuration ``config`` of a graph (by default the best) is ranked ahead of another.
+    """Take apart the difference of the scores of configuration ``config`` (by default the best) and another.
 
     ``against`` is a configuration or "default", the one that sets no layout. Left out, it is that one too, or the
     middle of the ranking where no candidate, or ``config`` itself, is it. ``names`` are those of its nodes
@@ -144,26 +131,21 @@ def explain_graph(
     rows = rows_for_model(graph, model)
     scores = model.score(rows)
     order = order_of(scores.mean[rows.group])
+    rank = np.argsort(order) + 1
     now = _configuration(graph, int(order[0]) if config is None else config)
     then, described = _other(graph, now, order.tolist(), against)
     walk = None
     if isinstance(graph, LayoutGraph):
         walk = walk_between(graph, rows, model.card.recipe.settings(), now, then)
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(1, len(order) + 1)
-    nodes: tuple[NodePart, ...] = ()
-    if isinstance(graph, LayoutGraph):
-        nodes = node_parts(graph, parts, now, then)
-        if names:
-            nodes = tuple(replace(part, name=names[part.node]) for part in nodes)
-    by_column = {**parts.columns}
+    nodes = node_parts(graph, parts, now, then, names) if isinstance(graph, LayoutGraph) else ()
+    columns, causes = defaultdict[str, float](float, parts.columns), defaultdict[str, float](float)
     for name, value in parts.instance_columns.items():
-        by_column[name] = by_column.get(name, 0.0) + value
-    causes: dict[str, float] = {}
-    for name, value in by_column.items():
-        causes[cause_of(name)] = causes.get(cause_of(name), 0.0) + value
+        columns[name] += value
+    for name, value in columns.items():
+        causes[cause_of(name)] += value
     values = {part.node: part.value for part in nodes}
+    pairs = [place for place in parts.places if len(place.nodes) == 2]
     return Explanation(
         graph=graph.name,
         collection=model.card.collection,
@@ -177,9 +159,9 @@ def explain_graph(
         runtime=(int(graph.runtime[now]), int(graph.runtime[then])) if graph.labelled else None,
         nodes=nodes,
         rest=parts.difference - sum(values.values()),
-        pairs=_largest_first([place for place in parts.places if len(place.nodes) == 2]),
+        pairs=tuple(sorted(pairs, key=lambda place: (-abs(place.value), place.nodes))),
         causes=_sorted(causes),
-        columns=_sorted(by_column),
+        columns=_sorted(columns),
         members=parts.members,
         segments=segments_of(graph, values),
         notes=_notes(graph, model, scores.fallback, parts, rows.group[now] == rows.group[then]),
@@ -197,7 +179,7 @@ def _configuration(graph: Graph, asked: int) -> int:
 
 def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | None) -> tuple[int, str]:
     """Return the configuration to compare with, and a description of it."""
-    default = default_configuration(graph)
+    default = _default_configuration(graph)
     if against is None:
         group = graph.duplicates.group
         if default is not None and group[default] != group[now]:
@@ -218,8 +200,8 @@ def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | No
     return _configuration(graph, number), f"configuration {number}"
 
 
-def default_configuration(graph: Graph) -> int | None:
-    """Return the first candidate that sets no layout, if there is one."""
+def _default_configuration(graph: Graph) -> int | None:
+    """The first candidate that sets no layout, if there is one."""
     if not isinstance(graph, LayoutGraph):
         return None
     unset: NDArray[np.bool_] = np.all(graph.table.rows < 0, axis=1)
@@ -227,23 +209,26 @@ def default_configuration(graph: Graph) -> int | None:
     return int(all_unset[0]) if len(all_unset) else None
 
 
-def node_parts(graph: LayoutGraph, parts: Parts, now: int, then: int) -> tuple[NodePart, ...]:
+def node_parts(
+    graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName] = ()
+) -> tuple[NodePart, ...]:
     """Return the contribution of each node: its step of the walk and its instances, pairs shared by both ends."""
-    values = dict(parts.nodes)
+    values = defaultdict[int, float](float, parts.nodes)
     for place in parts.places:
         for node in place.nodes:
-            values[node] = values.get(node, 0.0) + place.value / len(place.nodes)
+            values[node] += place.value / len(place.nodes)
     position = {int(node): k for k, node in enumerate(graph.configurable)}
+
+    def layout(config: int, node: int) -> str:
+        return layout_text(graph.table.rows[graph.table.codes[config, position[node]]])
+
     contributions = [
         NodePart(
-            node,
-            describe_node(graph, node),
-            layout_text(graph.table.rows[graph.table.codes[now, position[node]]]),
-            layout_text(graph.table.rows[graph.table.codes[then, position[node]]]),
-            value,
+            node, describe_node(graph, node), layout(now, node), layout(then, node), value,
+            names[node] if names else None,
         )
         for node, value in values.items()
-    ]
+    ]  # fmt: skip
     return tuple(sorted(contributions, key=lambda part: (-abs(part.value), part.node)))
 
 
@@ -252,9 +237,8 @@ def _notes(graph: Graph, model: TrainedModel, fallback: str, parts: Parts, ident
     if fallback:
         notes.append(f"{fallback}; ranks are of both, contributions of the model alone")
     if model.shipped:
-        notes.append(
-            "the model came with xlarank: it learned from estimates of the TPU's compiler, not from measurements"
-        )
+        source = "estimates of the TPU's compiler, not from measurements"
+        notes.append(f"the model came with xlarank: it learned from {source}")
     if identical:
         notes.append("both configurations are identical: there is nothing to explain")
     if len(parts.members) > 1:
@@ -270,12 +254,8 @@ def _notes(graph: Graph, model: TrainedModel, fallback: str, parts: Parts, ident
     return tuple(notes)
 
 
-def _sorted(values: dict[str, float]) -> dict[str, float]:
+def _sorted(values: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
-
-
-def _largest_first(places: list[Place]) -> tuple[Place, ...]:
-    return tuple(sorted(places, key=lambda place: (-abs(place.value), place.nodes)))
 
 
 def segment_picture(graph: Graph, explanation: Explanation, number: int = 0, *, alone: bool = True) -> str:

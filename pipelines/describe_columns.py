@@ -37,21 +37,20 @@ class ColumnDescription:
     transductive: bool
 
 
-def explain_feature(pattern: str) -> list[ColumnDescription]:
+def describe_columns(pattern: str) -> list[ColumnDescription]:
     """Return the columns that match ``pattern``, which may hold ``*`` and ``?``, in column order.
 
     Raises `XlarankError` with the nearest names when there is none.
     """
-    columns: dict[str, ColumnDescription] = {}
-    kinds: tuple[Kind, ...] = get_args(Kind)
-    for kind in kinds:
-        for block in every_block(kind):
-            for name, meaning in block.columns.items():
-                about = inspect.cleandoc(block.__doc__ or "")
-                columns[name] = ColumnDescription(
-                    name, meaning, block.kinds, type(block).__name__, about, block.scope.value, block.tier.value,
-                    block.transductive,
-                )  # fmt: skip
+    columns = {
+        name: ColumnDescription(
+            name, meaning, block.kinds, type(block).__name__, inspect.cleandoc(block.__doc__ or ""),
+            block.scope.value, block.tier.value, block.transductive,
+        )
+        for kind in get_args(Kind)
+        for block in every_block(kind)
+        for name, meaning in block.columns.items()
+    }  # fmt: skip
     matching = [columns[name] for name in columns if fnmatchcase(name, pattern)]
     if not matching:
         near = difflib.get_close_matches(pattern, list(columns), _SUGGESTED, cutoff=0.5)

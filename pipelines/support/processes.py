@@ -1,4 +1,4 @@
-"""A step in a process of its own, so that one that takes too long or too much memory does not end the job."""
+"""Processes of this machine: one for a single step, and what all of them need to end with their parent."""
 
 from __future__ import annotations
 
@@ -8,22 +8,60 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final
 
 from xlarank.data.errors import XlarankError
 from xlarank.pipelines.support.progress import Progress
 
-Result = TypeVar("Result")
-
 #: How often, in seconds, a waiting parent looks at the clock, and how long a process may take to end.
 _LOOK, _GRACE = 0.5, 10.0
+#: Files with the memory limit of a container in bytes; a word or a huge number where there is none.
+_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def isolated(
-    function: Callable[..., Result], *arguments: Any, limit: float, progress: Progress, **named: Any
-) -> Result:
+def machine_memory() -> float:
+    """Bytes of memory of the machine, or of the container that this process runs in."""
+    sizes = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    for path in _LIMITS:
+        with suppress(OSError, ValueError):
+            sizes.append(float(Path(path).read_text(encoding="ascii")))
+    return min(sizes)
+
+
+@contextmanager
+def interrupts_held_back() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C (a blocked signal is inherited); this one receives it afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # started by the first process otherwise, after which it lets the signal through again
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def end_with_parent() -> None:
+    """Ignore interrupts, which the parent handles, and end with the parent, also where it is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progress: Progress, **named: Any) -> Any:
     """Return ``function(*arguments, progress=..., **named)`` of a fresh interpreter.
 
     The function must be importable by name, what goes in and out picklable; its progress is handed on.
@@ -43,7 +81,7 @@ def isolated(
             what, value = ours.recv()
             if what == "result":
                 process.join(_GRACE)  # it closes what it shares with others
-                return value  # type: ignore[no-any-return]
+                return value
             if what == "error":
                 raise value
             getattr(progress, what)(*value)
@@ -73,8 +111,7 @@ class _Relay:
 
 
 def _work(parent: Connection, function: Callable[..., Any], arguments: Any, named: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it, and ends this process
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
     try:
         found: tuple[str, Any] = ("result", function(*arguments, progress=_Relay(parent), **named))
     except XlarankError as error:
@@ -84,10 +121,3 @@ def _work(parent: Connection, function: Callable[..., Any], arguments: Any, name
     except Exception as error:  # a bug: its traceback would be lost with the process
         found = ("error", RuntimeError("".join(traceback.format_exception(error))))
     parent.send(found)
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed cannot tell anybody to stop."""
-    if (parent := multiprocessing.parent_process()) is not None:
-        parent.join()
-        os._exit(1)

@@ -1,1 +1,0 @@
-"""Graph files to stored rows, by the processes of this machine or the workers of a cluster."""

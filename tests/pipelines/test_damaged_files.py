@@ -1,0 +1,226 @@
+"""Files of a workspace that are damaged, edited or of another type: one clear error, and nobody waits."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.pipelines.trees import LAYOUT, build, data_root, stored
+from xlarank.cli import record
+from xlarank.data.collection import Collection
+from xlarank.data.errors import FeatureStoreError, XlarankError
+from xlarank.data.submission import read_submission
+from xlarank.data.workspace import Workspace
+from xlarank.features.recipe import Source
+from xlarank.features.seal import require_seal, seal, sealable
+from xlarank.features.store import each_graph, read_instances, read_manifest, read_rows
+from xlarank.models.trained import model_of
+from xlarank.models.validation.best_params import load_best
+from xlarank.pipelines.build_features import BuildRequest, build_features
+from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.reporting.gather import read_runs
+from xlarank.pipelines.submit import submit
+from xlarank.pipelines.support.fitting import TrainRequest
+from xlarank.pipelines.train import train
+
+FLIPS = {False: 20, True: 120}
+GRAPH = Collection.parse(LAYOUT), "train", "alpha__a"
+
+
+def rows_of(work: Path) -> tuple[Path, Callable[[], object]]:
+    path = Workspace(work).graph_rows(*GRAPH)
+    return path, lambda: read_rows(path)
+
+
+def instances_of(work: Path) -> tuple[Path, Callable[[], object]]:
+    path = Workspace(work).graph_instances(*GRAPH)
+    manifest = read_manifest(Workspace(work), GRAPH[0], GRAPH[1])
+    assert manifest is not None
+    source = Source(**manifest.graphs[GRAPH[2]]["source"])
+    return path, lambda: read_instances(path, manifest.recipe, source)
+
+
+@pytest.mark.parametrize("of", [rows_of, instances_of])
+def test_flipped_bits_are_seen_and_mended_by_building(
+    tree: Path, built: Path, of, request: pytest.FixtureRequest
+) -> None:
+    path, read = of(built)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    flips = FLIPS[request.config.option.exhaustive]
+    for bit in [*rng.integers(8 * len(whole), size=flips), 4 * len(whole)]:  # the last: a value, not the footer
+        spoilt = bytearray(whole)
+        spoilt[bit // 8] ^= 1 << int(bit % 8)
+        path.write_bytes(spoilt)
+        with pytest.raises(FeatureStoreError, match="cannot be read"):
+            read()
+    if of is rows_of:
+        with pytest.raises(FeatureStoreError, match="run build-features again"):
+            train(Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
+    (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
+    assert (report.built, report.kept) == (1, len(stored(built)) - 1)
+    assert path.read_bytes() == whole
+    read()
+
+
+def test_a_file_without_a_seal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no seal"):
+        require_seal(b"PAR1")
+    path = tmp_path / "a.json"
+    path.write_text(sealable({"a": 1}))
+    seal(path)
+    require_seal(path.read_bytes())
+
+
+# JSON of wrong types in the workspace: one clear error, never a traceback.
+
+
+PLACE = Collection.parse(LAYOUT)
+VALUES = (None, 3, -1.5, True, "text", [], {}, [[]], {"a": {}}, ["x"])
+
+
+def spoilt(value: Any, rng: random.Random) -> Any:
+    """One entry somewhere within replaced by something of another type, or removed."""
+    places: list[tuple[Any, Any]] = []
+
+    def walk(inside: Any) -> None:
+        for key in list(inside) if isinstance(inside, dict) else range(len(inside)):
+            places.append((inside, key))
+            if isinstance(inside[key], dict | list):
+                walk(inside[key])
+
+    walk(value)
+    inside, key = rng.choice(places[:40] + rng.sample(places, min(40, len(places))))
+    if rng.random() < 0.2:
+        del inside[key]
+    else:
+        inside[key] = rng.choice(VALUES)
+    return value
+
+
+def files(work: Path) -> Iterator[tuple[Path, Callable[[], object], int]]:
+    """File, what reads it, and how many edits are tried."""
+    workspace = Workspace(work)
+    out = work / "out.csv"
+    yield workspace.model(PLACE) / "model.json", lambda: submit(workspace, out, collections=[LAYOUT]), 30
+    yield (
+        workspace.features(PLACE, "valid") / "manifest.json",
+        lambda: evaluate(workspace, collections=[LAYOUT]),
+        20,
+    )
+    (state,) = list(workspace.model(PLACE).rglob("seed-0/ranker.json"))
+    yield state, lambda: submit(workspace, out, collections=[LAYOUT]), 15
+
+
+@pytest.mark.slow
+def test_every_reader_of_the_workspace_refuses_or_works(trained: Path, request: pytest.FixtureRequest) -> None:
+    rng = random.Random(0)
+    for path, read, times in files(trained):
+        whole, refused = path.read_text(), 0
+        times = times if request.config.option.exhaustive else 5
+        for _ in range(times):
+            path.write_text(json.dumps(spoilt(json.loads(whole), rng)))
+            try:
+                read()
+            except XlarankError as error:
+                assert "\n" not in str(error)
+                refused += 1
+        path.write_text(whole)
+        assert refused > times / 4, path
+        read()
+
+
+def test_a_file_that_is_something_else(trained: Path, tree: Path) -> None:
+    workspace = Workspace(trained)
+    manifest, card = workspace.features(PLACE, "test") / "manifest.json", workspace.model(PLACE) / "model.json"
+    for path in (manifest, card):
+        whole = path.read_text()
+        for text in ("[]", "3", "null", '"text"', "{}", "[" * 100_000, "{", ""):
+            path.write_text(text)
+            with pytest.raises(XlarankError):
+                submit(workspace, trained / "out.csv", collections=[LAYOUT])
+        path.write_text(whole)
+    manifest.write_text("{")
+    build_features(data_root(tree), workspace, BuildRequest(collections=[LAYOUT]))  # mends the manifest
+
+
+# Pipes and links among the files of a workspace: nothing waits for a pipe, nothing is written through a link.
+
+
+@pytest.fixture
+def pipe() -> Iterator[Callable[[Path], Path]]:
+    """Puts a pipe in the place of a file; whoever waits for it is let go after 2 s, so that no test hangs."""
+    pipes: list[Path] = []
+    over = threading.Event()
+
+    def let_go() -> None:
+        while not over.wait(2.0):
+            for path in pipes:
+                with suppress(OSError):
+                    os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
+                    os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+
+    def make(path: Path) -> Path:
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.mkfifo(path)
+        pipes.append(path)
+        return path
+
+    thread = threading.Thread(target=let_go, daemon=True)
+    thread.start()
+    yield make
+    over.set()
+    thread.join()
+
+
+def test_no_reader_waits_for_a_pipe(trained: Path, pipe: Callable[[Path], Path]) -> None:
+    workspace = Workspace(trained)
+    model = workspace.model(PLACE)
+    (graph, *_) = each_graph(workspace, PLACE, "train")
+    readers: list[tuple[Path, Callable[[], object]]] = [
+        (next(model.glob("boosters-*/seed-0")) / "pipe", lambda: model_of(workspace, PLACE)),
+        (model / "model.json", lambda: model_of(workspace, PLACE)),
+        (workspace.study(PLACE) / "best-lambdarank.json", lambda: load_best(workspace.study(PLACE), "lambdarank")),
+        (workspace.graph_instances(PLACE, "train", graph.name), lambda: graph.instances and graph.instances.value),
+        (
+            workspace.graph_rows(PLACE, "train", graph.name),
+            lambda: list(each_graph(workspace, PLACE, "train")),
+        ),
+        (
+            workspace.features(PLACE, "train") / "manifest.json",
+            lambda: list(each_graph(workspace, PLACE, "train")),
+        ),
+        (trained / "submission.csv", lambda: read_submission(trained / "submission.csv")),
+    ]
+    for path, read in readers:
+        pipe(path)
+        with pytest.raises(XlarankError, match="not a regular file"):
+            read()
+
+
+def test_the_record_of_commands_neither_waits_for_a_pipe_nor_follows_a_link(
+    tmp_path: Path, pipe: Callable[[Path], Path]
+) -> None:
+    runs = pipe(tmp_path / "reports" / record.RUNS)
+    began = time.monotonic()
+    assert read_runs(Workspace(tmp_path)) == []
+    record.worked_in(tmp_path)
+    record.end(0)
+    assert time.monotonic() - began < 1.5
+    runs.unlink()
+    (tmp_path / "precious").write_text("kept")
+    runs.symlink_to(tmp_path / "precious")
+    record.worked_in(tmp_path)
+    record.end(0)
+    assert (tmp_path / "precious").read_text() == "kept"
