@@ -26,12 +26,15 @@ def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
     assert [graph["graph"] for graph in report["graphs"]] == ["f"] and list(report["broken"]) == [str(broken)]
     assert Path(report["graphs"][0]["path"]).is_file()
 
-    outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", "--json", tmp_path / "p.json")
-    assert "2 of 2 configurable nodes have a choice, of 3 to 7 rows each" in outcome.out
+    free = ["--tie", "none", "--json", tmp_path / "p.json"]
+    outcome = here("propose", program, "--configs", 9, "--out", tmp_path / "p.npz", *free)
+    assert "2 of 2 configurable nodes have a choice, in 2 groups of 3 to 7 rows each" in outcome.out
     assert outcome.code == 0 and "9 configurations (random)" in outcome.out
     assert json.loads((tmp_path / "p.json").read_text())["configs"] == 9
-    outcome = here("propose", tmp_path / "p.npz", "--configs", 100, "--out", tmp_path / "q.npz")
-    assert outcome.code == 0 and "there are only 21 to propose" in outcome.out
+    for tie, count in (("none", 21), ("rule", 7)):
+        words = ["--configs", 100, "--out", tmp_path / "q.npz", "--tie", tie]
+        outcome = here("propose", tmp_path / "p.npz", *words)
+        assert outcome.code == 0 and f"there are only {count} to propose" in outcome.out
 
 
 def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
