@@ -32,7 +32,7 @@ _LEAST_LIMIT: Final = 10.0
 _GUIDED, _STEPS = 12, 4
 #: Proposals in a row that became known or unpromising programs, before nothing is taken to be left.
 _IDLE: Final = 24
-#: Proposals looked at, as a multiple of the budget: one that is not compiled takes about an eighth of the time.
+#: Proposals looked at, as a multiple of the budget: one that is not compiled takes a fifth to two thirds as long.
 _LOOKS: Final = 3
 
 

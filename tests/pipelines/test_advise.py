@@ -21,6 +21,7 @@ from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.pipelines.advise import Advice, AdviceSettings, advice, advise, apply_configuration
 from xlarank.pipelines.advise.diagnosis import diagnose, picture
 from xlarank.pipelines.advise.entry_lines import EntryChange, entry_lines
+from xlarank.pipelines.advise.search import around_copies
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.leaves import Leaf, leaves_of
 from xlarank.pipelines.programs.sources import Program, graph_of, write_configurations
@@ -202,6 +203,22 @@ def test_copies_are_told_by_what_they_belong_to() -> None:
         "100% of the estimate are 3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
     )
     assert picture(found, "<m>").count("<rect") == 4 and "&lt;m&gt;" in picture(found, "<m>")
+
+
+def test_what_leads_to_a_copy_is_laid_out_as_the_copy_and_what_follows_as_before() -> None:
+    text = (
+        "HloModule m\n\nENTRY %main (x: f32[4,6,8]) -> f32[4,8,6] {\n"
+        "  %x = f32[48,4]{1,0} parameter(0)\n"
+        "  %dot = f32[4,6,16]{2,1,0} convolution(%x)\n"
+        "  %half = f32[4,6,8]{2,1,0} slice(%dot)\n"
+        '  %copy = f32[4,6,8]{1,2,0} copy(%half), {"estimated_cycles":"9"}\n'
+        "  ROOT %use = f32[4,8,6]{1,2,0} convolution(%copy)\n}\n"
+    )
+    after, before = (1, 2, 0), (2, 1, 0)
+    leads = {(4, 6, 8): after, (4, 6, 16): after}
+    follows = {(4, 6, 8): before, (4, 8, 6): before}
+    assert around_copies(text) == [leads, follows, {(4, 6, 8): after}, leads, {(4, 6, 8): before}, follows]
+    assert around_copies(text.replace("{1,2,0} copy", "{2,1,0} copy")) == []
 
 
 def test_weights_are_told_by_name_or_use() -> None:
