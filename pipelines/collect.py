@@ -57,7 +57,6 @@ class CollectSettings:
         seed: of candidate rows and search.
         tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
         per_node: candidate rows of a node, the compiler's choice among them; only for nodes that are not tied.
-        operands: also constrain operands of convolutions and dots; estimates then mislead.
         limit: seconds for compiling one configuration.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
     """
@@ -68,7 +67,6 @@ class CollectSettings:
     seed: int = 0
     tie: Tie = "rule"
     per_node: int = 8
-    operands: bool = False
     limit: float = 120.0
     effort: float | None = None
 
@@ -208,9 +206,7 @@ class _LabelSearch:
         return [found[at] for at in range(len(codes))]
 
     def _each(self, codes: Codes, known: dict[str, Outcome]) -> Iterator[tuple[int, Outcome]]:
-        return compiled(
-            self.compiler, self.program, self.candidates, codes, known=known, operands=self.settings.operands
-        )
+        return compiled(self.compiler, self.program, self.candidates, codes, known=known)
 
 
 def _about(program: Program, compiler: Compiler, settings: CollectSettings) -> dict[str, Any]:

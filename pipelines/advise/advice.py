@@ -263,7 +263,7 @@ def _changes(
     layouts = layouts_of(module, graph.configurable, rows)
     operations = [instruction for _, instruction in instructions(module)]
     changes = [
-        Change(node, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name, given.output)
+        Change(node, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name, given)
         for node, given in layouts.items()
         for one in (operations[node],)
     ]

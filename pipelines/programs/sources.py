@@ -103,7 +103,6 @@ def compiled(
     codes: Codes,
     *,
     known: Mapping[str, Outcome] | None = None,
-    operands: bool = False,
     limit: float | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
     """Position and outcome of each of ``codes (configs, nodes)`` as it is done; known ones first."""
@@ -114,7 +113,7 @@ def compiled(
         if key in known:
             yield at, known[key]
     rows = (candidates.expand(codes[at][None])[0] for at in todo)
-    modules = (constrained(program, one, operands=operands) for one in rows)
+    modules = (constrained(program, one) for one in rows)
     for at, outcome in compiler.compile(modules, limit=limit):
         yield todo[at], outcome
 
@@ -145,9 +144,9 @@ def write_configurations(
     )
 
 
-def constrained(program: Program, rows: NDArray[np.int8], *, operands: bool = False) -> Message:
+def constrained(program: Program, rows: NDArray[np.int8]) -> Message:
     """The module with one configuration ``rows (nodes, 18)`` set."""
-    layouts = layouts_of(program.module, program.graph.configurable, rows, operands=operands)
+    layouts = layouts_of(program.module, program.graph.configurable, rows)
     return constrain(program.module, layouts)
 
 

@@ -151,9 +151,6 @@ def collect(
     limit: _Limit = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
-    operands: Annotated[
-        bool, typer.Option(help="Set operand layouts too; estimates are then of no real TPU.")
-    ] = False,
     effort: Annotated[
         float | None, typer.Option(min=-1, max=1, help="XLA's optimisation effort; -1: faster, other labels.")
     ] = None,
@@ -170,7 +167,7 @@ def collect(
 
     settings = CollectSettings(
         target=target, search=cast(Any, search), configs=configs, seed=seed, tie=cast(Any, tie), per_node=per_node,
-        operands=operands, limit=limit, effort=effort,
+        limit=limit, effort=effort,
     )  # fmt: skip
     with progress_bars() as progress:
         labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)

@@ -7,7 +7,6 @@ constrains, in every later use and as the root. `with_layout_constraint` of JAX 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -15,26 +14,13 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.messages import HloModuleProto, Message
-from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
+from xlarank.data.schema import MAX_RANK
 
 TARGET: Final = "LayoutConstraint"
 #: Custom calls know several conventions; 1 is the first, which takes no description.
 _API_VERSION: Final = 1
 #: Identities of newer modules hold their computation's in the upper half.
 _COMPOSITE: Final = 1 << 32
-
-
-@dataclass(frozen=True)
-class Layouts:
-    """Layouts of one node: minor-to-major orders, full permutations.
-
-    Attributes:
-        output: of its result; empty for the compiler's choice.
-        operands: number of the operand -> its order.
-    """
-
-    output: tuple[int, ...] = ()
-    operands: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
@@ -45,41 +31,24 @@ def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
 
 
 def layouts_of(
-    module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any], *, operands: bool = False
-) -> dict[int, Layouts]:
-    """Return the layouts that a configuration ``rows (nodes, 18)`` sets: node id -> layouts.
+    module: Message, nodes: Sequence[int] | NDArray[np.int64], rows: NDArray[Any]
+) -> dict[int, tuple[int, ...]]:
+    """Return the output layouts that a configuration ``rows (nodes, 18)`` sets: node id -> minor-to-major order.
 
     An order that names only the minor-most dimensions is completed by the others, the last dimension first.
-    Operands are left to the compiler unless asked for: constrained too, copies cancel one another and the
-    estimate no longer follows what a TPU measures.
+    Operands are left to the compiler: constrained too, copies cancel one another and the estimate no longer
+    follows what a TPU measures.
     Raises `CompilerError` for a node that is not in the module or an order that is not of its shape.
     """
     nodes_of_module = [instruction for _, instruction in instructions(module)]
-    given = {}
+    orders = {}
     for node, row in zip(nodes, rows, strict=True):
         if not 0 <= node < len(nodes_of_module):
             raise CompilerError(f"node {node} is not in the module", expected=f"0 to {len(nodes_of_module) - 1}")
-        if (row >= 0).any():
-            layouts = _layouts_of_node(module, nodes_of_module[node], row, operands)
-            if layouts.output or layouts.operands:
-                given[int(node)] = layouts
-    return given
-
-
-def _layouts_of_node(module: Message, instruction: Message, row: NDArray[Any], operands: bool) -> Layouts:
-    orders = [
-        [int(entry) for entry in row[MAX_RANK * slot : MAX_RANK * (slot + 1)] if entry >= 0]
-        for slot in range(len(LAYOUT_SLOTS))
-    ]
-    output = whole_order(orders[0], instruction.shape, instruction.name) if orders[0] else ()
-    wanted: dict[int, tuple[int, ...]] = {}
-    if operands and (orders[1] or orders[2]):
-        by_id = {other.id: other for _, other in instructions(module)}
-        for number, order in enumerate(orders[1:]):
-            if order and number < len(instruction.operand_ids):
-                operand = by_id[instruction.operand_ids[number]]
-                wanted[number] = whole_order(order, operand.shape, instruction.name)
-    return Layouts(output, wanted)
+        if named := [int(entry) for entry in row[:MAX_RANK] if entry >= 0]:
+            instruction = nodes_of_module[node]
+            orders[int(node)] = whole_order(named, instruction.shape, instruction.name)
+    return orders
 
 
 def whole_order(named: Sequence[int], shape: Message, of: str) -> tuple[int, ...]:
@@ -97,8 +66,8 @@ def whole_order(named: Sequence[int], shape: Message, of: str) -> tuple[int, ...
     return (*named, *(dimension for dimension in reversed(range(rank)) if dimension not in named))
 
 
-def constrain(module: Message, layouts: Mapping[int, Layouts]) -> Message:
-    """Return a copy of the module with constraints after (outputs) and before (operands) the nodes given."""
+def constrain(module: Message, layouts: Mapping[int, tuple[int, ...]]) -> Message:
+    """Return a copy of the module with constraints after the nodes given, by `layouts_of`."""
     edited = HloModuleProto()
     edited.CopyFrom(module)
     numbering = _Numbering(module)
@@ -111,39 +80,34 @@ def constrain(module: Message, layouts: Mapping[int, Layouts]) -> Message:
     return edited
 
 
-def _constrain_computation(computation: Message, layouts: Mapping[int, Layouts], numbering: _Numbering) -> None:
+def _constrain_computation(
+    computation: Message, layouts: Mapping[int, tuple[int, ...]], numbering: _Numbering
+) -> None:
     old = [
         type(instruction).FromString(instruction.SerializeToString()) for instruction in computation.instructions
     ]
-    shapes = {instruction.id: instruction.shape for instruction in old}
     replaced: dict[int, int] = {}
     del computation.instructions[:]
 
-    def constraint(value: int, shape: Message, order: tuple[int, ...]) -> int:
+    for at, instruction in enumerate(old):
+        instruction.operand_ids[:] = [replaced.get(operand, operand) for operand in instruction.operand_ids]
+        computation.instructions.append(instruction)
+        if at not in layouts:
+            continue
         call = computation.instructions.add(
             name=f"layout_constraint.{numbering.next_id(computation)}",
             opcode="custom-call",
             custom_call_target=TARGET,
             id=numbering.take(computation),
-            operand_ids=[value],
+            operand_ids=[instruction.id],
             constrain_layout=True,
             custom_call_api_version=_API_VERSION,
         )
-        call.shape.CopyFrom(shape)
+        call.shape.CopyFrom(instruction.shape)
         call.shape.layout.Clear()
-        call.shape.layout.minor_to_major.extend(order)
+        call.shape.layout.minor_to_major.extend(layouts[at])
         call.operand_shapes_with_layout.add().CopyFrom(call.shape)
-        return int(call.id)
-
-    for at, instruction in enumerate(old):
-        given = layouts.get(at, Layouts())
-        operands = [replaced.get(operand, operand) for operand in instruction.operand_ids]
-        for number, order in given.operands.items():
-            operands[number] = constraint(operands[number], shapes[instruction.operand_ids[number]], order)
-        instruction.operand_ids[:] = operands
-        computation.instructions.append(instruction)
-        if given.output:
-            replaced[instruction.id] = constraint(instruction.id, instruction.shape, given.output)
+        replaced[instruction.id] = call.id
     computation.root_id = replaced.get(computation.root_id, computation.root_id)
 
 
