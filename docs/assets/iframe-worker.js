@@ -1,2 +1,36 @@
-// iframe-worker 1.0.4 by Martin Donath, MIT: lets the search of a site opened from disk start its worker.
-"use strict";(()=>{function c(s,n){parent.postMessage(s,n||"*")}function d(...s){return s.reduce((n,e)=>n.then(()=>new Promise(r=>{let t=document.createElement("script");t.src=e,t.onload=r,document.body.appendChild(t)})),Promise.resolve())}var o=class extends EventTarget{constructor(e){super();this.url=e;this.m=e=>{e.source===this.w&&(this.dispatchEvent(new MessageEvent("message",{data:e.data})),this.onmessage&&this.onmessage(e))};this.e=(e,r,t,i,m)=>{if(r===`${this.url}`){let a=new ErrorEvent("error",{message:e,filename:r,lineno:t,colno:i,error:m});this.dispatchEvent(a),this.onerror&&this.onerror(a)}};let r=document.createElement("iframe");r.hidden=!0,document.body.appendChild(this.iframe=r),this.w.document.open(),this.w.document.write(`<html><body><script>postMessage=${c};importScripts=${d};addEventListener("error",({error})=>{parent.dispatchEvent(new ErrorEvent("error",{filename:"${e}",error}))})<\/script><script src=${e}?${+Date.now()}><\/script></body></html>`),this.w.document.close(),onmessage=this.m,onerror=this.e,this.r=new Promise((t,i)=>{this.w.onload=t,this.w.onerror=i})}terminate(){this.iframe.remove(),onmessage=onerror=null}postMessage(e){this.r.catch().then(()=>{this.w.dispatchEvent(new MessageEvent("message",structuredClone({data:e})))})}get w(){return this.iframe.contentWindow}};window.IFrameWorker=o;location.protocol==="file:"&&(window.Worker=o);})();
+// Browsers start no worker for a page opened from disk. There the search runs in a hidden frame that has what a worker
+// has; the theme looks for the name `IFrameWorker` to find its scripts.
+const load = (page, address) =>
+  new Promise((resolve, reject) => {
+    const script = Object.assign(page.createElement("script"), { src: address, onload: resolve, onerror: reject });
+    page.body.append(script);
+  });
+
+window.IFrameWorker = class extends EventTarget {
+  constructor(address) {
+    super();
+    this.frame = Object.assign(document.createElement("iframe"), { hidden: true });
+    document.body.append(this.frame);
+    this.inside = this.frame.contentWindow;
+    const page = this.inside.document;
+    page.open();
+    page.write("<body></body>");
+    page.close();
+    this.inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+    this.inside.importScripts = async (...addresses) => {
+      for (const each of addresses) await load(page, each);
+    };
+    this.ready = load(page, new URL(address, location).href);
+  }
+
+  async postMessage(data) {
+    await this.ready;
+    this.inside.dispatchEvent(new MessageEvent("message", { data }));
+  }
+
+  terminate() {
+    this.frame.remove();
+  }
+};
+
+if (location.protocol === "file:") window.Worker = window.IFrameWorker;
