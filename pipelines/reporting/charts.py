@@ -37,7 +37,7 @@ def short(name: str, most: int = 26) -> str:
     """A name that fits beside a chart: its end tells graphs of one program apart.
 
     >>> short("alexnet_train_batch_32_4ae805e53b8d2b8a")
-    'alexnet_train…805e53b8d2b8'
+    'alexnet_train…05e53b8d2b8a'
     """
     return name if len(name) <= most else f"{name[: most // 2]}…{name[len(name) - most // 2 + 1 :]}"
 

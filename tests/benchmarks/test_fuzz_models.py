@@ -11,6 +11,6 @@ from benchmarks.fuzz_models import fuzz
 
 @pytest.mark.slow
 def test_no_edited_booster_ends_the_process(tmp_path: Path) -> None:
-    for model, counts in fuzz(tmp_path, 300).items():
+    for model, counts in fuzz(tmp_path, 120).items():
         assert set(counts) <= {"refused", "ranked", "no numbers"}, (model, counts)
-        assert counts["refused"] > 60, "most edits are seen"
+        assert counts["refused"] > 24, "most edits are seen"
