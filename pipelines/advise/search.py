@@ -34,8 +34,6 @@ _GUIDED, _STEPS = 12, 4
 _IDLE: Final = 24
 #: Proposals looked at, as a multiple of the budget: one that is not compiled takes a fifth to two thirds as long.
 _LOOKS: Final = 3
-#: Marks outcomes of what was screened out before, so that a search that goes on looks at the same proposals again.
-_SCREENED_BEFORE: Final = " | screened before"
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
@@ -163,36 +161,20 @@ class LayoutSearch:
                     self._compile(codes[at : at + min(BATCH, left)], screen=self.screening)
 
     def _propose(self, budget: int, end: float) -> None:
-        """Look at proposals until they are known or unpromising, then compile those that were screened out."""
         idle = 0
-        while self.spent < budget and idle < _IDLE and len(self.codes) < _LOOKS * budget:
-            codes = self.proposals(min(BATCH, budget - self.spent))
-            if not len(codes):
-                break
-            if time.monotonic() >= end:
-                self.stopped = "the time is over"
-                return
-            before = self.spent
-            self._compile(codes, screen=self.screening)
-            idle = 0 if self.spent > before else idle + len(codes)
-        self._compile_screened(budget, end)
-
-    def _compile_screened(self, budget: int, end: float) -> None:
-        """Spend what is left on what was screened out, the most promising first: predictions are not exact."""
         while self.spent < budget:
-            order = np.argsort(self._costs(screened=True), kind="stable")
-            screened = [at for at in order if self.outcomes[at].status is Status.SCREENED]
-            if not screened:
-                self.stopped = "nothing is left to try: other proposals become known programs"
+            codes = self.proposals(min(BATCH, budget - self.spent))
+            if not len(codes) or idle >= _IDLE:
+                self.stopped = "nothing is left to try: other proposals become known or slower programs"
+            elif len(self.codes) >= _LOOKS * budget:
+                self.stopped = f"{_LOOKS} times as many proposals as the budget were looked at"
             elif time.monotonic() >= end:
                 self.stopped = "the time is over"
             if self.stopped:
                 return
-            taken = screened[: min(BATCH, budget - self.spent)]
-            codes = self.codes[taken]
-            self.codes = np.delete(self.codes, taken, axis=0)
-            self.outcomes = [one for at, one in enumerate(self.outcomes) if at not in taken]
-            self._compile(codes, screen=False, mark=_SCREENED_BEFORE)
+            before = self.spent
+            self._compile(codes, screen=self.screening)
+            idle = 0 if self.spent > before else idle + len(codes)
 
     def proposals(self, count: int) -> Codes:
         """Up to ``count`` new configurations: bred from the fastest, and random under the best entry modes."""
@@ -205,8 +187,8 @@ class LayoutSearch:
         fresh = {code.tobytes(): code for code in drawn if code.tobytes() not in known}
         return np.concatenate([bred, *(code[None] for code in fresh.values())])
 
-    def _compile(self, codes: Codes, *, screen: bool, mark: str = "") -> None:
-        keys = [self.space.key(code) + mark for code in codes]
+    def _compile(self, codes: Codes, *, screen: bool) -> None:
+        keys = [self.space.key(code) for code in codes]
         known = self.journal.outcomes
         if not screen:  # what was screened out for another best still has no estimate
             known = {key: one for key, one in known.items() if one.status is not Status.SCREENED}

@@ -58,7 +58,6 @@ class Made:
     fails_after = 10**9
     slow = ""
     useless = False
-    pessimistic = False
 
     def __init__(self, target: Any, **_: Any) -> None:
         self.target = target
@@ -78,18 +77,12 @@ class Made:
     def compare(self, plain: Message, edited: Message, seconds: float) -> float | str:
         return 0.001
 
-    def compile(
-        self, modules: Iterable[Message], screen: float | None = None, **_: Any
-    ) -> Iterator[tuple[int, Outcome]]:
+    def compile(self, modules: Iterable[Message], **_: Any) -> Iterator[tuple[int, Outcome]]:
         for at, module in enumerate(modules):
             if len(self.compiled) >= self.fails_after:
                 raise KeyboardInterrupt
             inputs = (entry_modes(module) or [["default", "default"]])[0]
             turned = any(one.custom_call_target for one in module.computations[0].instructions)
-            if turned and self.pessimistic and screen is not None:
-                promised = TEXT.format(weight="1,0", operand="w", cycles=900, copy="")
-                yield at, Outcome(Status.SCREENED, read_estimate(promised), seconds=0.1)
-                continue
             self.compiled.append(f"{inputs[1]} {turned}")
             if turned and self.slow:
                 yield at, Outcome(Status(self.slow), seconds=9.0, message="not compiled within 9 s")
@@ -163,16 +156,6 @@ def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: 
     made.compiled.clear()
     run(tmp_path / "whole", budget=8)
     assert len(made.compiled) == 1  # the module that is written, to be sure of it
-
-
-def test_what_is_left_of_the_budget_goes_to_what_was_screened_out(made: type[Made], tmp_path: Path) -> None:
-    made.pessimistic = True
-    found = run(tmp_path, budget=20)
-    assert found.best_ns == target_of("tpu-v3").nanoseconds(50)
-    assert "screened" not in found.compiled and "nothing is left to try" in found.stopped
-    count = len(made.compiled)
-    assert run(tmp_path, budget=20).best_ns == found.best_ns
-    assert len(made.compiled) == count + 1  # the module that is written
 
 
 def test_the_compilers_own_choice_stands_where_nothing_beats_it(made: type[Made], tmp_path: Path) -> None:
