@@ -67,6 +67,7 @@ def cycles(graph: nx.DiGraph) -> list[list[str]]:
     return [[edge[0] for edge in nx.find_cycle(graph.subgraph(knot))] for knot in knots]
 
 
+@pytest.mark.slow
 def test_no_import_leads_back_to_where_it_came_from() -> None:
     graph = nx.DiGraph()
     for package in PACKAGES:

@@ -89,6 +89,7 @@ def test_your_own_jax_program(tmp_path: Path) -> None:
     assert run_blocks(TUTORIALS / "jax-program.md", tmp_path, {}) > 1
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme(tmp_path: Path) -> None:
     (code,) = (text for language, _, text in blocks(README) if language == "python")
     (shown,) = (text for language, _, text in blocks(README) if language == "text")

@@ -21,6 +21,7 @@ from tests.pipelines.trees import graph_path, layout_graph
 VERBS = ("build-features", "tune", "train", "evaluate", "submit")
 
 
+@pytest.mark.slow
 def test_data_roots_that_hold_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root, work = "--data-root", ["--workspace", tmp_path / "work"]
     for words in (["info"], *([verb, *work] for verb in VERBS)):
@@ -36,6 +37,7 @@ def test_data_roots_that_hold_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
     refused(["info"], r"absent \(XLARANK_DATA\) does not exist")
 
 
+@pytest.mark.slow
 def test_unknown_names_are_refused(job: Job, trained: Path, tmp_path: Path) -> None:
     root, there = ["--data-root", job.tree], ["--workspace", trained]
     for words in (
@@ -70,6 +72,7 @@ def test_unknown_names_are_refused(job: Job, trained: Path, tmp_path: Path) -> N
     refused(["tune", *there, "--timeout", "0"], "trial|time")
 
 
+@pytest.mark.slow
 def test_places_that_cannot_be_written(
     job: Job, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +91,7 @@ def test_places_that_cannot_be_written(
         refused(["build-features", *root, "--workspace", name, "--tier", "fast"], said)
 
 
+@pytest.mark.slow
 def test_usage_errors_exit_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for words in (
@@ -131,6 +135,7 @@ def test_a_broken_test_file_makes_a_submission_fail_after_writing_it(
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()
 
 
+@pytest.mark.slow
 def test_missing_models_and_splits_are_refused(job: Job, trained: Path, tmp_path: Path) -> None:
     there = ["--workspace", trained]
     shutil.rmtree(trained / "models")

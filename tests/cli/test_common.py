@@ -63,6 +63,7 @@ def test_quiet_verbose_and_the_log(small: Path) -> None:
     assert Path("logs/run.log").read_text().startswith(logged), "a second command adds to it"
 
 
+@pytest.mark.slow
 def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
     Path("run.toml").write_text(
         f'data-root = "{small}"\nseed = 3\n[build-features]\ncollection = ["tile:cpu"]\n[train]\nrounds = 9\n'
@@ -89,6 +90,7 @@ def test_values_of_a_file_are_taken_checked_and_recorded(small: Path) -> None:
     assert moved_to_front(["rank", "x", "--log-file=a"]) == ["--log-file=a", "rank", "x"]
 
 
+@pytest.mark.slow
 def test_build_train_rank_and_submit_from_nothing(small: Path) -> None:
     done = here("train", "--data-root", small, "--rounds", "5", "--seeds", "1", "-c", LAYOUT)
     assert "the workspace work has no features: building those of all collections of small first" in done.out

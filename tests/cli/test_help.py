@@ -47,6 +47,7 @@ def test_help_names_every_ranker() -> None:
     assert [name for name in RANKERS if name not in shown] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(commands().commands))
 def test_help_has_examples_that_parse_and_no_types_of_python(name: str, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

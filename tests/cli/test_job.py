@@ -63,6 +63,7 @@ def test_a_real_shell_gives_the_same(job: Job, tmp_path: Path) -> None:
     refused(shell("info", "--data-root", "absent", cwd=ROOT, home=tmp_path), "absent .*does not exist")
 
 
+@pytest.mark.slow
 def test_repeated_commands_do_no_work_twice(job: Job, trained: Path) -> None:
     again = here("build-features", "--data-root", job.tree, "--tier", "fast", "--workspace", trained)
     assert re.search(rf"{TILE}\s+train\s+3\s+0\s+3", again.out), "0 built, 3 kept"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.cli.shell import FILES, LAYOUT, TILE, here
 
 
@@ -20,6 +22,7 @@ def test_out_of_fold_scores_are_shown_and_written(trained: Path, tmp_path: Path)
     assert report[LAYOUT]["tau"]["graphs"] == {name: metrics["tau"] for name, metrics in card["folds"].items()}
 
 
+@pytest.mark.slow
 def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
     words = ["cross-validate", "--workspace", trained, "--rounds", "5", "--threads", "1", "--json", "-"]
     done = here(*words, "--model", "ranknet", "--model", "lambdarank", "-c", LAYOUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from xlarank.data.collection import discover
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
@@ -108,6 +109,7 @@ def check_identities(graph: LayoutGraph | TileGraph) -> None:
         np.testing.assert_allclose(tiles[..., 7], np.where(present, products, 0), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_every_file_of_the_sample_is_read():
     """Promised by the sample's README: how many graphs and configurations, labels withheld in test only."""
     count: dict[tuple[str, str], int] = {}

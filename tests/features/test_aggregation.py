@@ -35,6 +35,7 @@ def whole() -> list[tuple[LayoutGraph, np.ndarray]]:
     return [(graph, assemble(graph).config_values) for graph in graphs]
 
 
+@pytest.mark.slow
 def test_batches_and_ways_to_add_up_do_not_show(whole, monkeypatch):
     for settings in (
         {"_CODES": 1, "_CONFIGS": (1, 1), "_COMBINATIONS": 0},  # of the pairs taken only
@@ -49,6 +50,7 @@ def test_batches_and_ways_to_add_up_do_not_show(whole, monkeypatch):
                 np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_block_alone_gives_what_it_gives_among_others(whole):
     for block in BLOCKS:
         at = NAMES.index(next(iter(block.columns)))

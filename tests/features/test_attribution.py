@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 
 from tests.examples import examples
@@ -42,6 +43,7 @@ def test_steps_by_hand() -> None:
         assert walk.by_node(walk.matrix[:, rows.columns.index(column)].astype(float)) == steps
 
 
+@pytest.mark.slow
 @examples(15)
 @given(layout_graphs(min_nodes=3, min_configurable=2, max_configs=12))
 def test_a_candidate_on_the_way_has_its_row_and_the_ends_have_theirs_to_the_bit(arrays: Arrays) -> None:

@@ -32,18 +32,21 @@ def program(seed: int) -> GraphRows:
     return compare_layout(fitting_graph(seed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, SEEDS), marks=EXHAUSTIVE)])
 def test_programs_that_make_sense(seeds):
     for seed in seeds:
         program(seed)
 
 
+@pytest.mark.slow
 @given(arrays=layout_graphs(relabel=True))
 @examples(30)
 def test_graphs_of_unrelated_shapes(arrays):
     compare_layout(arrays)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", FILES)
 def test_files_of_the_sample(place):
     compare_layout(load(CPU / f"{place}.npz"))

@@ -251,6 +251,7 @@ TILE_REWRITES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", REWRITES)
 @given(arrays=fitting_graphs(), seed=st.integers(0, 99))
 @examples(12)
@@ -276,6 +277,7 @@ def test_permuted_configurations_of_any_kernel(arrays, seed):
     assert SHUFFLED.wrong_columns(arrays, seed) == []
 
 
+@pytest.mark.slow
 def test_every_column_declared_to_move_does():
     apart = {**layout_arrays(), "node_config_ids": np.array([1, 4])}  # the convolution is two edges from the add
     for arrays, declared in ((apart, MOVED_IN_A_LAYOUT_GRAPH), (tile_arrays(), MOVED_IN_A_TILE_GRAPH)):
@@ -330,6 +332,7 @@ def test_the_largest_tensors_and_bounds_that_can_be_written_down():
     assert_numbers(assemble(tile_of(tile_file(TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [14, pytest.param(3, marks=pytest.mark.exhaustive)])
 def test_every_node_column_at_its_limit_gives_finite_columns_or_is_refused(step, tmp_path):
     """Warnings are errors here."""

@@ -111,6 +111,7 @@ def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
     assert files - features <= {path.relative_to(ROOT).as_posix() for path in (ROOT / "data").glob("*.py")}
 
 
+@pytest.mark.slow
 def test_what_only_shows_columns_takes_no_part_in_computing_them():
     """A fresh process, so that nothing else has imported it."""
     shown = [f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in recipes._PRESENTATION]

@@ -66,6 +66,7 @@ def assert_equal_rows(found: GraphRows, expected: GraphRows) -> None:
 # Rows -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @given(arrays=st.one_of(fitting_graphs(), fitting_kernels()), data=st.data())
 @examples(20)
 def test_rows_survive_the_file(arrays, data, next_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ def test_bounds_within_the_extents_of_a_tensor_and_of_nothing_in_the_graph(array
     compare_tile(arrays)
 
 
+@pytest.mark.slow
 def test_files_of_the_sample():
     for place in FILES:
         assert not compare_tile(load(SAMPLE / "tile" / "cpu" / f"{place}.npz")).physical, (

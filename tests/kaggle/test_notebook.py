@@ -19,6 +19,7 @@ ROOT = Path(run.__file__).parent
 SOURCE, NOTEBOOK = (ROOT / "kaggle" / f"xlarank_submission{suffix}" for suffix in (".py", ".ipynb"))
 
 
+@pytest.mark.slow
 def test_the_notebook_is_its_source() -> None:
     jupytext = pytest.importorskip("jupytext", reason="the notebook is compared with its source by jupytext")
     made, kept = jupytext.read(SOURCE), jupytext.read(NOTEBOOK)

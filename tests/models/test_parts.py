@@ -65,6 +65,7 @@ _SETTINGS = FeatureSettings(Tier.FAST)
 NODE_MODELS = ("lambdarank", "xgb-pairwise", "sibling")  # the last holds an ensemble of all others
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(layout_graphs(min_nodes=3, min_configurable=2, max_configs=8), st.sampled_from(["sum-pooled", "ranknet"]))
 def test_parts_add_up_on_random_graphs(next_path: Callable[[], Path], arrays: Arrays, model: str) -> None:

@@ -56,6 +56,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_forked_child_of_a_process_that_used_threads_ends() -> None:
     done = subprocess.run(

@@ -56,6 +56,7 @@ def totals(report: BuildReport) -> tuple[int, int, int]:
 # What is built -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_graph_of_every_collection_and_split_is_stored(tree: Path, tmp_path: Path) -> None:
     listener = Listener()
     report = build(tree, tmp_path / "work", progress=listener)
@@ -107,6 +108,7 @@ def test_only_what_was_asked_for_is_built(tree: Path, tmp_path: Path) -> None:
 # What is kept ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_only_what_changed_is_built_again(tree: Path, built: Path) -> None:
     """By size or date; what is gone or broken by now is no longer listed, and built again once it is mended."""
 
@@ -168,6 +170,7 @@ def ids(workspace: Path) -> dict[str, list[int]]:
     return {name: rows.ids.tolist() for name, rows in stored(workspace).items()}
 
 
+@pytest.mark.slow
 def test_max_configs_thins_out_train_alone(tree: Path, tmp_path: Path, shared_built: Path) -> None:
     save_npz(graph_path(tree, LAYOUT, "train", "withheld__a"), layout_graph(0, labelled=False))
     report = build(tree, tmp_path / "work", max_configs=10)
@@ -185,6 +188,7 @@ def test_max_configs_thins_out_train_alone(tree: Path, tmp_path: Path, shared_bu
                 assert {tuple(row) for row in rows.config_values} <= values, "features are of the whole graph"
 
 
+@pytest.mark.slow
 def test_the_draw_depends_on_seed_and_name_alone(tree: Path, tmp_path: Path) -> None:
     """Not on what else is built or in which order; where nothing is drawn the seed does not matter."""
     work, chosen = tmp_path / "work", {"collections": [LAYOUT], "splits": ["train", "valid"]}
@@ -301,6 +305,7 @@ def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree: Path, 
     assert totals(build(tree, work)) == (left, listed, 0)
 
 
+@pytest.mark.slow
 def test_an_interrupted_build_goes_on_where_it_was(tree: Path, tmp_path: Path) -> None:
     listener = Listener(stop_at=4)
     with pytest.raises(KeyboardInterrupt):

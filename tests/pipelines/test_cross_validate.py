@@ -50,6 +50,7 @@ def learned_from(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 # Held out: families, graphs, kinds ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learned_from: list[list[str]]) -> None:
     found = run(shared_trained)
     for collection in (LAYOUT, TILE):
@@ -64,6 +65,7 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learn
     assert fitted.report == found.report, "nothing of held-out graphs is in the scores of training, not even bins"
 
 
+@pytest.mark.slow
 def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_from: list[list[str]]) -> None:
     """At the parameters and rounds of the model; nothing is written."""
     files = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
@@ -94,6 +96,7 @@ def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_fro
     assert failing.ended == 1
 
 
+@pytest.mark.slow
 def test_the_graphs_are_those_that_the_model_learned_from(tree: Path, built: Path) -> None:
     options = {"seeds": 1, "rounds": 2, "threads": 1, "allow_constant": True}
     train(Workspace(built), TrainRequest(collections=[LAYOUT], with_valid=True, **options))
@@ -142,6 +145,7 @@ def test_kinds_of_kernels_are_held_out_together(tmp_path: Path, learned_from: li
 # Rankers by name ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
     built: Path, learned_from: list[list[str]]
 ) -> None:

@@ -140,6 +140,7 @@ def test_every_reader_of_the_workspace_refuses_or_works(trained: Path, request: 
         read()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_something_else(trained: Path, tree: Path) -> None:
     workspace = Workspace(trained)
     manifest, card = workspace.features(PLACE, "test") / "manifest.json", workspace.model(PLACE) / "model.json"

@@ -45,6 +45,7 @@ def tune(place: Workspace, start: str, **options: Any) -> tuple[TrainResult, Tra
     return result, load_model(place.model(Collection.parse(LAYOUT)))
 
 
+@pytest.mark.slow
 def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, shared_tree: Path) -> None:
     base = load_model(two.model(Collection.parse(OTHER)))
     result, model = tune(two, OTHER, seeds=3)
@@ -100,6 +101,7 @@ def test_families_that_the_model_knows_are_not_judged(two: Workspace) -> None:
     assert result.chosen_by == "default (fewer than 3 families that the model did not know)"
 
 
+@pytest.mark.slow
 def test_a_folder_and_a_model_that_itself_went_on(two: Workspace, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     shutil.move(two.model(Collection.parse(OTHER)), elsewhere)
@@ -111,6 +113,7 @@ def test_a_folder_and_a_model_that_itself_went_on(two: Workspace, tmp_path: Path
     assert known is not None and set(known.graphs) == {"elsewhere__a", "elsewhere__b", *stored(two.root)}
 
 
+@pytest.mark.slow
 def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     write_tree(tmp_path / "tree", {LAYOUT: {"train": ("alpha__a", "beta__a", "gamma__a"), "valid": ("delta__a",)}})
     place = Workspace(tmp_path / "work")

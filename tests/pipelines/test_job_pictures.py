@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pytest
+
 from tests.pipelines.trees import LAYOUT
 from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
@@ -19,6 +21,7 @@ def words(svg: str) -> str:
     return " ".join(ElementTree.fromstring(svg).itertext())
 
 
+@pytest.mark.slow
 def test_scores_stand_beside_baselines_on_the_same_graphs(shared_trained: Path) -> None:
     place = Workspace(shared_trained)
     svg = scores_picture(place, COLLECTION)

@@ -28,6 +28,7 @@ def names_of(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
     with pytest.raises(XlarankError, match="--owner is 'a/b'"):
         package_kaggle(tmp_path / "package", owner="a/b")

@@ -60,6 +60,7 @@ def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree: Path, tmp_path
         assert np.array_equal(getattr(before, name), getattr(after, name)), name
 
 
+@pytest.mark.slow
 def test_evolving_finds_what_the_model_ranks_higher(
     shared_tree: Path, shared_trained: Path, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def page(shared_trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return out
 
 
+@pytest.mark.slow
 def test_the_page_needs_nothing_from_elsewhere(page: Path) -> None:
     text, _ = read(page)
     addresses = set(re.findall(r"https?://[^\s\"'<>)]+", text))
@@ -107,6 +108,7 @@ def test_what_was_not_done_is_said(built: Path, page: Path, tmp_path: Path) -> N
     assert not (tmp_path / "empty.html").exists()
 
 
+@pytest.mark.slow
 def test_names_cannot_forge_the_page(trained: Path, tmp_path: Path) -> None:
     manifest = Workspace(trained).features(Collection.parse(LAYOUT), "train") / "manifest.json"
     value = json.loads(manifest.read_text())
@@ -116,6 +118,7 @@ def test_names_cannot_forge_the_page(trained: Path, tmp_path: Path) -> None:
     assert "<script>alert" not in text and "<script>alert(1)</script>" in words
 
 
+@pytest.mark.slow
 def test_calibrated_and_compared(trained: Path, shared_trained: Path, tmp_path: Path) -> None:
     calibrate(Workspace(trained), collections=[LAYOUT], threads=1)
     assert load_model(Workspace(trained).model(Collection.parse(LAYOUT))).calibration is not None

@@ -74,6 +74,7 @@ def test_other_collections_are_learned_from_by_weight_and_not_judged_on(
     assert card.also_weights == {ESTIMATE: 1.0} and fits[-1].weight is None
 
 
+@pytest.mark.slow
 def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(
     two: Workspace, shared_tree: Path, fits: list[TrainingData]
 ) -> None:

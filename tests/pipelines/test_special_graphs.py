@@ -66,6 +66,7 @@ def partly(tree: Path) -> Path:
     return tree
 
 
+@pytest.mark.slow
 def test_the_measured_are_learned_from_and_all_are_ranked(partly: Path, tmp_path: Path) -> None:
     work = Workspace(tmp_path / "work")
     assert not build(partly, work.root).broken
@@ -102,6 +103,7 @@ def place(work: Path, name: str = "alpha__a") -> Path:
     return Workspace(work).graph_instances(Collection.parse(LAYOUT), "train", name)
 
 
+@pytest.mark.slow
 def test_layout_graphs_are_stored_with_their_instances(shared_tree: Path, summed: Path) -> None:
     graph = read_graph(graph_path(shared_tree, LAYOUT, "train", "alpha__a"))
     assert isinstance(graph, LayoutGraph)
@@ -127,6 +129,7 @@ def test_a_missing_or_damaged_file_is_built_again(tree: Path, built: Path) -> No
     assert place(built).read_bytes() == before
 
 
+@pytest.mark.slow
 def test_nobody_reads_instances_who_needs_none(tree: Path, trained: Path) -> None:
     build(tree, trained, max_configs=20, collections=[LAYOUT], splits=["train"])
     graph = stored(trained)["alpha__a"]
@@ -250,6 +253,7 @@ def test_calibration_goes_by_kind(
     assert load_model(place.model(COLLECTION)).calibration == found[TILE]
 
 
+@pytest.mark.slow
 def test_studies_of_tiles_go_by_kind(kernels: tuple[Workspace, TrainResult]) -> None:
     workspace, _ = kernels
     (result,) = tune(workspace, trials=1, fit=FitSettings(3, threads=1))

@@ -129,6 +129,7 @@ def test_a_point_at_which_processes_are_lost_again_and_again_is_given_up(
 # Journals -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_lock_left_by_a_kill(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A kill while Optuna held it; by a relative path its link leads nowhere, and Optuna waited without end."""
     by_learning_rate(monkeypatch)
@@ -145,6 +146,7 @@ def test_a_lock_left_by_a_kill(built: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert states(built) == "C" * trials
 
 
+@pytest.mark.slow
 def test_journals_that_were_cut_or_are_none(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A link would have any file of the user's truncated after its last line, a pipe be waited for without end."""
     by_learning_rate(monkeypatch)
@@ -172,6 +174,7 @@ def test_journals_that_were_cut_or_are_none(built: Path, tmp_path: Path, monkeyp
 # Addresses ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_addresses_that_cannot_be_used(built: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for address, why in (

@@ -110,6 +110,7 @@ def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_
     assert f"{TILE}:{odd}" in rows_of(tmp_path / "named.csv") and len(named.origin) == 3
 
 
+@pytest.mark.slow
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_path: Path) -> None:
     """Its own, that of --model-from, the only one of its kind; and it is said."""
     default = "layout:cpu:default"

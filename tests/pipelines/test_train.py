@@ -113,6 +113,7 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built: Path, fits: l
     assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", sorted(RANKERS))
 def test_every_ranker_ranks_families_it_never_saw(built: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The made-up runtimes are easy: what is learned on alpha, beta and gamma holds for delta."""
@@ -163,6 +164,7 @@ def test_the_number_of_rounds_is_the_best_of_the_folds(
         assert (result.rounds, card.rounds, card.select, fits[-1]["rounds"]) == (rounds, rounds, select, rounds)
 
 
+@pytest.mark.slow
 def test_more_families_than_ten_are_dealt_into_ten_folds_and_one_into_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +249,7 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
 # With the valid split -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_valid_split_is_learned_from_only_where_it_was_asked_for(
     tree: Path, built: Path, fits: list[dict[str, Any]]
 ) -> None:
@@ -264,6 +267,7 @@ def test_the_valid_split_is_learned_from_only_where_it_was_asked_for(
     run(built, rounds=1)
 
 
+@pytest.mark.slow
 def test_a_valid_graph_gives_no_more_rows_than_a_train_graph(tree: Path, built: Path) -> None:
     build(tree, built, max_configs=9, splits=["train"], collections=[LAYOUT])
     data = read_training_set(Workspace(built), Collection.parse(LAYOUT), ("train", "valid")).data

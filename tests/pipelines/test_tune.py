@@ -69,6 +69,7 @@ def by_learning_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CLIMB, made_up(lambda params: params["learning_rate"]))
 
 
+@pytest.mark.slow
 def test_a_study_leaves_parameters_a_table_and_pictures(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The importance of parameters after enough trials; no picture without matplotlib."""
     pytest.importorskip("matplotlib")
@@ -111,6 +112,7 @@ def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families
     assert best.mean == pytest.approx(curves.column("score")[:, curves.best_stage()].mean(), abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_study_in_two_calls_is_the_study_of_one(
     built: Path, shared_built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +237,7 @@ def test_one_family_cannot_be_tuned(tmp_path: Path) -> None:
         run(tmp_path / "work", collections=[])
 
 
+@pytest.mark.slow
 def test_every_ranker_can_be_tuned(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(CLIMB, made_up(lambda params: 0.5))
     for model in RANKERS:

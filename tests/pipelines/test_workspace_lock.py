@@ -57,6 +57,7 @@ def once(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, first: Callable
     monkeypatch.setattr(place, name, call)
 
 
+@pytest.mark.slow
 def test_a_training_that_saves_while_another_one_does_destroys_nothing(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_model_of_rows_that_were_replaced_meanwhile_is_not_saved(
     assert not list(built.rglob(CARD))
 
 
+@pytest.mark.slow
 def test_a_build_does_not_undo_one_of_another_root_that_ended_meanwhile(
     tree: Path, built: Path, second: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def test_operand_slots_take_part_where_asked(tmp_path: Path) -> None:
         candidate_rows(graph_of(tmp_path), rng(), slots="kernel")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @examples(20)
 @given(arrays=layout_graphs(relabel=True), seed=st.integers(0, 99), slots=st.sampled_from(["output", "all"]))
 def test_whatever_the_program_every_configuration_is_valid(next_path, arrays, seed, slots) -> None:
@@ -104,6 +105,7 @@ def test_children_are_new_and_near_a_parent() -> None:
     assert not {row.tobytes() for row in children} & {row.tobytes() for row in again}
 
 
+@pytest.mark.slow
 def test_evolving_finds_the_best_rows_that_a_score_prefers() -> None:
     many = Candidates(tuple(np.arange(-1, 4, dtype=np.int8).repeat(18).reshape(5, 18) for _ in range(12)))
     wanted = rng(9).integers(0, 5, 12)
