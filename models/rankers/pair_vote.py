@@ -250,7 +250,8 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _votes(self, rows: Matrix, stages: Sequence[int]) -> Floats:
         """``(stages, rows)`` shares of votes against each."""
         order, found = self._order(rows), np.empty((len(stages), len(rows)))
-        found[:, order] = self.shares(rows[order], None if self._all_vote(rows) else self.voters(rows), stages)
+        voters = None if self._all_vote(rows) else self.voters(rows, order)
+        found[:, order] = self.shares(rows[order], voters, stages)
         return found
 
     def _all_vote(self, rows: Matrix) -> bool:
@@ -269,14 +270,17 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         )
         return order
 
-    def voters(self, rows: Matrix) -> Matrix:
-        """The rows of a graph that all are compared with: all, or a sample that does not depend on their order."""
+    def voters(self, rows: Matrix, order: Indices | None = None) -> Matrix:
+        """The rows of a graph that all are compared with: all, or a sample that does not depend on their order.
+
+        ``order`` is that of `_order`, where it is known already.
+        """
         if self._all_vote(rows):
             return rows
         chosen = np.random.default_rng(self._seed).choice(
             len(rows), min(len(rows), self.params.opponents), replace=False
         )
-        return rows[self._order(rows)[np.sort(chosen)]]
+        return rows[(self._order(rows) if order is None else order)[np.sort(chosen)]]
 
     def _gains(self) -> dict[str, float]:
         """A column's own gain and that of its difference."""

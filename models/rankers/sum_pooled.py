@@ -136,7 +136,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         self._choose(data, own.columns)
         blocks, values, cost = [], [], []
         for g in range(data.groups):
-            of_group = data.cost[data.indptr[g] : data.indptr[g + 1]]
+            of_group = data.cost[data.rows_of(g)]
             kept = even_ranks(of_group, own.configs, rng)
             cost.append(of_group[kept])
             instances = data.instances_of(g)
@@ -182,6 +182,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         own, values = self.params, pool.values
         binning = {
             "max_bin": 63, "min_data_in_leaf": own.min_data_in_leaf, "num_threads": settings.threads, "verbose": -1,
+            "is_enable_sparse": False,  # see `binning`
         }  # fmt: skip
         train = lgb.Dataset(values, np.zeros(len(values)), params=binning).construct()
         params = {

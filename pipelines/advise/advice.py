@@ -25,6 +25,7 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.messages import Message
 from xlarank.data.hlo.parsing import module_of, read_program
+from xlarank.data.hlo.reading import node_names
 from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture
 from xlarank.pipelines.advise.entry_lines import EntryChange, entry_lines
 from xlarank.pipelines.advise.search import LayoutSearch
@@ -244,7 +245,7 @@ class _Found:
             [
                 EntryChange(leaf, old, new)
                 for leaf, old, new in zip(leaves, before, after, strict=True)
-                if old != new and self.edited
+                if old != new
             ]
             for leaves, before, after in zip(
                 (self.space.inputs, self.space.outputs),
@@ -295,6 +296,8 @@ def _write(advice: Advice, module: Message | None, out: Path) -> None:
     if module is not None:
         with atomic_write(out / names[2]) as partial:
             partial.write_bytes(module.SerializeToString())
+    else:
+        (out / names[2]).unlink(missing_ok=True)  # of an earlier advice
     write_json(out / names[1], advice.as_json())
 
 
@@ -310,18 +313,15 @@ class Applied:
 def apply_configuration(program: Path, configuration: str, out: Path) -> Applied:
     """Turn ``FILE.npz:N`` into lines for the program it was made from, and write the edited module below ``out``.
 
-    Nothing is compiled. Raises `CompilerError` where the graph is not that of the program, or has no such
-    configuration.
+    Nothing is compiled. Raises `HloError` where the graph is not that of the program, `CompilerError` where it has
+    no such configuration.
     """
     name, _, number = configuration.rpartition(":")
     if not name or not number.isdigit():
         raise CompilerError(f"{configuration!r} names no configuration", expected="FILE.npz:NUMBER")
     graph, module = read_graph(Path(name), "layout"), module_of(read_program(program))
-    opcodes = [one.opcode for _, one in instructions(module)]
-    if not isinstance(graph, LayoutGraph) or len(opcodes) != graph.nodes:
-        raise CompilerError(
-            f"{name} is not a graph of {program}", expected=f"{len(opcodes)} nodes", do="import it again"
-        )
+    assert isinstance(graph, LayoutGraph)
+    node_names(program, graph)
     if int(number) >= graph.configs:
         raise CompilerError(f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}")
     rows = graph.table.rows[graph.table.codes[int(number)]].astype(np.int8)

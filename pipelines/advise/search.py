@@ -190,8 +190,8 @@ class LayoutSearch:
     def _compile(self, codes: Codes, *, screen: bool) -> None:
         keys = [self.space.key(code) for code in codes]
         known = self.journal.outcomes
-        if not screen:  # what was screened out for another best still has no estimate
-            known = {key: one for key, one in known.items() if one.status is not Status.SCREENED}
+        if not screen:  # what was screened out, crashed or took too long is tried again
+            known = {key: one for key, one in known.items() if one.status in (Status.OK, Status.FAILED)}
         found = {at: known[key] for at, key in enumerate(keys) if key in known}
         todo = [at for at in range(len(keys)) if at not in found]
         best = min(self._costs(), default=np.inf)

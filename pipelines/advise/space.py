@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.hlo.candidates import Candidates, Codes, candidate_rows
-from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
+from xlarank.data.hlo.compiler.constrain import instructions
 from xlarank.data.hlo.compiler.entry import AUTO, DEFAULT, Order, with_entry_modes
 from xlarank.data.hlo.messages import Message
 from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.pipelines.programs.leaves import Leaf, leaves_of
-from xlarank.pipelines.programs.sources import Program, configuration_key
+from xlarank.pipelines.programs.sources import Program, configuration_key, constrained
 
 #: Modes of all inputs, or of all outputs; code 0 is how they lie without advice.
 _SIDES: Final = (DEFAULT, AUTO)
@@ -90,9 +90,7 @@ class Space:
 
     def module(self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None) -> Message:
         """The program with one configuration set; ``modes`` in place of its own."""
-        rows = self.rows(code)
-        layouts = layouts_of(self.program.module, self.program.graph.configurable, rows)
-        return with_entry_modes(constrain(self.program.module, layouts), *(modes or self.modes(code)))
+        return with_entry_modes(constrained(self.program, self.rows(code)), *(modes or self.modes(code)))
 
     def key(self, code: NDArray[np.int32]) -> str:
         """One configuration as a text of its layouts, whatever the numbering of candidates."""

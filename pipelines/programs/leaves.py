@@ -28,14 +28,12 @@ class Leaf:
         path: in the tuple of arguments, or in the result, as `jax.tree_util.keystr` has it; empty for a module that
             no function made.
         shape: such as ``f32[8,128]``.
-        dimensions: its sizes.
     """
 
     kind: str
     name: str
     path: str
     shape: str
-    dimensions: tuple[int, ...]
 
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
@@ -51,12 +49,12 @@ def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Lea
         name = (one.metadata.op_name or one.name) if one is not None else f"parameter {at}"
         weight = one is not None and (_NAMED.search(name) or _multiplies(entry, one.id))
         path = paths[0][at] if at < len(paths[0]) else ""
-        inputs.append(Leaf("weight" if weight else "input", name, path, shape_text(shape), tuple(shape.dimensions)))
+        inputs.append(Leaf("weight" if weight else "input", name, path, shape_text(shape)))
     outputs = []
     for at, shape in enumerate(results):
         path = paths[1][at] if at < len(paths[1]) else ""
         name = f"result{path}" if paths[1] else f"output {at}"
-        outputs.append(Leaf("output", name, path, shape_text(shape), tuple(shape.dimensions)))
+        outputs.append(Leaf("output", name, path, shape_text(shape)))
     return inputs, outputs
 
 

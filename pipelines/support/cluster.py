@@ -167,7 +167,7 @@ def _outcome(job: GraphJob, future: Any) -> Outcome:
     from distributed import KilledWorker
 
     try:
-        return store_result(job, with_errors(job, future.result))
+        return store_result(job, future.result())
     except KilledWorker as error:
         died = f"{job.file.path.name}: {error.allowed_failures + 1} workers died while they built it"
         return {"broken": f"{died}; expected workers with enough memory; start fewer of them on each machine"}

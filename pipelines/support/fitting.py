@@ -301,12 +301,13 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, each).finish())
         job.progress.step(f"seed {each.seed}, {each.rounds} rounds")
     first = rankers[0]
-    notes: list[str] = []
+    note = ""
     if not any(ranker.importance() for ranker in rankers):
-        notes.append(f"no tree has a split: {len(data.cost)} rows are too few for {first.name} to learn from")
+        few = f"{len(data.cost)} rows are too few for {first.name} to learn from"
+        note = f"{training.collection}: no tree has a split: {few}"
         if not request.allow_constant and _constant(first, data):
             raise ConstantModelError(
-                f"{training.collection}: {notes[-1]}, and all scores are equal, so the model is not saved",
+                f"{note}, and all scores are equal, so the model is not saved",
                 do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
                 "--allow-constant saves it",
             )
@@ -337,7 +338,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         model=card.model,
         tuned=card.tuned,
         why=choice.why,
-        note=f"{training.collection}: {'; '.join(notes)}" if notes else "",
+        note=note,
         graphs=data.groups,
         rows=len(data.cost),
         families=len(set(data.families)),

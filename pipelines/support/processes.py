@@ -72,7 +72,8 @@ def isolated(function: Callable[..., Any], *arguments: Any, limit: float, progre
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_work, args=(theirs, function, arguments, named))
     end, begun = time.monotonic() + limit, False
-    process.start()
+    with interrupts_held_back():
+        process.start()
     theirs.close()
     try:
         while time.monotonic() < end:

@@ -192,7 +192,7 @@ def test_copies_are_told_by_what_they_belong_to() -> None:
         f"  {copy.format('between', 'first', 3)}  {dot.format('second', 'between', 'w')}"
         f"  {copy.format('of_output', 'second', 1)}  ROOT %r = (f32[8,8]{{0,1}}) tuple(%of_output)\n}}\n"
     )
-    weight, output = Leaf("weight", "w", "", "f32[8,8]", (8, 8)), Leaf("output", "result", "", "f32[8,8]", (8, 8))
+    weight, output = Leaf("weight", "w", "", "f32[8,8]"), Leaf("output", "result", "", "f32[8,8]")
     found = diagnose(text, [weight], [output])
     assert [(one.operation.name, one.kind, one.tensor, one.operation.total) for one in found.relayouts] == [
         ("of_weight", "weight", "w", 4),
@@ -231,7 +231,7 @@ def test_weights_are_told_by_name_or_use() -> None:
 
 
 def test_lines_name_every_array_by_its_path() -> None:
-    leaf = Leaf("output", "result['y']", "['y']", "f32[8,4]", (8, 4))
+    leaf = Leaf("output", "result['y']", "['y']", "f32[8,4]")
     lines = entry_lines([], [EntryChange(leaf, (1, 0), (0, 1))])
     assert "inputs = {}" in lines and "    \"['y']\": (1, 0),  # output result['y'], f32[8,4]" in lines
     compile("\n".join(lines), "lines", "exec")

@@ -32,9 +32,7 @@ def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[s
     """Return a copy of the module with a mode for each input and output; orders stand in its entry layout too."""
     edited = HloModuleProto()
     edited.CopyFrom(module)
-    others = [one for one in module.frontend_attributes.map if one.key not in MODES]
-    del edited.frontend_attributes.map[:]
-    edited.frontend_attributes.map.extend(others)
+    drop_entry_modes(edited)
     for key, modes, shapes in zip(MODES, (inputs, outputs), entry_shapes(edited), strict=True):
         edited.frontend_attributes.map.add(key=key, value=";".join(modes))
         for mode, shape in zip(modes, shapes, strict=True):
@@ -42,6 +40,13 @@ def with_entry_modes(module: Message, inputs: Sequence[str], outputs: Sequence[s
                 shape.layout.Clear()
                 shape.layout.minor_to_major.extend(order_of(mode))
     return edited
+
+
+def drop_entry_modes(module: Message) -> None:
+    """Remove the modes that a module names."""
+    others = [one for one in module.frontend_attributes.map if one.key not in MODES]
+    del module.frontend_attributes.map[:]
+    module.frontend_attributes.map.extend(others)
 
 
 def entry_modes(module: Message) -> list[list[str]] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ _SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 _NUMBER: Final = re.compile(r"\((\d+)\)")
 _BACKEND: Final = re.compile(r", backend_config=\{.*")
 _REFERENCE: Final = re.compile(r"%[\w.\-]+")
-_BYTES: Final = {"pred": 1, "bf16": 2, "f64": 8, "c64": 8, "c128": 16}
+_TILE: Final = re.compile(r"T\(([\d,]+)\)")
 
 
 @dataclass(frozen=True)
@@ -147,15 +148,12 @@ def padded_bytes(shape: str) -> int:
     for kind, dimensions, order, rest in _SHAPE.findall(shape):
         sizes = [int(size) for size in dimensions.split(",") if size]
         minor = [int(one) for one in order.split(",") if one]
-        tile = re.search(r"T\(([\d,]+)\)", rest)
+        tile = _TILE.search(rest)
         sides = [int(side) for side in tile[1].split(",")] if tile else []
         for side, dimension in zip(reversed(sides), minor, strict=False):
             sizes[dimension] = -(-sizes[dimension] // side) * side
-        count = 1
-        for size in sizes:
-            count *= size
-        digits = re.search(r"\d+", kind)
-        total += count * _BYTES.get(kind, max(1, int(digits[0]) // 8 if digits else 1))
+        bits = re.search(r"\d+", kind)
+        total += math.prod(sizes) * max(1, int(bits[0]) // 8 if bits else 1)
     return total
 
 

@@ -224,7 +224,8 @@ class Service:
         elif gone is not None:
             self._answer(job, Outcome(Status.CRASHED, message=f"the compiler's process ended with {gone}"))
         elif job.seconds > (limit := self._limit(job.request)):
-            status = Status.GIVEN_UP if limit < self.limit else Status.TIMEOUT
+            early = isinstance(job.request, Compile) and limit < self.limit
+            status = Status.GIVEN_UP if early else Status.TIMEOUT
             self._answer(job, Outcome(status, message=f"not compiled within {limit:.3g} s"))
 
     def _limit(self, request: _Request) -> float:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.entry import MODES, entry_modes
+from xlarank.data.hlo.compiler.entry import drop_entry_modes, entry_modes
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message
 
@@ -286,9 +286,7 @@ def repaired(module: Message) -> Message:
     copy.CopyFrom(module)
     copy.ClearField("input_output_alias")
     copy.ClearField("buffer_donor")
-    others = [one for one in module.frontend_attributes.map if one.key not in MODES]
-    del copy.frontend_attributes.map[:]
-    copy.frontend_attributes.map.extend(others)
+    drop_entry_modes(copy)
     for computation in copy.computations:
         computation.is_fusion_computation = False
         for instruction in computation.instructions:
