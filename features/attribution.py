@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
 from xlarank.features.assemble import with_columns
-from xlarank.features.candidates import placed_columns
+from xlarank.features.candidates import placed_columns, standard_score
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.tensors import Floats, Ints
@@ -74,20 +74,16 @@ def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floati
     >>> place_among(np.array([3.0, 4.0]), np.array([1.0, 3.0]), False).tolist()
     [1.0, 2.0]
     """
+    if not rank:
+        return standard_score(values, candidates)
     ordered = np.sort(candidates.astype(np.float64))
-    if rank:
-        if len(ordered) < 2:
-            return np.full(len(values), 0.5)
-        near = 1e-6 * np.maximum(np.abs(values), 1e-30)
-        less = np.searchsorted(ordered, values - near)
-        at_most = np.searchsorted(ordered, values + near, side="right")
-        placed: Floats = ((less + at_most - 1) / 2 / (len(ordered) - 1)).clip(0.0, 1.0)
-        return placed
-    spread = float(ordered.std())
-    if spread <= 1e-6 * float(np.abs(ordered).max(initial=0.0)):
-        return np.zeros(len(values))
-    score: Floats = (values - ordered.mean()) / spread
-    return score
+    if len(ordered) < 2:
+        return np.full(len(values), 0.5)
+    near = 1e-6 * np.maximum(np.abs(values), 1e-30)
+    less = np.searchsorted(ordered, values - near)
+    at_most = np.searchsorted(ordered, values + near, side="right")
+    placed: Floats = ((less + at_most - 1) / 2 / (len(ordered) - 1)).clip(0.0, 1.0)
+    return placed
 
 
 def walk_steps(values: Floats) -> Floats:

@@ -54,18 +54,17 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
     return ranks / (len(values) - 1)
 
 
-def standard_score(values: NDArray[np.floating]) -> Floats:
-    """(x - mean) / std; 0 where all values are the same up to arithmetic noise.
+def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:
+    """(x - mean) / std of the values, or of those ``among``; 0 where these are the same up to arithmetic noise.
 
     >>> standard_score(np.array([1.0, 3.0])).tolist()
     [-1.0, 1.0]
     """
-    exact = values.astype(np.float64)
-    centred = exact - exact.mean()
+    exact = (values if among is None else among).astype(np.float64)
     spread = float(exact.std())
     if spread <= 1e-6 * float(np.abs(exact).max(initial=0.0)):
-        return np.zeros(len(exact))
-    score: Floats = centred / spread
+        return np.zeros(len(values))
+    score: Floats = (values.astype(np.float64) - exact.mean()) / spread
     return score
 
 

@@ -16,7 +16,6 @@ from xlarank.features.program.tensors import Floats, log2p
 
 _HEAVY: Final = ("convolution", "dot", "reduce", "transpose")
 _REACH: Final = 5
-_OF_CLASS: Final = "share of configurable nodes that are {}"
 _WITHIN: Final = "share of nodes within {} edges of a configurable one"
 
 

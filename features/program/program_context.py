@@ -26,7 +26,7 @@ class ProgramContext(ProgramFacts):
 
     @cached_property
     def fused(self) -> NDArray[np.bool_]:
-        """``(nodes,)`` whether a fusing compiler never stores the output (`fusion.fused_away`)."""
+        """``(nodes,)`` whether a fusing compiler never stores the output (`fused_away`)."""
         return fused_away(self)
 
     @cached_property

@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from xlarank.data.schema import MAX_RANK
 from xlarank.features.block import Block
 from xlarank.features.program.tensors import Floats
 from xlarank.features.tile.tile_context import TileContext, contiguous, whole_numbers
@@ -80,7 +81,7 @@ def inner_loop(facts: TileContext) -> InnerLoop:
     n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
     row = np.ceil(n / lanes)
     convolution, depth = facts.main_class == "convolution", facts.depth or 1.0
-    window = facts.column("window_size_0", 6)[facts.main]
+    window = facts.column("window_size_0", MAX_RANK)[facts.main]
     shared = facts.main_class == "dot" or (convolution and depth > np.prod(window[window > 0]))
     step = facts.tiles["kernel"].prod(axis=1) if facts.depth else np.ones(facts.configs)
     loads = m + row if shared else m * row + (row if convolution else 0.0)
