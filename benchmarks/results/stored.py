@@ -89,7 +89,7 @@ def markdown(table: Table) -> str:
 def in_readme(text: str, tables: Mapping[str, Table]) -> str:
     """The README with today's figures between its two marks."""
     begin, end = "<!-- results: python -m benchmarks.results writes this table -->\n", "<!-- end of results -->"
-    heads = ["labels", "graphs", "score", "xlarank", "best rule without learning"]
+    heads = ["labels", "what is ranked", "score", "xlarank", "best rule without learning"]
     rows: list[list[Cell]] = [
         ["measured on TPU v3, shipped ranker", f"{name}, {collection}", metric, model, f"{shown(rule)}, {which}"]
         for collection, name, _, metric, model, rule, which, *_ in tables["measured"].rows
@@ -97,8 +97,8 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
     rows += [
         [
             "estimated, families held out, shipped ranker",
-            f"{graphs}, {collection}",
-            "tau",
+            f"{graphs} graphs of {collection}",
+            "Kendall's tau",
             tau,
             f"{shown(rule)}, {which}",
         ]
@@ -110,7 +110,7 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
         row[0]: f"{shown(row[3])}, {str(row[1]).removeprefix('best rule: ')}" for row in compared if row[4] is None
     }
     rows += [
-        ["measured on CPU, out of fold, `lambdarank`", f"{graphs}, {collection}",
+        ["measured on CPU, out of fold, `lambdarank`", f"{graphs} graphs of {collection}",
          "Kendall's tau" if str(collection).startswith("layout") else "1 - slowdown@5", score, rules[collection]]
         for collection, ranker, graphs, score, *_ in compared
         if ranker == "lambdarank" and ":cpu" in str(collection)
