@@ -214,9 +214,14 @@ class _Job:
         kept = stored if 0 < stored <= part.most_configs else part.max_configs  # of an earlier run
         self.build(part, "test", end=end, share=0.8, max_configs=kept, seed=settings.seed)
         self.build(part, "train", "valid", end=end, share=0.5, max_configs=kept, seed=settings.seed)
-        if (card := self.card(part)) is None:
-            self.run(first_model, self.workspace, part.collection, settings.cores, settings.seed, end=end)
-        self.rank(part, FINAL if card is not None and self.is_final(card) else FIRST)
+        card = self.card(part)
+        final = card is not None and self.is_final(card)
+        if card is None or not (final or "report" in read_first_scores(self.workspace, part.collection)):
+            request = TrainRequest(
+                collections=[str(part.collection)], seeds=1, seed=settings.seed, threads=settings.cores
+            )
+            self.run(first_model, self.workspace, part.collection, None if card else request, end=end)
+        self.rank(part, FINAL if final else FIRST)
 
     def build(self, part: CollectionPlan, *splits: str, end: float, share: float, **named: Any) -> None:
         """Store rows; after a ``share`` of the time no further graph is begun."""
@@ -309,12 +314,15 @@ class _Job:
         self.rank(part, ATTACHED)
 
 
-def first_model(workspace: Workspace, collection: Collection, cores: int, seed: int, *, progress: Progress) -> None:
-    """Train on the train split and write its scores on valid, as `read_first_scores` returns them."""
-    name = str(collection)
-    request = TrainRequest(collections=[name], seeds=1, seed=seed, threads=cores)
-    (result,) = train(workspace, request, progress=progress)
-    found: dict[str, Any] = {"seconds": result.seconds}
+def first_model(
+    workspace: Workspace, collection: Collection, request: TrainRequest | None, *, progress: Progress
+) -> None:
+    """Train on the train split, unless that is done, and write its scores on valid for `read_first_scores`."""
+    name, place = str(collection), first_scores(workspace, collection)
+    if request is not None:
+        (result,) = train(workspace, request, progress=progress)
+        write_json(place, {"seconds": result.seconds})  # at once: a study is planned by them
+    found = read_first_scores(workspace, collection)
     with suppress(XlarankError):  # a valid split that cannot be scored
         report = evaluate(workspace, collections=[name], progress=progress).report[name]
         graphs = report["score"]["graphs"]
@@ -324,4 +332,4 @@ def first_model(workspace: Workspace, collection: Collection, cores: int, seed: 
         predicted = model_of(workspace, collection).score(rows).mean[shown].tolist()
         example = {"graph": graph, "score": graphs[graph], "predicted": predicted}
         found |= {"report": report, "example": {**example, "measured": rows.row_cost[shown].tolist()}}
-    write_json(first_scores(workspace, collection), found)
+    write_json(place, found)

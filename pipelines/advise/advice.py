@@ -31,6 +31,7 @@ from xlarank.pipelines.advise.entry_lines import EntryChange, entry_lines
 from xlarank.pipelines.advise.search import LayoutSearch
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.jax_lines import jax_lines, major_to_minor, shape_text
+from xlarank.pipelines.programs.leaves import Leaf
 from xlarank.pipelines.programs.sources import Program, load_program, program_hash
 from xlarank.pipelines.support.progress import Progress, Silent
 
@@ -173,10 +174,10 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         found = _Found.of(compiler, search)
         versions = compiler.versions
     plain = search.text(0)
-    inputs, outputs = found.entry_changes(plain)
+    leaves = (space.inputs, space.outputs)
+    inputs, outputs = _entry_changes(leaves, plain, found.text)
     rows = space.rows(found.code)
     changes, configuration, lines = _changes(loaded.module, loaded.graph, rows, loaded.written)
-    leaves = (space.inputs, space.outputs)
     advice = Advice(
         program=loaded.name,
         target=chip.name,
@@ -213,7 +214,6 @@ def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
 class _Found:
     """The best configuration with the entry layouts that the compiler chose written out."""
 
-    space: Space
     code: NDArray[np.int32]
     module: Message
     text: str
@@ -225,7 +225,7 @@ class _Found:
         """The best of a search, or the program as it is where the written module does not keep the promise."""
         space, best = search.space, search.best
         plain = cls(
-            space, search.codes[0], space.program.module, search.text(0), search.outcomes[0].estimate.cycles, False
+            search.codes[0], space.program.module, search.text(0), search.outcomes[0].estimate.cycles, False
         )
         if not best:
             return plain
@@ -238,23 +238,18 @@ class _Found:
         if outcome.status is not Status.OK or outcome.estimate.cycles >= plain.cycles:
             return plain
         text = outcome.text or search.texts[outcome.fingerprint]
-        return cls(space, search.codes[best], module, text, outcome.estimate.cycles, True)
+        return cls(search.codes[best], module, text, outcome.estimate.cycles, True)
 
-    def entry_changes(self, plain: str) -> tuple[list[EntryChange], list[EntryChange]]:
-        inputs, outputs = (
-            [
-                EntryChange(leaf, old, new)
-                for leaf, old, new in zip(leaves, before, after, strict=True)
-                if old != new
-            ]
-            for leaves, before, after in zip(
-                (self.space.inputs, self.space.outputs),
-                compiled_entry_layouts(plain),
-                compiled_entry_layouts(self.text),
-                strict=True,
-            )
-        )
-        return inputs, outputs
+
+def _entry_changes(
+    leaves: tuple[Sequence[Leaf], Sequence[Leaf]], before: str, after: str
+) -> tuple[list[EntryChange], list[EntryChange]]:
+    """Inputs and outputs that lie differently in two compiled programs."""
+    inputs, outputs = (
+        [EntryChange(leaf, old, new) for leaf, old, new in zip(*side, strict=True) if old != new]
+        for side in zip(leaves, compiled_entry_layouts(before), compiled_entry_layouts(after), strict=True)
+    )
+    return inputs, outputs
 
 
 def _changes(

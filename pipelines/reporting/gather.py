@@ -23,6 +23,7 @@ from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import CARD, TrainedModel, model_of
 from xlarank.models.validation.evaluation import evaluate_graph
+from xlarank.pipelines.ranking.result import Trust
 from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph, segment_picture
 
 Floats = NDArray[np.float64]
@@ -176,9 +177,8 @@ def _judged(facts: CollectionFacts, rows: GraphRows) -> GraphScores:
     scores, calibration = facts.model.score(rows), facts.calibration
     judged = evaluate_graph(facts.collection, rows, scores.mean)
     certain = None
-    if calibration is not None and not scores.fallback and len(rows) > 1:
-        pairs = len(rows) * (len(rows) - 1) // 2
-        certain = float(calibration.certainly_slower(scores.per_seed).sum()) / pairs
+    if calibration is not None and not scores.fallback:
+        certain = Trust.of(calibration, scores.per_seed, rows.group).certain
     return GraphScores(
         rows.name,
         len(rows),

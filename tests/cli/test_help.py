@@ -15,6 +15,7 @@ from xlarank.cli.app import commands
 from xlarank.cli.guide import GUIDES
 from xlarank.cli.guide import RANKERS as LINES
 from xlarank.models.registry import RANKERS
+from xlarank.pipelines.describe_columns import describe_columns
 
 HEAVY = ("numpy", "lightgbm", "polars", "pyarrow", "pandas", "scipy", "optuna", "xgboost", "networkx", "sklearn")
 
@@ -66,6 +67,12 @@ def test_help_has_examples_that_parse_and_no_types_of_python(name: str, tmp_path
 def test_every_command_and_every_ranker_has_its_words() -> None:
     assert set(GUIDES) == set(commands().commands)
     assert set(LINES) == set(RANKERS)
+
+
+def test_columns_in_examples_exist() -> None:
+    asked = [shlex.split(example)[1:] for example in GUIDES["explain-feature"].examples]
+    matching = [describe_columns(pattern) for words in asked for pattern in words]
+    assert [len(columns) > 1 for columns in matching] == [False, True]  # one by its name, some by a pattern
 
 
 def test_options_of_one_name_mean_the_same() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.data.hlo.programs import instruction
-from xlarank.data.errors import CompilerError
+from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.entry import entry_modes
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
@@ -57,6 +57,7 @@ class Made:
     compiled: ClassVar[list[str]] = []
     fails_after = 10**9
     slow = ""
+    unsettled = ""
     useless = False
 
     def __init__(self, target: Any, **_: Any) -> None:
@@ -84,8 +85,9 @@ class Made:
             inputs = (entry_modes(module) or [["default", "default"]])[0]
             turned = any(one.custom_call_target for one in module.computations[0].instructions)
             self.compiled.append(f"{inputs[1]} {turned}")
-            if turned and self.slow:
-                yield at, Outcome(Status(self.slow), seconds=9.0, message="not compiled within 9 s")
+            status = (self.slow if turned else "") or (self.unsettled if "auto" in inputs else "")
+            if status:
+                yield at, Outcome(Status(status), seconds=9.0, message="not compiled within 9 s")
                 continue
             free = inputs[1] in ("auto", "{0,1}") and not self.useless
             text = TEXT.format(
@@ -156,6 +158,27 @@ def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: 
     made.compiled.clear()
     run(tmp_path / "whole", budget=8)
     assert len(made.compiled) == 1  # the module that is written, to be sure of it
+
+
+@pytest.mark.parametrize(("status", "again"), [("timeout", True), ("crashed", True), ("failed", False)])
+def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(
+    made: type[Made], tmp_path: Path, status: str, again: bool
+) -> None:
+    made.unsettled = status
+    assert run(tmp_path, budget=3).speedup == 1
+    made.unsettled = ""
+    made.compiled.clear()
+    assert (run(tmp_path, budget=3).speedup > 1) is again
+    assert ("auto False" in made.compiled) is again
+
+
+def test_a_module_of_an_earlier_advice_is_removed_by_one_without_any(made: type[Made], tmp_path: Path) -> None:
+    assert str(tmp_path / "program.advised.pb") in run(tmp_path, budget=4).files
+    next(tmp_path.glob(".program.*.journal")).unlink()
+    made.useless = True
+    found = run(tmp_path, budget=1)
+    assert found.files == [str(tmp_path / f"program.{name}") for name in ("diagnosis.svg", "advice.json")]
+    assert not (tmp_path / "program.advised.pb").exists()
 
 
 def test_the_compilers_own_choice_stands_where_nothing_beats_it(made: type[Made], tmp_path: Path) -> None:
@@ -253,5 +276,9 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) ->
     assert apply_configuration(path, f"{tmp_path / 'c.npz'}:0", tmp_path).changes == []
     with pytest.raises(CompilerError, match="has no configuration 2"):
         apply_configuration(path, f"{tmp_path / 'c.npz'}:2", tmp_path)
+    instruction(module.computations[0], "negate", (64, 64), (3,), id=4)
+    path.write_bytes(module.SerializeToString())
+    with pytest.raises(HloError, match="the module has 4 instructions, and c 3 nodes; expected"):
+        apply_configuration(path, f"{tmp_path / 'c.npz'}:1", tmp_path)
     with pytest.raises(CompilerError, match="names no configuration"):
         apply_configuration(path, "c.npz", tmp_path)

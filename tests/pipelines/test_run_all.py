@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
@@ -24,7 +25,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
-from xlarank.pipelines.support.budget import CollectionPlan, RunSettings, plan_collections
+from xlarank.pipelines.support.budget import CollectionPlan, RunSettings, plan_collections, read_first_scores
 from xlarank.pipelines.support.progress import Progress
 
 RUN = Path(command_line.__file__)
@@ -94,7 +95,14 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path, same_proce
 
 
 @pytest.mark.slow
-def test_models_from_elsewhere_rank_without_learning(tree: Path, tmp_path: Path, same_process: None) -> None:
+def test_models_from_elsewhere_rank_without_learning(
+    tree: Path, tmp_path: Path, same_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("xlarank.pipelines.run_all.evaluate", Mock(side_effect=KeyboardInterrupt))
+        job(tree, tmp_path / "learned")
+    scores = read_first_scores(Workspace(tmp_path / "learned" / "work"), Collection.parse(TILE))
+    assert scores.keys() == {"seconds"}, "a killed run leaves what its model took; the next one scores it"
     first = job(tree, tmp_path / "learned")
     assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].valid
     card = load_model(tmp_path / "learned" / "work" / "models" / "tile" / "cpu").card

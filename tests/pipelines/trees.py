@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tests.graphs import LAYOUT_PROGRAM, TILE_PROGRAM, Arrays, layout_row, program_arrays, save_npz, tile_row
-from xlarank.data.collection import Collection, discover
+from xlarank.data.collection import Collection
 from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
@@ -134,10 +134,6 @@ def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
 def parquet_bytes(workspace: Path) -> dict[str, bytes]:
     """Every stored graph by its place."""
     return {str(path.relative_to(workspace)): path.read_bytes() for path in workspace.rglob("*.parquet")}
-
-
-def graph_count(root: Path) -> int:
-    return len(discover(root / "npz"))
 
 
 class Listener:

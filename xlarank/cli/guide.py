@@ -42,7 +42,7 @@ GUIDES: Final = {
         ("build-features", "build-features --data-root ~/data/tpugraphs --max-configs 1000"),
         "python run.py train{work}, after tune --trials 50 for better parameters",
     ),
-    "explain-feature": Guide(("explain-feature padding__output_waste__mean", "explain-feature 'copies__*'")),
+    "explain-feature": Guide(("explain-feature padding__output_waste__mean", "explain-feature 'disagreement__*'")),
     "tune": Guide(("tune --trials 200", "tune --trials 20 -c tile:xla --model ranknet"),
                   "python run.py train{work} takes these parameters", rankers=True),
     "train": Guide(("train --seeds 5", "train -c layout:mine:random --fine-tune shipped"),
