@@ -21,8 +21,8 @@ from xlarank.data.config_table import ConfigTable
 from xlarank.data.duplicates import group_codes
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, tensor_ranks
-from xlarank.data.hlo.ties import groups_of, tied_nodes
-from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODES
+from xlarank.data.hlo.ties import groups_of, operands_of, padded, tied_nodes
+from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, NODE_COLUMN, OPCODES
 
 #: ``output``: what a node's result looks like. ``all``: also its operands, as Google's files do; on a real TPU
 #: operand layouts of convolutions and dots made no difference.
@@ -140,9 +140,9 @@ def candidate_rows(
             for order in _orders(shape[0], default, rng):
                 if len(choices) >= per_node:
                     break
-                row = _padded(order[:named])
+                row = padded(order[:named])
                 for rank in shape[1:]:
-                    row += _padded(tuple(rng.permutation(rank).tolist())[:named] if rng.random() < 0.5 else ())
+                    row += padded(tuple(rng.permutation(rank).tolist())[:named] if rng.random() < 0.5 else ())
                 choices[row + (-1,) * (len(LAYOUT_COLUMNS) - len(row))] = None
         rows.append(np.array(list(choices), np.int8))
     return Candidates(tuple(rows))
@@ -180,10 +180,6 @@ def _orders(rank: int, default: tuple[int, ...], rng: np.random.Generator) -> It
         yield every[at]
 
 
-def _padded(order: tuple[int, ...]) -> tuple[int, ...]:
-    return order + (-1,) * (MAX_RANK - len(order))
-
-
 def _default_order(graph: LayoutGraph, node: int, rank: int) -> tuple[int, ...]:
     """Return the default layout of a node's columns, or row major if there is none."""
     first = NODE_COLUMN["layout_minor_to_major_0"]
@@ -197,15 +193,11 @@ def _operand_ranks(graph: LayoutGraph, ranks: NDArray[np.int64]) -> dict[int, tu
     The format does not keep the order of operands, so both slots of a dot get the smaller rank of the two:
     an order of these dimensions is valid for either.
     """
-    operands = {}
-    order = np.argsort(graph.edges[:, 0], kind="stable")
-    consumers = graph.edges[order, 0]
-    for node in graph.configurable.tolist():
-        low, high = np.searchsorted(consumers, [node, node + 1])
-        inputs = ranks[graph.edges[order[low:high], 1]]
+    found = {}
+    for node, operands in operands_of(graph).items():
         slots = 1 if OPCODES[int(graph.opcode[node])] == "reshape" else len(LAYOUT_SLOTS) - 1
-        operands[node] = (int(inputs.min()),) * slots if len(inputs) else ()
-    return operands
+        found[node] = (int(ranks[operands].min()),) * slots if operands else ()
+    return found
 
 
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:

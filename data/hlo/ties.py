@@ -37,7 +37,6 @@ _Pairs = tuple[tuple[Shape, Shape, Shape], tuple[Order, Order, Order]]
 _LANES: Final = 128
 _SUBLANES: Final = 8
 _DIMS: Final = NODE_COLUMN["shape_dimensions_0"]
-_SLOTS: Final = 3
 
 
 @dataclass(frozen=True)
@@ -58,27 +57,36 @@ class Tied:
         """``(choices, 18)`` distinct rows, the compiler's choice (-1) first; those of outputs alone or of all."""
         rows = dict.fromkeys([(-1,) * len(LAYOUT_COLUMNS)])
         for orders in self.orders:
-            padded = [order + (-1,) * (MAX_RANK - len(order)) for order in orders]
-            rows[sum(padded if operands else [padded[0], *[(-1,) * MAX_RANK] * (_SLOTS - 1)], ())] = None
+            rows[sum(map(padded, orders if operands else (orders[0], (), ())), ())] = None
         return np.array(list(rows), np.int8)
+
+
+def padded(order: Order) -> Order:
+    """An order as part of a row."""
+    return order + (-1,) * (MAX_RANK - len(order))
+
+
+def operands_of(graph: LayoutGraph) -> dict[int, list[int]]:
+    """Operands of each configurable node; a value that is taken twice has one edge."""
+    edges = graph.edges[np.argsort(graph.edges[:, 0], kind="stable")]
+    first, last = (np.searchsorted(edges[:, 0], graph.configurable, side) for side in ("left", "right"))
+    places = zip(graph.configurable.tolist(), first, last, strict=True)
+    return {node: edges[low:high, 1].tolist() for node, low, high in places}
 
 
 def tied_nodes(graph: LayoutGraph) -> list[Tied]:
     """What each configurable node takes together with those of an equal signature."""
     ranks = tensor_ranks(graph.node_feat)
     sizes = graph.node_feat[:, _DIMS : _DIMS + MAX_RANK].astype(np.int64)
-    edges = graph.edges[np.argsort(graph.edges[:, 0], kind="stable")]
 
     def shape(node: int) -> Shape:
         return tuple(sizes[node, : ranks[node]].tolist())
 
     tied = []
-    for node in graph.configurable.tolist():
-        low, high = np.searchsorted(edges[:, 0], [node, node + 1])
-        operands = tuple(shape(operand) for operand in edges[low:high, 1].tolist())
+    for node, operands in operands_of(graph).items():
         kind = OPCODES[int(graph.opcode[node])]
         roles = tuple(int(graph.node_feat[node, column]) for column in _ROLES) if kind == "convolution" else ()
-        tied.append(_tied(kind, shape(node), operands, roles))
+        tied.append(_tied(kind, shape(node), tuple(map(shape, operands)), roles))
     return tied
 
 

@@ -49,13 +49,11 @@ class Compiled:
     """The text of a compiled program, taken apart.
 
     Attributes:
-        entry: name of the computation that runs first.
         lines: of every computation, in its order.
         runs: how often a computation that is run for its own sake runs; the body of a fusion is none.
         estimate: see `read_estimate`.
     """
 
-    entry: str
     lines: Mapping[str, Sequence[str]]
     runs: Mapping[str, int]
     estimate: Estimate
@@ -97,7 +95,7 @@ def read_compiled(text: str) -> Compiled:
         for line in body:
             _read_line(line, computations[name], body, lines)
     estimate, runs = _run(entry, computations)
-    return Compiled(entry, lines, runs, estimate)
+    return Compiled(lines, runs, estimate)
 
 
 def _read_line(

@@ -10,7 +10,7 @@ import pytest
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.outcome import Status
-from xlarank.data.hlo.compiler.service import Compile, Service
+from xlarank.data.hlo.compiler.service import Compile, Service, Sweep
 from xlarank.data.hlo.compiler.targets import target_of
 
 TEXT = "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p), {attributes}\n}}\n"
@@ -36,8 +36,10 @@ class Xla:
     def __init__(self, generated):
         self.generated = generated
 
-    def compile(self, module, dump):
+    def compile(self, module, dump=None, overrides=None):
         name = module.decode()
+        if name == "sleep":
+            time.sleep(60)
         if name == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         if name == "refuse":
@@ -74,6 +76,8 @@ def test_crashes_hangs_and_repetitions(tmp_path):
         found = dict(mine.recv() for _ in names[:-1])
         mine.send(Compile(len(names) - 1, b"poor", screen=3.0))
         found |= dict([mine.recv()])
+        mine.send(Sweep(len(names), b"sleep", tmp_path, [0], 0.5))
+        found |= dict([mine.recv()])
     finally:
         mine.close()
         serving.join(10)
@@ -82,6 +86,7 @@ def test_crashes_hangs_and_repetitions(tmp_path):
     assert {name: str(one.status) for name, one in outcomes.items() if one.status is not Status.OK} == {
         "crash": "crashed", "refuse": "failed", "hang": "timeout", "hanging": "given up", "poor": "screened",
     }  # fmt: skip
+    assert found[len(names)].status is Status.TIMEOUT, "only a compilation is given up: a sweep goes on after that"
     assert outcomes["rich"].text.startswith("HloModule") and not outcomes["three"].text
     assert outcomes["poor"].estimate.cycles == 4  # the kernel of "rich", known by then
     assert "signal 9" in outcomes["crash"].message
