@@ -127,7 +127,7 @@ class TileShape(Block):
         parts: list[tuple[Floats, ...]] = []
         for at in range(rank - 1, rank - 4, -1):
             out, vector = (output[:, at], input_[:, at]) if at >= 0 else (ones, ones)
-            extent = context.extents["output"][at] if at >= 0 else 1.0
+            extent = max(1.0, context.extents["output"][at]) if at >= 0 else 1.0
             parts.append((log2p(out), out / extent, log2p(vector), np.log2(out / vector), vector / extent))
         last, inner_last = output[:, max(0, rank - 1)], input_[:, max(0, rank - 1)]
         before, inner_before = (output[:, rank - 2], input_[:, rank - 2]) if rank > 1 else (ones, ones)

@@ -1,4 +1,4 @@
-"""Graphs for the feature tests, features by the name of their column, and comparisons with the slow references."""
+"""Graphs for the feature tests, and features by the name of their column."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tests.features.oracle_layout import LayoutOracle
-from tests.features.oracle_tile import TileOracle
 from tests.graphs import Arrays, Node, program_arrays, save_npz
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph
-from xlarank.features.assemble import assemble
-from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows
-from xlarank.features.tile.tpu_time import TpuTime
 
 SAMPLE = Path(__file__).parents[2] / "data" / "sample" / "npz"
 
@@ -82,24 +77,3 @@ def tile_file(nodes: Sequence[Node], configs: Sequence[np.ndarray]) -> Arrays:
         "config_runtime": np.arange(1, len(configs) + 1),
         "config_runtime_normalizers": np.ones(len(configs), np.int64),
     }
-
-
-def compare_layout(arrays: Arrays) -> GraphRows:
-    """All columns of a layout graph against the slow reference."""
-    graph = layout_of(arrays)
-    oracle, features = LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist()), assemble(graph)
-    assert len(features) == len(oracle.distinct)
-    expected = {**oracle.config_columns(), **oracle.graph_columns()}
-    assert set(expected) == set(features.columns), "a column without an independent reference is one nobody checked"
-    assert wrong_columns(features, expected, relative=1e-5, absolute=1e-6) == []
-    return features
-
-
-def compare_tile(arrays: Arrays) -> TileOracle:
-    """All columns of a tile graph against the slow reference, but the estimate of a TPU's time."""
-    oracle, features = TileOracle(arrays), assemble(tile_of(arrays))
-    assert len(features) == len(oracle.bounds)
-    expected = {**oracle.config_columns(), **oracle.graph_columns()}
-    assert set(expected) == set(features.columns) - set(TpuTime.columns)
-    assert wrong_columns(features, expected, relative=1e-5, absolute=1e-5) == []
-    return oracle

@@ -9,7 +9,7 @@ import pytest
 
 from tests.features.helpers import SAMPLE, by_name, layout_file, layout_of, load
 from tests.features.programs import fitting_graph
-from tests.graphs import Node, layout_row
+from tests.graphs import Node, layout_arrays, layout_row
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
@@ -84,6 +84,14 @@ def test_without_any_layout_set_nothing_is_changed():
         for name, values in by_name(assemble(layout_of(unset))).items():
             if not any(fnmatch(name, pattern) for pattern in STATE) or "_waste_change_" in name:
                 assert values.tolist() == [0.0], name
+
+
+def test_without_configurable_nodes_ranks_are_in_the_middle():
+    arrays = layout_arrays()
+    arrays["node_config_ids"] = arrays["node_config_ids"][:0]
+    arrays["node_config_feat"] = arrays["node_config_feat"][:, :0]
+    found = by_name(assemble(layout_of(arrays)))
+    assert {n: v.tolist() for n, v in found.items()} == {n: [0.5 * n.startswith("rank__")] for n in found}
 
 
 # Nodes that are alike ---------------------------------------------------------------------------------------

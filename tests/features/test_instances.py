@@ -1,4 +1,4 @@
-"""Instances against the slow reference, and the sparse counts against loops."""
+"""Instances by hand, and their sparse counts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from math import log2
 
 import numpy as np
 import pytest
-from hypothesis import given
 
-from tests.examples import examples
-from tests.features.helpers import SAMPLE, layout_of, load
-from tests.features.oracle_configs import SLOTS, Configuration, Configured
-from tests.features.oracle_copies import Copies, Pair, unlike
-from tests.features.oracle_program import fused_away
-from tests.features.programs import fitting_graph
-from tests.graphs import Arrays, layout_arrays, layout_graphs, layout_row
+from tests.features.helpers import SAMPLE, layout_file, layout_of, load
+from tests.features.test_golden_layout import PROGRAM, A, B, C, D
+from tests.graphs import layout_arrays, layout_row
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import instance_table
 from xlarank.features.catalogue import INSTANCE_BLOCKS
@@ -23,124 +18,104 @@ from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
+from xlarank.features.program.roles import DOT_ROLES
 
 COLUMNS = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
-NODE = (
-    "node__opcode__group",
-    "node__rank__dims",
-    "node__bytes__log2",
-    "node__fused__flag",
-    "node__fanout__count",
-    "node__flops__log2",
-    "row__given__count",
-    "row__changed__count",
-    *(
-        f"{slot}__{what}__row"
-        for slot in SLOTS
-        for what in ("given", "changed", "distance", "contiguity", "minor", "kept")
-    ),
-)
-PAIR = (
-    "pair__kind__number",
-    "pair__unlike__flag",
-    "pair__given__count",
-    "pair__slot__left",
-    "pair__bytes__log2",
-    *(f"pair__{what}__{side}" for side in ("left", "right") for what in ("given", "changed", "distance", "opcode")),
-)
 
 
 def group_of(opcode: str) -> int:
     return int(opcode_group(np.array([OPCODE[opcode]]))[0])
 
 
-def node_values(graph: Configured, config: Configuration, place: int) -> list[float]:
-    """The columns `NODE` of one node in one configuration."""
-    node = graph.configurable[place]
-    choices = config.choices[place]
-    found: list[float] = [
-        group_of(graph.opcodes[node]),
-        graph.tensors[node].rank,
-        log2(1 + graph.tensors[node].bytes),
-        fused_away(graph, node),
-        sum(operand == node for _, operand in graph.edges),
-        log2(1 + graph.flops(node)),
-        sum(bool(choice.given) for choice in choices if choice is not None),
-        sum(choice.changed for choice in choices if choice is not None),
-    ]
-    stored = sum(graph.tensors[n].bytes for n in graph.nodes if not fused_away(graph, n))
-    for choice, tensor_node in zip(choices, graph.slot_tensor[place], strict=True):
-        if choice is None:
-            found += [-1] * 6
-            continue
-        tensor, layout = choice.tensor, choice.layout
-        minor = tensor.dims[layout[0]] if layout else 0
-        found += [bool(choice.given), choice.changed, tensor.distance(layout), tensor.contiguity(layout)]
-        kept = tensor.bytes if choice.given and fused_away(graph, tensor_node) else 0
-        found += [log2(1 + minor), log2(1 + 1e6 * kept / max(stored, 1))]
-    return found
+def millionths(share: float) -> float:
+    return log2(1 + 1e6 * share)
 
 
-def pair_values(graph: Configured, config: Configuration, pair: Pair) -> list[float]:
-    """The columns `PAIR` of one pair in one configuration."""
-    sides = pair.sides(config)
-    found: list[float] = [
-        3 if pair.distance == 0 else min(pair.distance, 3) - 1,
-        unlike(pair, config),
-        sum(bool(side.given) for side in sides),
-        pair.left_slot,
-        log2(1 + pair.bytes),
-    ]
-    for side, place in zip(sides, (pair.left, pair.right), strict=True):
-        found += [bool(side.given), side.changed, side.tensor.distance(side.layout)]
-        found.append(group_of(graph.opcodes[graph.configurable[place]]))
-    return found
+#: Of the program and the configurations of `test_golden_layout`, which has 88 KiB: configuration B sets output,
+#: input and kernel of the dot, the input to its default.
+DOT_IN_B = {
+    "graph__bytes__log2": log2(1 + 88 * 1024),
+    "graph__configurable__log2": log2(1 + 4),
+    "node__opcode__group": group_of("dot"),
+    "node__rank__dims": 2,
+    "node__bytes__log2": log2(1 + 6144),
+    "node__bytes__share": millionths(6 / 88),
+    "node__flops__log2": log2(1 + 2 * 12 * 128 * 128),
+    "node__flops__share": millionths(128 / 129),
+    "node__fanout__count": 1,  # the add reads it twice, over one edge
+    "node__root__flag": 0,
+    "node__fused__flag": 0,
+    "node__consumer__opcode": group_of("add"),
+    "node__consumer__configurable": 1,
+    "node__level__share": 1 / 3,
+    "row__given__count": 3,
+    "row__changed__count": 2,
+    "output__given__row": 1,
+    "output__changed__row": 1,
+    "output__minor_changed__row": 1,
+    "output__distance__row": 1,
+    "output__contiguity__row": 0,
+    "output__minor__row": log2(1 + 12),
+    "output__default_minor__row": log2(1 + 128),
+    "output__minor_place__row": 1,  # dimension 0 of two
+    "output__minor_role__row": DOT_ROLES.index("rows"),
+    "output__kept__row": 0,  # it is stored in any case
+    "input__changed__row": 0,
+    "input__contiguity__row": 1,
+    "input__minor_place__row": 0,
+    "input__minor_role__row": DOT_ROLES.index("contracted"),
+    "input__bytes__node": log2(1 + 6144),
+    "input__opcode__node": group_of("parameter"),
+    "input__configurable__node": 1,
+    "kernel__share__node": millionths(64 / 88),
+    "kernel__configurable__node": 0,
+    "kernel__fanout__node": 1,
+    "kernel__fused__node": 0,
+    "row__input_is_output__agrees": 0,
+    "row__input_is_kernel__agrees": 1,
+    "near__reshape__down": 0,
+    "near__dot__up": 0,
+    "pair__kind__number": -1,
+}
+#: The add runs as a loop with the reshape, so that a fusing compiler stores the other 82 KiB.
+ADD_IN_C = {
+    "near__dot__up": 1,
+    "near__reshape__down": 1,
+    "node__fused__flag": 1,
+    "output__kept__row": millionths(6 / 82),
+    "row__input_is_output__agrees": 1,
+    "row__input_is_kernel__agrees": 0,
+}
+#: What the add's kernel slot, set to {1,0}, and the dot's output, set to {0,1}, say of one tensor in C.
+CLASH_IN_C = {
+    "pair__kind__number": 0,
+    "pair__unlike__flag": 1,
+    "pair__minor_unlike__flag": 1,
+    "pair__given__count": 2,
+    "pair__slot__left": 2,
+    "pair__bytes__log2": log2(1 + 6144),
+    "pair__bytes__share": millionths(6 / 88),
+    "pair__turned__flag": 0,
+    **{"pair__given__left": 1, "pair__given__right": 1, "pair__changed__left": 0, "pair__changed__right": 1},
+    **{"pair__minor__left": log2(1 + 128), "pair__minor__right": log2(1 + 12)},
+    **{"pair__distance__left": 0, "pair__distance__right": 1},
+    **{"pair__opcode__left": group_of("add"), "pair__opcode__right": group_of("dot")},
+    "node__opcode__group": -1,
+}
 
 
-def rounded(values: object) -> tuple[float, ...]:
-    return tuple(np.round(np.asarray(values, np.float64), 4).tolist())
-
-
-def compare(arrays: Arrays) -> None:
-    """Every configuration's instances, as a bag of rows."""
-    graph = layout_of(arrays)
-    context = LayoutContext(graph)
-    instances = instance_table(context)
-    oracle = Configured(arrays, context.slot_tensor.tolist())
-    copies = Copies(oracle)
-    rows = [{oracle.full[c, place].tobytes() for c in oracle.distinct} for place in oracle.places]
-    place_of = {name: number for number, name in enumerate(instances.columns)}
-    counts = instances.counts().toarray()
-    assert counts.shape == (len(oracle.distinct), len(instances))
-    of_pairs = instances.values[:, place_of["pair__kind__number"]] >= 0
-    for number, c in enumerate(oracle.distinct):
-        config = Configuration(oracle, c)
-        nodes = Counter(
-            rounded(node_values(oracle, config, place)) for place in oracle.places if len(rows[place]) > 1
-        )
-        pairs = Counter(
-            rounded(pair_values(oracle, config, pair))
-            for pair in [*copies.pairs, *copies.siblings]
-            if len(rows[pair.left]) > 1 or len(rows[pair.right]) > 1
-        )
-        for expected, names, kind in ((nodes, NODE, ~of_pairs), (pairs, PAIR, of_pairs)):
-            found: Counter[tuple[float, ...]] = Counter()
-            for instance in np.flatnonzero((counts[number] > 0) & kind):
-                found[rounded(instances.values[instance, [place_of[name] for name in names]])] += int(
-                    counts[number, instance]
-                )
-            assert found == expected
-
-
-def test_programs_that_make_sense() -> None:
-    for seed in range(20):
-        compare(fitting_graph(seed))
-
-
-@given(arrays=layout_graphs())
-@examples(25)
-def test_graphs_of_unrelated_shapes(arrays: Arrays) -> None:
-    compare(arrays)
+def test_instances_by_hand() -> None:
+    found = instance_table(LayoutContext(layout_of(layout_file(PROGRAM, (0, 2, 3, 4), (A, B, C, D)))))
+    parts = {config: {part.text: part for part in found.parts(config)} for config in (1, 2)}
+    for config, text, expected in (
+        (1, "dot 2: output {0,1}, input {1,0}, kernel {1,0}", DOT_IN_B),
+        (2, "add 3: output {0,1}, input {0,1}, kernel {1,0}", ADD_IN_C),
+        (2, "add 3 kernel {1,0} against dot 2 output {0,1} (1 edge)", CLASH_IN_C),
+    ):
+        values = dict(zip(found.columns, found.values[parts[config][text].instance].tolist(), strict=True))
+        assert {name: values[name] for name in expected} == pytest.approx(expected, rel=1e-6), text
+    # four nodes, four pairs one edge apart, and the two slots of the add that read the dot
+    assert found.counts().sum(axis=1).tolist() == [9] * 4
 
 
 @pytest.fixture(scope="module")

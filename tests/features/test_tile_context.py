@@ -1,39 +1,10 @@
-"""Every column of a tile graph against the slow reference, on random graphs and on files of the sample."""
+"""What the bounds of a tile file divide, case by case."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
-from tests.examples import examples
-from tests.features.helpers import SAMPLE, compare_tile, load, tile_file, tile_of
-from tests.features.programs import fitting_kernels
-from tests.graphs import Node, tile_graphs, tile_row
+from tests.features.helpers import tile_file, tile_of
+from tests.graphs import Node, tile_row
 from xlarank.features.tile.tile_context import TileContext
-
-FILES = (
-    *("train/matmul__a", "train/matmul_bias_relu__b", "train/bmm__c", "train/conv3x3__a", "train/maxpool__a"),
-    *("train/conv3x3_bias_relu__a", "train/dwconv3x3__b", "train/reduce_mid__b", "test/transpose__b"),
-    *("valid/bmm_tb__a", "valid/expsum__a", "valid/matmul_ta__b", "test/swish__a"),
-)
-
-
-@given(arrays=st.one_of(fitting_kernels(), tile_graphs()))
-@examples(50)
-def test_bounds_within_the_extents_of_a_tensor_and_of_nothing_in_the_graph(arrays):
-    compare_tile(arrays)
-
-
-@pytest.mark.slow
-def test_files_of_the_sample():
-    for place in FILES:
-        assert not compare_tile(load(SAMPLE / "tile" / "cpu" / f"{place}.npz")).physical, (
-            "the sample counts elements"
-        )
-
-
-# What the bounds divide, case by case ---------------------------------------------------------------------
 
 
 def context_of(nodes, *outputs) -> TileContext:

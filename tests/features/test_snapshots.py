@@ -1,0 +1,121 @@
+"""Columns and instances as they were frozen: of random programs, of files of the sample, and of real files.
+
+What columns mean is worked out by hand in the golden tests; when these snapshots were first frozen, a reference in
+plain loops agreed with every column. A snapshot holds a handful of rows of each graph. After a change that is meant
+to move numbers, ``python -m tests.features.test_snapshots`` freezes them anew and prints which columns moved; say
+why in the commit. Real files are those that `XLARANK_TEST_DATA` names.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import TEST_DATA
+from tests.features.helpers import SAMPLE, graph_of, load
+from tests.features.programs import fitting_graph, fitting_kernel
+from tests.graphs import Arrays
+from xlarank.data.graph import Graph, read_graph
+from xlarank.features.assemble import assemble
+
+FOLDER = Path(__file__).parent / "snapshots"
+#: Snapshot -> place of the real file below ``npz``.
+REAL = {
+    "layout_train": "layout/xla/random/train/openai_v0_rnn_optimized",
+    "layout_valid": "layout/xla/random/valid/unet_3d.4x4.bf16",
+    "layout_alexnet": "layout/xla/default/train/alexnet_train_batch_32",
+    "layout_attention": "layout/nlp/random/test/23559853d9702baaaacbb0c83fd32266",
+    "tile_train": "tile/xla/train/alexnet_train_batch_32_4ae805e53b8d2b8a",
+    "tile_test": "tile/xla/test/0abaea94d7b0a1c1f1b0bd23b73ce38c",
+}
+#: Files of the sample: small layouts with many kinds of configurable nodes, and tiles of every kind of kernel.
+_LAYOUTS = "default/train/dlrm__a random/train/gan__c random/valid/mlp__a default/train/densenet__b"
+_KERNELS = (
+    "train/matmul__a train/matmul_bias_relu__b train/bmm__c train/conv3x3__a train/maxpool__a test/transpose__b "
+    "train/conv3x3_bias_relu__a train/dwconv3x3__b train/reduce_mid__b valid/bmm_tb__a "
+    "valid/expsum__a test/swish__a"
+)
+_OF_TPU = (
+    "batched concatenations convgradients convolutions dense llama normalisations pointwise products reductions"
+)
+
+
+def sample_tiles() -> list[Path]:
+    of_tpu = (sorted(SAMPLE.glob(f"tile/tpu-estimate/train/{family}__*.npz"))[0] for family in _OF_TPU.split())
+    return [*(SAMPLE / f"tile/cpu/{place}.npz" for place in _KERNELS.split()), *of_tpu]
+
+
+#: Snapshot -> small graphs.
+SMALL: dict[str, Callable[[], Iterable[Graph]]] = {
+    "programs": lambda: (graph_of(fitting_graph(seed)) for seed in range(40)),
+    "kernels": lambda: (graph_of(fitting_kernel(seed)) for seed in range(60)),
+    "sample_layouts": lambda: (read_graph(SAMPLE / f"layout/cpu/{place}.npz") for place in _LAYOUTS.split()),
+    "sample_tiles": lambda: map(read_graph, sample_tiles()),
+}
+#: Distinct configurations kept, evenly spread over a graph's.
+ROWS = 6
+
+
+def snapshot(graphs: Iterable[Graph]) -> Arrays:
+    """Some rows of graphs as the code makes them now: ``values`` is ``(columns, rows)``."""
+    distinct, values, names = [], [], [""]
+    for graph in graphs:
+        rows = assemble(graph)
+        at = np.unique(np.linspace(0, len(rows) - 1, ROWS).astype(np.int64))
+        found, names = rows.matrix(at), rows.columns
+        if rows.instances is not None:
+            table = rows.instances.value
+            names = [*names, *(f"sum of {name} over instances" for name in table.columns)]
+            found = np.concatenate([found, table.counts(at) @ table.values.astype(np.float64)], axis=1)
+        distinct.append(len(rows))
+        values.append(found.astype(np.float32))
+    return {
+        "distinct": np.array(distinct),
+        "names": np.array("\n".join(names).encode()),
+        "values": np.concatenate(values).T,
+    }
+
+
+def moved(frozen: Arrays, now: Arrays) -> list[str]:
+    """Frozen columns that are gone or differ; new ones are welcome."""
+    before, after = (
+        dict(zip(each["names"].item().decode().split("\n"), each["values"], strict=True)) for each in (frozen, now)
+    )
+    if not np.array_equal(frozen["distinct"], now["distinct"]):
+        return sorted(before)
+    none = np.full(frozen["values"].shape[1], np.nan)
+    return [name for name in before if not np.allclose(after.get(name, none), before[name], rtol=1e-5, atol=1e-6)]
+
+
+def real_graph(root: Path, name: str) -> list[Graph]:
+    return [read_graph(root / "npz" / f"{REAL[name]}.npz")]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_small_graphs_are_as_they_were_frozen(name):
+    assert moved(load(FOLDER / f"{name}.npz"), snapshot(SMALL[name]())) == []
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_real_files_are_as_they_were_frozen(real_data, name):
+    assert moved(load(FOLDER / f"{name}.npz"), snapshot(real_graph(real_data, name))) == []
+
+
+def test_what_moved_is_told_by_name():
+    before = {"distinct": np.array([2]), "names": np.array(b"a\nb"), "values": np.eye(2)}
+    after = {**before, "names": np.array(b"b\nnew\na"), "values": np.array([[0, 1], [5, 5], [0, 1]])}
+    assert moved(before, before) == [] and moved(before, after) == ["a"]
+    assert moved(before, {**before, "names": np.array(b"a\nc")}) == ["b"]
+    assert moved(before, {**before, "distinct": np.array([3])}) == ["a", "b"]
+
+
+if __name__ == "__main__":
+    real = {name: real_graph(Path(os.environ[TEST_DATA]), name) for name in REAL}
+    for name, graphs in {**{name: make() for name, make in SMALL.items()}, **real}.items():
+        path, now = FOLDER / f"{name}.npz", snapshot(graphs)
+        print(f"{name}: moved {(', '.join(moved(load(path), now)) or 'nothing') if path.exists() else 'new'}")
+        np.savez_compressed(path, **now)
