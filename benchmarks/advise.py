@@ -51,10 +51,10 @@ FRESH = (
     *(_ZOO + f"torch_style:{name}" for name in
       ("torchperceptron_train__a", "torchencoder__a", "torchlenet__a", "torchtextcnn__a", "torchseparable__a")),
     *(_ZOO + name for name in
-      ("attention:bert__a", "convolutional:alexnet__a", "convolutional:squeezenet__a",
+      ("attention:bert__a", "vision:alexnet__a", "vision:squeezenet__a",
        "recommenders:towers_train__d", "recommenders:fieldattn_train__d", "attention:llama_train__d",
-       "sequences:textcnn_train__d", "sequences:temporal_train__d", "dense_prediction:generator__a",
-       "convolutional:inverted__a")),
+       "sequences:textcnn_train__d", "sequences:temporal_train__d", "vision:generator__a",
+       "vision:inverted__a")),
 )  # fmt: skip
 
 

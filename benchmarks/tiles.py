@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.adopt import JUDGES, MEASURED
-from benchmarks.programs import PROGRAMS, kernels
+from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
 from xlarank.data.family import program_family
 from xlarank.data.hlo.compiler.session import Compiler
@@ -35,16 +35,11 @@ VALID = frozenset(
 def programs() -> Iterator[tuple[str, str]]:
     """Names and ``module:function``: two of small programs of single operations, then one of a network."""
     single = [(name, f"{kernels.__name__}:{name}") for name in kernels.PROGRAMS]
-    networks = [(name, f"{_module(name)}:{name}") for name in PROGRAMS]
+    places = {name: module.__name__ for module in MODULES for name in module.PROGRAMS}
+    networks = [(name, f"{places[name]}:{name}") for name in PROGRAMS]
     networks.sort(key=lambda one: not one[0].endswith(("__a", "__c")))  # b is a with another batch size
     for three in itertools.zip_longest(single[::2], single[1::2], networks):
         yield from (one for one in three if one and program_family(one[0]) not in RESERVED)
-
-
-def _module(name: str) -> str:
-    from benchmarks.programs import _MODULES
-
-    return next(module.__name__ for module in _MODULES if name in module.PROGRAMS)
 
 
 def main() -> None:

@@ -7,17 +7,20 @@ import jax.numpy as jnp
 
 from benchmarks.programs.parts import (
     Forward,
+    Programs,
     attend,
     case,
     causal,
     conv,
-    family,
+    family_of,
     heads,
     join,
     layer_norm,
     norm,
     shape,
-)
+)  # fmt: skip
+
+PROGRAMS: Programs = {}
 
 
 def rotate(x):
@@ -29,6 +32,13 @@ def rotate(x):
     return jnp.concatenate([u * c - v * s, u * s + v * c], -1)
 
 
+@family_of(
+    PROGRAMS,
+    a=case(4, 128, 256, 8, 2),
+    b=16,
+    c=case(8, 256, 512, 8, 4, bf16=True),
+    d=case(4, 64, 256, 4, 2, train=True),
+)
 def llama(b: int, n: int, d: int, h: int, kv: int) -> Forward:
     """Rotary positions, keys shared by groups of heads, gated feed-forward."""
     e = d // h
@@ -47,6 +57,7 @@ def llama(b: int, n: int, d: int, h: int, kv: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(8, 128, 256, 8), b=32, c=case(4, 512, 384, 6, bf16=True))
 def multiquery(b: int, n: int, d: int, h: int) -> Forward:
     """One key and value for all heads."""
     e = d // h
@@ -60,6 +71,7 @@ def multiquery(b: int, n: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(32, 128, 256, 8), b=128)
 def decode(b: int, n: int, d: int, h: int) -> Forward:
     """One new token against a cache of n keys and values, then the feed-forward."""
     e = d // h
@@ -77,7 +89,8 @@ def decode(b: int, n: int, d: int, h: int) -> Forward:
     return f, 3, shapes
 
 
-def linear_attention(b: int, n: int, d: int, h: int) -> Forward:
+@family_of(PROGRAMS, a=case(4, 256, 256, 8), b=16, d=case(4, 128, 128, 4, train=True))
+def linattn(b: int, n: int, d: int, h: int) -> Forward:
     """Keys times values first, so that no tokens-by-tokens matrix exists."""
     shapes = [shape(b, n, d), shape(d, 3 * d), shape(d, d)]
 
@@ -91,6 +104,7 @@ def linear_attention(b: int, n: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(4, 256, 256, 8, 64), b=16)
 def linformer(b: int, n: int, d: int, h: int, k: int) -> Forward:
     """Keys and values projected along the sequence to k rows."""
     shapes = [shape(b, n, d), shape(d, 3 * d), shape(n, k), shape(n, k), shape(d, d)]
@@ -102,7 +116,8 @@ def linformer(b: int, n: int, d: int, h: int, k: int) -> Forward:
     return f, 1, shapes
 
 
-def local_attention(b: int, n: int, w: int, d: int, h: int) -> Forward:
+@family_of(PROGRAMS, a=case(4, 256, 32, 256, 8), b=16)
+def localattn(b: int, n: int, w: int, d: int, h: int) -> Forward:
     """Blocks of the sequence attend to themselves and the block before."""
     g = n // w
     shapes = [shape(b, n, d), shape(d, 3 * d), shape(d, d)]
@@ -116,6 +131,7 @@ def local_attention(b: int, n: int, w: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(4, 128, 256, 4), b=16)
 def retention(b: int, n: int, d: int, h: int) -> Forward:
     """Scores decay with distance instead of a softmax; gated output."""
     shapes = [shape(b, n, d), shape(d, 3 * d), shape(d, d), shape(d, d), shape(d // h), shape(h)]
@@ -131,7 +147,8 @@ def retention(b: int, n: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
-def attention_free(b: int, n: int, d: int) -> Forward:
+@family_of(PROGRAMS, a=case(8, 128, 256), b=32)
+def attnfree(b: int, n: int, d: int) -> Forward:
     """Learned pairwise biases weigh the values, feature by feature."""
     shapes = [shape(b, n, d), shape(d, 3 * d), shape(n, n), shape(d, d)]
 
@@ -144,6 +161,7 @@ def attention_free(b: int, n: int, d: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(4, 128, 256, 4, 1024), b=16, d=case(4, 64, 192, 3, 1024, train=True))
 def bert(b: int, n: int, d: int, h: int, vocabulary: int) -> Forward:
     """Post-normalised block and the scores of a vocabulary at every position."""
     shapes = [shape(b, n, d), shape(d, d), shape(d, d), shape(d, d), shape(d, d), shape(d, 4 * d), shape(4 * d, d)]
@@ -158,6 +176,7 @@ def bert(b: int, n: int, d: int, h: int, vocabulary: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(4, 128, 256, 4), b=16)
 def experts(b: int, n: int, d: int, e: int) -> Forward:
     """Tokens dispatched to experts and combined again by dense products."""
     k = n // 4
@@ -173,6 +192,7 @@ def experts(b: int, n: int, d: int, e: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(4, 128, 256, 4), d=case(4, 64, 128, 2, train=True))
 def conformer(b: int, n: int, d: int, h: int) -> Forward:
     """Attention, then a gated depthwise convolution along time."""
     shapes = [shape(b, n, d), shape(d, 3 * d), shape(d, d), shape(1, d, 2 * d), shape(15, 1, d), shape(1, d, d)]
@@ -185,6 +205,7 @@ def conformer(b: int, n: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(4, 128, 256, 4), d=case(4, 64, 128, 2, train=True))
 def modulated(b: int, n: int, d: int, h: int) -> Forward:
     """A block whose scales and gates come from a condition (diffusion transformers)."""
     shapes = [
@@ -206,97 +227,4 @@ def modulated(b: int, n: int, d: int, h: int) -> Forward:
     return f, 2, shapes
 
 
-PROGRAMS = {
-    **family(
-        "llama",
-        llama,
-        a=case(4, 128, 256, 8, 2),
-        b=case(16, 128, 256, 8, 2),
-        c=case(8, 256, 512, 8, 4, bf16=True),
-        d=case(4, 64, 256, 4, 2, train=True),
-    ),
-    **family(
-        "multiquery",
-        multiquery,
-        a=case(8, 128, 256, 8),
-        b=case(32, 128, 256, 8),
-        c=case(4, 512, 384, 6, bf16=True),
-        d=case(8, 64, 128, 4, train=True),
-    ),
-    **family(
-        "decode", decode, a=case(32, 128, 256, 8), b=case(128, 128, 256, 8), c=case(64, 256, 512, 8, bf16=True)
-    ),
-    **family(
-        "linattn",
-        linear_attention,
-        a=case(4, 256, 256, 8),
-        b=case(16, 256, 256, 8),
-        c=case(8, 512, 384, 6, bf16=True),
-        d=case(4, 128, 128, 4, train=True),
-    ),
-    **family(
-        "linformer",
-        linformer,
-        a=case(4, 256, 256, 8, 64),
-        b=case(16, 256, 256, 8, 64),
-        c=case(8, 384, 512, 8, 128, bf16=True),
-        d=case(4, 128, 128, 4, 32, train=True),
-    ),
-    **family(
-        "localattn",
-        local_attention,
-        a=case(4, 256, 32, 256, 8),
-        b=case(16, 256, 32, 256, 8),
-        c=case(8, 512, 64, 384, 6, bf16=True),
-        d=case(4, 128, 32, 128, 4, train=True),
-    ),
-    **family(
-        "retention",
-        retention,
-        a=case(4, 128, 256, 4),
-        b=case(16, 128, 256, 4),
-        c=case(8, 256, 384, 6, bf16=True),
-        d=case(4, 64, 128, 2, train=True),
-    ),
-    **family(
-        "attnfree",
-        attention_free,
-        a=case(8, 128, 256),
-        b=case(32, 128, 256),
-        c=case(16, 256, 384, bf16=True),
-        d=case(8, 96, 192, train=True),
-    ),
-    **family(
-        "bert",
-        bert,
-        a=case(4, 128, 256, 4, 1024),
-        b=case(16, 128, 256, 4, 1024),
-        c=case(8, 64, 512, 8, 2048, bf16=True),
-        d=case(4, 64, 192, 3, 1024, train=True),
-    ),
-    **family(
-        "experts",
-        experts,
-        a=case(4, 128, 256, 4),
-        b=case(16, 128, 256, 4),
-        c=case(8, 256, 384, 8, bf16=True),
-        d=case(4, 64, 128, 4, train=True),
-    ),
-    **family(
-        "conformer",
-        conformer,
-        a=case(4, 128, 256, 4),
-        b=case(16, 128, 256, 4),
-        c=case(8, 256, 384, 6, bf16=True),
-        d=case(4, 64, 128, 2, train=True),
-    ),
-    **family(
-        "modulated",
-        modulated,
-        a=case(4, 128, 256, 4),
-        b=case(16, 128, 256, 4),
-        c=case(8, 256, 384, 6, bf16=True),
-        d=case(4, 64, 128, 2, train=True),
-    ),
-}
 globals().update(PROGRAMS)

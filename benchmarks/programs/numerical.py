@@ -5,9 +5,12 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from benchmarks.programs.parts import Forward, case, family, shape
+from benchmarks.programs.parts import Forward, Programs, case, family_of, shape
+
+PROGRAMS: Programs = {}
 
 
+@family_of(PROGRAMS, a=case(4, 32, 64, 128, 32), b=16, c=case(8, 64, 64, 64, 48, bf16=True))
 def tucker(b: int, i: int, j: int, k: int, r: int) -> Forward:
     """A core tensor and three factors, against data along each side."""
     shapes = [shape(b, i, j, k), shape(i, r), shape(j, r), shape(k, r), shape(r, r, r)]
@@ -22,7 +25,8 @@ def tucker(b: int, i: int, j: int, k: int, r: int) -> Forward:
     return f, 1, shapes
 
 
-def matrix_products(b: int, sites: int, d: int, bond: int) -> Forward:
+@family_of(PROGRAMS, a=case(32, 8, 16, 32), b=128, d=case(32, 4, 16, 32, train=True))
+def matrixproducts(b: int, sites: int, d: int, bond: int) -> Forward:
     """A chain of site tensors contracted pairwise with the data."""
     shapes = [shape(sites, b, d), shape(sites, d, bond, bond)]
 
@@ -35,6 +39,7 @@ def matrix_products(b: int, sites: int, d: int, bond: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(4, 32, 64, 16), b=16, d=case(4, 24, 32, 8, train=True))
 def operator(b: int, hw: int, c: int, modes: int) -> Forward:
     """A Fourier neural operator with the transform as products with cosine matrices."""
     shapes = [shape(b, hw, hw, c), shape(modes, hw), shape(modes, modes, c, c), shape(c, c)]
@@ -49,6 +54,7 @@ def operator(b: int, hw: int, c: int, modes: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(32, 64, 16, 2), b=128)
 def filters(b: int, d: int, m: int, steps: int) -> Forward:
     """Covariances pushed through a linear system for a few steps."""
     shapes = [shape(b, d, d), shape(b, d), shape(d, d), shape(m, d), shape(d, m)]
@@ -64,7 +70,8 @@ def filters(b: int, d: int, m: int, steps: int) -> Forward:
     return f, 2, shapes
 
 
-def kernel_machine(b: int, n: int, m: int, d: int) -> Forward:
+@family_of(PROGRAMS, a=case(8, 256, 128, 64))
+def kernelmachine(b: int, n: int, m: int, d: int) -> Forward:
     """Gaussian kernels between two point sets, applied to values."""
     shapes = [shape(b, n, d), shape(b, m, d), shape(b, m, 64)]
 
@@ -76,7 +83,8 @@ def kernel_machine(b: int, n: int, m: int, d: int) -> Forward:
     return f, 3, shapes
 
 
-def orthogonalise(b: int, n: int, m: int, steps: int) -> Forward:
+@family_of(PROGRAMS, a=case(8, 128, 256, 2))
+def orthogonal(b: int, n: int, m: int, steps: int) -> Forward:
     """Newton-Schulz iterations towards the nearest orthogonal matrices."""
     shapes = [shape(b, n, m)]
 
@@ -89,6 +97,7 @@ def orthogonalise(b: int, n: int, m: int, steps: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(16, 256, 64, 32), b=64)
 def clustering(b: int, n: int, d: int, k: int) -> Forward:
     """Two rounds of soft k-means in every set."""
     shapes = [shape(b, n, d), shape(b, k, d)]
@@ -103,6 +112,7 @@ def clustering(b: int, n: int, d: int, k: int) -> Forward:
     return f, 2, shapes
 
 
+@family_of(PROGRAMS, a=case(64, 128, 32), b=128)
 def triangles(n: int, c: int, k: int) -> Forward:
     """Pairs updated through third points: outgoing and incoming products, gates."""
     shapes = [shape(n, n, c), shape(c, 4 * k), shape(k, c), shape(c, c)]
@@ -115,7 +125,8 @@ def triangles(n: int, c: int, k: int) -> Forward:
     return f, 1, shapes
 
 
-def outer_mean(s: int, n: int, c: int, k: int) -> Forward:
+@family_of(PROGRAMS, a=case(64, 64, 64, 16), b=256)
+def outermean(s: int, n: int, c: int, k: int) -> Forward:
     """Products of every pair of positions averaged over sequences."""
     shapes = [shape(s, n, c), shape(c, k), shape(c, k), shape(k * k, c)]
 
@@ -126,6 +137,7 @@ def outer_mean(s: int, n: int, c: int, k: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(128, 128, 256, 8), b=512, c=case(256, 192, 128, 4, bf16=True))
 def boltzmann(b: int, v: int, h: int, groups: int) -> Forward:
     """One step of contrastive divergence for grouped hidden units."""
     shapes = [shape(b, groups, v), shape(groups, v, h)]
@@ -139,6 +151,7 @@ def boltzmann(b: int, v: int, h: int, groups: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(8, 64, 64, 8), b=32, d=case(8, 32, 64, 4, train=True))
 def relational(b: int, n: int, d: int, r: int) -> Forward:
     """Subjects, relations and objects: every pair scored under every relation."""
     shapes = [shape(b, n, d), shape(r, d, d), shape(d, d)]
@@ -151,83 +164,4 @@ def relational(b: int, n: int, d: int, r: int) -> Forward:
     return f, 1, shapes
 
 
-PROGRAMS = {
-    **family(
-        "tucker",
-        tucker,
-        a=case(4, 32, 64, 128, 32),
-        b=case(16, 32, 64, 128, 32),
-        c=case(8, 64, 64, 64, 48, bf16=True),
-        d=case(4, 32, 32, 64, 16, train=True),
-    ),
-    **family(
-        "matrixproducts",
-        matrix_products,
-        a=case(32, 8, 16, 32),
-        b=case(128, 8, 16, 32),
-        c=case(64, 16, 8, 24, bf16=True),
-        d=case(32, 4, 16, 32, train=True),
-    ),
-    **family(
-        "operator",
-        operator,
-        a=case(4, 32, 64, 16),
-        b=case(16, 32, 64, 16),
-        c=case(8, 48, 32, 24, bf16=True),
-        d=case(4, 24, 32, 8, train=True),
-    ),
-    **family("filters", filters, a=case(32, 64, 16, 2), b=case(128, 64, 16, 2), c=case(64, 128, 32, 1)),
-    **family(
-        "kernelmachine",
-        kernel_machine,
-        a=case(8, 256, 128, 64),
-        b=case(32, 256, 128, 64),
-        c=case(16, 128, 384, 32, bf16=True),
-    ),
-    **family(
-        "orthogonal",
-        orthogonalise,
-        a=case(8, 128, 256, 2),
-        b=case(32, 128, 256, 2),
-        c=case(16, 96, 384, 3, bf16=True),
-    ),
-    **family(
-        "clustering",
-        clustering,
-        a=case(16, 256, 64, 32),
-        b=case(64, 256, 64, 32),
-        c=case(32, 384, 128, 48, bf16=True),
-    ),
-    **family(
-        "triangles",
-        triangles,
-        a=case(64, 128, 32),
-        b=case(128, 128, 32),
-        c=case(96, 64, 64, bf16=True),
-        d=case(48, 64, 32, train=True),
-    ),
-    **family(
-        "outermean",
-        outer_mean,
-        a=case(64, 64, 64, 16),
-        b=case(256, 64, 64, 16),
-        c=case(128, 48, 128, 32, bf16=True),
-        d=case(32, 32, 64, 16, train=True),
-    ),
-    **family(
-        "boltzmann",
-        boltzmann,
-        a=case(128, 128, 256, 8),
-        b=case(512, 128, 256, 8),
-        c=case(256, 192, 128, 4, bf16=True),
-    ),
-    **family(
-        "relational",
-        relational,
-        a=case(8, 64, 64, 8),
-        b=case(32, 64, 64, 8),
-        c=case(16, 96, 96, 4, bf16=True),
-        d=case(8, 32, 64, 4, train=True),
-    ),
-}
 globals().update(PROGRAMS)

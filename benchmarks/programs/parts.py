@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ Program = tuple[Callable[..., Any], list[Shape]]
 #: What a family's function returns: the forward pass, how many of the shapes are inputs (the rest are
 #: weights), and the shapes.
 Forward = tuple[Callable[..., Any], int, list[Shape]]
+_Build: TypeAlias = Callable[..., Forward]
+#: Functions without arguments that make a program, by its name.
+Programs = dict[str, Callable[[], Program]]
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,9 @@ def _program(build: Callable[..., Forward], which: Case) -> Program:
     return (training_step(forward, inputs) if which.train else forward), shapes
 
 
-def family(name: str, build: Callable[..., Forward], **cases: Case) -> dict[str, Callable[[], Program]]:
+def family(name: str, build: Callable[..., Forward], **cases: Case) -> Programs:
     """``{"name__variant": () -> (function, shapes)}``; a training step is ``name_train__variant``."""
-    programs: dict[str, Callable[[], Program]] = {}
+    programs: Programs = {}
     for variant, which in cases.items():
 
         def make(which: Case = which) -> Program:
@@ -71,15 +74,32 @@ def family(name: str, build: Callable[..., Forward], **cases: Case) -> dict[str,
     return programs
 
 
-def conv(x: Any, w: Any, stride: int = 1, groups: int = 1, dilation: int = 1, pad: str = "SAME") -> Any:
+def family_of(programs: Programs, **cases: Case | int) -> Callable[[_Build], _Build]:
+    """Enter variants of the family that the function builds; a number stands for ``a`` with that first size."""
+
+    def enter(build: _Build) -> _Build:
+        whole: dict[str, Case] = {}
+        for variant, one in cases.items():
+            whole[variant] = (
+                one if isinstance(one, Case) else replace(whole["a"], sizes=(one, *whole["a"].sizes[1:]))
+            )
+        programs.update(family(build.__name__, build, **whole))
+        return build
+
+    return enter
+
+
+def conv(
+    x: Any, w: Any, stride: int | tuple[int, ...] = 1, groups: int = 1, dilation: int = 1, pad: str = "SAME"
+) -> Any:
     """Convolution over the middle dimensions: NWC, NHWC or NDHWC by the rank of ``x``."""
     middle = {3: "W", 4: "HW", 5: "DHW"}[x.ndim]
     numbers = (f"N{middle}C", f"{middle}IO", f"N{middle}C")
     n = len(middle)
+    steps = stride if isinstance(stride, tuple) else (stride,) * n
     return lax.conv_general_dilated(
-        x, w, (stride,) * n, pad, rhs_dilation=(dilation,) * n, dimension_numbers=numbers,
-        feature_group_count=groups,
-    )  # fmt: skip
+        x, w, steps, pad, rhs_dilation=(dilation,) * n, dimension_numbers=numbers, feature_group_count=groups
+    )
 
 
 def max_pool(x: Any, k: int = 2, stride: int | None = None) -> Any:

@@ -6,10 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax.nn import relu
 
-from benchmarks.programs.parts import Forward, attend, case, conv, family, heads, join, shape
+from benchmarks.programs.parts import Forward, Programs, attend, case, conv, family_of, heads, join, shape
+
+PROGRAMS: Programs = {}
 
 
-def factor_machine(b: int, fields: int, d: int, hidden: int) -> Forward:
+@family_of(PROGRAMS, a=case(256, 24, 64, 256), b=1024, c=case(512, 32, 32, 512, bf16=True))
+def factormachine(b: int, fields: int, d: int, hidden: int) -> Forward:
     """Second-order interactions, and a dense net of all fields, added."""
     shapes = [shape(b, fields, d), shape(fields, d, d), shape(fields * d, hidden), shape(hidden, d)]
 
@@ -21,6 +24,7 @@ def factor_machine(b: int, fields: int, d: int, hidden: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(256, 24, 32, 64, 3), c=case(512, 16, 64, 128, 2, train=True))
 def crossing(b: int, fields: int, d: int, r: int, layers: int) -> Forward:
     """Low-rank cross layers: the input times a projection of the state, added."""
     n = fields * d
@@ -35,7 +39,8 @@ def crossing(b: int, fields: int, d: int, r: int, layers: int) -> Forward:
     return f, 1, shapes
 
 
-def field_attention(b: int, fields: int, d: int, h: int) -> Forward:
+@family_of(PROGRAMS, a=case(128, 32, 64, 4), b=512, d=case(128, 16, 64, 2, train=True))
+def fieldattn(b: int, fields: int, d: int, h: int) -> Forward:
     """Attention among the fields of one example."""
     shapes = [shape(b, fields, d), shape(d, 3 * d), shape(d, d), shape(fields * d, 64)]
 
@@ -46,7 +51,8 @@ def field_attention(b: int, fields: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
-def bilinear_fields(b: int, fields: int, d: int) -> Forward:
+@family_of(PROGRAMS, a=case(128, 32, 64))
+def bilinearfields(b: int, fields: int, d: int) -> Forward:
     """Every pair of fields through its own product, gated by the fields' means."""
     shapes = [
         shape(b, fields, d),
@@ -64,6 +70,7 @@ def bilinear_fields(b: int, fields: int, d: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(128, 16, 64, 128), b=512, d=case(128, 8, 64, 64, train=True))
 def towers(b: int, n: int, d: int, e: int) -> Forward:
     """Two towers, every user against every item of the batch."""
     shapes = [shape(b, n, d), shape(b, n, d), shape(d, e), shape(n * e, e), shape(d, e), shape(n * e, e)]
@@ -76,7 +83,8 @@ def towers(b: int, n: int, d: int, e: int) -> Forward:
     return f, 2, shapes
 
 
-def image_and_text(b: int, hw: int, n: int, d: int) -> Forward:
+@family_of(PROGRAMS, a=case(32, 64, 32, 256), b=128)
+def imagetext(b: int, hw: int, n: int, d: int) -> Forward:
     """Patches of an image and words of a text, means compared over the batch."""
     p = 8
     shapes = [shape(b, hw, hw, 3), shape(b, n, d), shape(p, p, 3, d), shape(d, d), shape(5, d, d), shape(d, d)]
@@ -90,6 +98,7 @@ def image_and_text(b: int, hw: int, n: int, d: int) -> Forward:
     return f, 2, shapes
 
 
+@family_of(PROGRAMS, a=case(256, 256, 64, 8))
 def factorisation(m: int, n: int, k: int, groups: int) -> Forward:
     """Two factors per group against a dense matrix: the residual, and both factors' products with it."""
     shapes = [shape(groups, m, n), shape(groups, m, k), shape(groups, k, n)]
@@ -101,6 +110,7 @@ def factorisation(m: int, n: int, k: int, groups: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(64, 32, 128, 2048))
 def session(b: int, n: int, d: int, items: int) -> Forward:
     """The last clicks weighed by a small net, scores of all items."""
     shapes = [shape(b, n, d), shape(d, d), shape(d, d), shape(d), shape(2 * d, d), shape(items, d)]
@@ -113,69 +123,4 @@ def session(b: int, n: int, d: int, items: int) -> Forward:
     return f, 1, shapes
 
 
-PROGRAMS = {
-    **family(
-        "factormachine",
-        factor_machine,
-        a=case(256, 24, 64, 256),
-        b=case(1024, 24, 64, 256),
-        c=case(512, 32, 32, 512, bf16=True),
-        d=case(256, 16, 32, 128, train=True),
-    ),
-    **family(
-        "crossing",
-        crossing,
-        a=case(256, 24, 32, 64, 3),
-        b=case(1024, 24, 32, 64, 3),
-        c=case(512, 16, 64, 128, 2, train=True),
-    ),
-    **family(
-        "fieldattn",
-        field_attention,
-        a=case(128, 32, 64, 4),
-        b=case(512, 32, 64, 4),
-        c=case(256, 24, 128, 4, bf16=True),
-        d=case(128, 16, 64, 2, train=True),
-    ),
-    **family(
-        "bilinearfields",
-        bilinear_fields,
-        a=case(128, 32, 64),
-        b=case(512, 32, 64),
-        c=case(256, 40, 32, bf16=True),
-        d=case(128, 16, 64, train=True),
-    ),
-    **family(
-        "towers",
-        towers,
-        a=case(128, 16, 64, 128),
-        b=case(512, 16, 64, 128),
-        c=case(256, 24, 128, 64, bf16=True),
-        d=case(128, 8, 64, 64, train=True),
-    ),
-    **family(
-        "imagetext",
-        image_and_text,
-        a=case(32, 64, 32, 256),
-        b=case(128, 64, 32, 256),
-        c=case(64, 96, 48, 384, bf16=True),
-        d=case(32, 32, 16, 128, train=True),
-    ),
-    **family(
-        "factorisation",
-        factorisation,
-        a=case(256, 256, 64, 8),
-        b=case(256, 256, 64, 32),
-        c=case(384, 128, 32, 16, bf16=True),
-        d=case(128, 128, 32, 8, train=True),
-    ),
-    **family(
-        "session",
-        session,
-        a=case(64, 32, 128, 2048),
-        b=case(256, 32, 128, 2048),
-        c=case(128, 48, 192, 4096, bf16=True),
-        d=case(64, 16, 64, 1024, train=True),
-    ),
-}
 globals().update(PROGRAMS)

@@ -6,10 +6,13 @@ import jax
 import jax.numpy as jnp
 from jax.nn import relu
 
-from benchmarks.programs.parts import Forward, case, conv, family, norm, shape
+from benchmarks.programs.parts import Forward, Programs, case, conv, family_of, norm, shape
+
+PROGRAMS: Programs = {}
 
 
-def text_cnn(b: int, n: int, d: int, c: int) -> Forward:
+@family_of(PROGRAMS, a=case(32, 64, 256, 128), d=case(32, 48, 128, 64, train=True))
+def textcnn(b: int, n: int, d: int, c: int) -> Forward:
     """Convolutions of widths 3, 4 and 5 over words, the strongest response of each, dense."""
     shapes = [shape(b, n, d), shape(3, d, c), shape(4, d, c), shape(5, d, c), shape(3 * c, 128)]
 
@@ -19,6 +22,9 @@ def text_cnn(b: int, n: int, d: int, c: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(
+    PROGRAMS, a=case(8, 256, 128, 2), b=32, c=case(16, 512, 192, 1, bf16=True), d=case(8, 128, 64, 1, train=True)
+)
 def temporal(b: int, n: int, c: int, layers: int) -> Forward:
     """Pairs of dilated convolutions with a skip."""
     shapes = [shape(b, n, c), *[shape(3, c, c)] * (2 * layers)]
@@ -32,6 +38,7 @@ def temporal(b: int, n: int, c: int, layers: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(8, 256, 128, 11, 2), b=32, d=case(8, 128, 64, 7, 1, train=True))
 def separable(b: int, n: int, c: int, k: int, layers: int) -> Forward:
     """Depthwise along time, then pointwise (speech recognition), scores of letters."""
     shapes = [shape(b, n, c)]
@@ -47,7 +54,8 @@ def separable(b: int, n: int, c: int, k: int, layers: int) -> Forward:
     return f, 1, shapes
 
 
-def spatial_gating(b: int, n: int, d: int, layers: int) -> Forward:
+@family_of(PROGRAMS, a=case(8, 128, 256, 1), b=32)
+def gatedmix(b: int, n: int, d: int, layers: int) -> Forward:
     """Half of the features, mixed along the sequence, gates the other half."""
     shapes = [shape(b, n, d), shape(d), shape(d)]
     for _ in range(layers):
@@ -62,6 +70,7 @@ def spatial_gating(b: int, n: int, d: int, layers: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(8, 128, 256), b=32)
 def fourier(b: int, n: int, d: int) -> Forward:
     """The two-dimensional Fourier transform by products with its matrices, then dense layers."""
     shapes = [shape(b, n, d), shape(n, n), shape(n, n), shape(d, d), shape(d, d), shape(d, 2 * d), shape(2 * d, d)]
@@ -74,7 +83,8 @@ def fourier(b: int, n: int, d: int) -> Forward:
     return f, 1, shapes
 
 
-def state_space(b: int, n: int, d: int, s: int) -> Forward:
+@family_of(PROGRAMS, a=case(8, 64, 128, 8), b=32)
+def statespace(b: int, n: int, d: int, s: int) -> Forward:
     """A diagonal state-space model unrolled into a matrix per feature."""
     shapes = [shape(b, n, d), shape(d, s), shape(d, s), shape(d, s), shape(d, d)]
 
@@ -88,6 +98,7 @@ def state_space(b: int, n: int, d: int, s: int) -> Forward:
     return f, 1, shapes
 
 
+@family_of(PROGRAMS, a=case(8, 64, 256, 4), b=32)
 def synthesiser(b: int, n: int, d: int, h: int) -> Forward:
     """Scores made from each token alone; no keys."""
     shapes = [shape(b, n, d), shape(d, d), shape(d, h * n), shape(d, d), shape(d, d)]
@@ -100,7 +111,8 @@ def synthesiser(b: int, n: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
-def chunked_scan(b: int, n: int, k: int, h: int, e: int) -> Forward:
+@family_of(PROGRAMS, a=case(4, 256, 32, 4, 64), b=16)
+def chunked(b: int, n: int, k: int, h: int, e: int) -> Forward:
     """Linear attention with decay, chunk by chunk: inside by a matrix, between by states."""
     c, d = n // k, h * e
     shapes = [shape(b, n, d), shape(d, 3 * d), shape(d, h), shape(d, d)]
@@ -116,64 +128,4 @@ def chunked_scan(b: int, n: int, k: int, h: int, e: int) -> Forward:
     return f, 1, shapes
 
 
-PROGRAMS = {
-    **family(
-        "textcnn",
-        text_cnn,
-        a=case(32, 64, 256, 128),
-        b=case(128, 64, 256, 128),
-        c=case(64, 128, 384, 192, bf16=True),
-        d=case(32, 48, 128, 64, train=True),
-    ),
-    **family(
-        "temporal",
-        temporal,
-        a=case(8, 256, 128, 2),
-        b=case(32, 256, 128, 2),
-        c=case(16, 512, 192, 1, bf16=True),
-        d=case(8, 128, 64, 1, train=True),
-    ),
-    **family(
-        "separable",
-        separable,
-        a=case(8, 256, 128, 11, 2),
-        b=case(32, 256, 128, 11, 2),
-        c=case(16, 384, 256, 15, 1, bf16=True),
-        d=case(8, 128, 64, 7, 1, train=True),
-    ),
-    **family(
-        "gatedmix",
-        spatial_gating,
-        a=case(8, 128, 256, 1),
-        b=case(32, 128, 256, 1),
-        c=case(16, 192, 384, 1, bf16=True),
-        d=case(8, 64, 128, 1, train=True),
-    ),
-    **family(
-        "fourier",
-        fourier,
-        a=case(8, 128, 256),
-        b=case(32, 128, 256),
-        c=case(16, 256, 512, bf16=True),
-        d=case(8, 64, 128, train=True),
-    ),
-    **family(
-        "statespace", state_space, a=case(8, 64, 128, 8), b=case(32, 64, 128, 8), c=case(16, 96, 192, 4, bf16=True)
-    ),
-    **family(
-        "synthesiser",
-        synthesiser,
-        a=case(8, 64, 256, 4),
-        b=case(32, 64, 256, 4),
-        c=case(16, 128, 384, 6, bf16=True),
-        d=case(8, 48, 128, 2, train=True),
-    ),
-    **family(
-        "chunked",
-        chunked_scan,
-        a=case(4, 256, 32, 4, 64),
-        b=case(16, 256, 32, 4, 64),
-        c=case(8, 512, 64, 8, 64, bf16=True),
-    ),
-}
 globals().update(PROGRAMS)

@@ -8,7 +8,9 @@ import jax
 from jax import lax
 from jax.nn import relu
 
-from benchmarks.programs.parts import Forward, attend, case, family, heads, join, layer_norm, shape
+from benchmarks.programs.parts import Forward, Programs, attend, case, family_of, heads, join, layer_norm, shape
+
+PROGRAMS: Programs = {}
 
 
 def _conv(x: Any, w: Any, stride: int = 1, groups: int = 1) -> Any:
@@ -29,7 +31,8 @@ def _linear(x: Any, w: Any) -> Any:
     return x @ w.T
 
 
-def lenet(b: int, side: int, c: int) -> Forward:
+@family_of(PROGRAMS, a=case(64, 28, 16))
+def torchlenet(b: int, side: int, c: int) -> Forward:
     """Two convolutions with pooling, three linear layers."""
     flat = 2 * c * (side // 4) ** 2
     shapes = [shape(b, 1, side, side), shape(c, 1, 5, 5), shape(2 * c, c, 5, 5)]
@@ -42,7 +45,8 @@ def lenet(b: int, side: int, c: int) -> Forward:
     return f, 1, shapes
 
 
-def separable(b: int, side: int, c: int, layers: int) -> Forward:
+@family_of(PROGRAMS, a=case(8, 32, 32, 3))
+def torchseparable(b: int, side: int, c: int, layers: int) -> Forward:
     """Depthwise 3x3 and 1x1, channels doubled by strides."""
     shapes = [shape(b, c, side, side)]
     for i in range(layers):
@@ -56,7 +60,8 @@ def separable(b: int, side: int, c: int, layers: int) -> Forward:
     return f, 1, shapes
 
 
-def textcnn(b: int, n: int, d: int, c: int) -> Forward:
+@family_of(PROGRAMS, a=case(16, 64, 96, 64))
+def torchtextcnn(b: int, n: int, d: int, c: int) -> Forward:
     """Convolutions of three widths over a text, the largest value of each channel."""
     shapes = [shape(b, d, n), *(shape(c, d, k) for k in (3, 4, 5)), shape(32, 3 * c)]
 
@@ -67,7 +72,8 @@ def textcnn(b: int, n: int, d: int, c: int) -> Forward:
     return f, 1, shapes
 
 
-def perceptron(b: int, d: int, h: int) -> Forward:
+@family_of(PROGRAMS, a=case(128, 256, 384, train=True))
+def torchperceptron(b: int, d: int, h: int) -> Forward:
     """Three linear layers."""
     shapes = [shape(b, d), shape(h, d), shape(h, h), shape(d, h)]
 
@@ -77,7 +83,8 @@ def perceptron(b: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
-def encoder(b: int, n: int, d: int, h: int) -> Forward:
+@family_of(PROGRAMS, a=case(4, 96, 128, 4))
+def torchencoder(b: int, n: int, d: int, h: int) -> Forward:
     """One layer of a transformer: projections in one weight, as nn.MultiheadAttention keeps them."""
     shapes = [shape(b, n, d), shape(3 * d, d), shape(d, d), shape(4 * d, d), shape(d, 4 * d), *[shape(d)] * 4]
 
@@ -89,11 +96,4 @@ def encoder(b: int, n: int, d: int, h: int) -> Forward:
     return f, 1, shapes
 
 
-PROGRAMS = {
-    **family("torchlenet", lenet, a=case(64, 28, 16)),
-    **family("torchseparable", separable, a=case(8, 32, 32, 3)),
-    **family("torchtextcnn", textcnn, a=case(16, 64, 96, 64)),
-    **family("torchperceptron", perceptron, a=case(128, 256, 384, train=True)),
-    **family("torchencoder", encoder, a=case(4, 96, 128, 4)),
-}
 globals().update(PROGRAMS)
