@@ -165,16 +165,3 @@ def reliability_chart(
     axes.set_ylabel("share in the right order")
     axes.set_ylim(min(0.45, *low), 1.01)
     return _svg(figure, name)
-
-
-def pairs_chart(name: str, graphs: Sequence[str], ours: Floats, theirs: Floats, label: str) -> str:
-    """Two runs graph by graph: a line from the other's score to ours."""
-    order = np.argsort(ours - theirs)[-_MOST_NAMES:]
-    figure, (axes,) = _figure(5.2, max(1.9, 0.9 + 0.2 * len(order)))
-    for place, i in enumerate(order):
-        better: Any = GREEN if ours[i] >= theirs[i] else ORANGE
-        axes.plot([theirs[i], ours[i]], [place, place], color=better, linewidth=1.6)
-        axes.plot([ours[i]], [place], marker="o", color=better, markersize=5)
-    axes.set_yticks(np.arange(len(order)), [short(graphs[i]) for i in order])
-    axes.set_xlabel(f"{label}: the other run (end of the line) to this one (dot)")
-    return _svg(figure, name)

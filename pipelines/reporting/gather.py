@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -12,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import FeatureStoreError, GraphFileError, ModelError, XlarankError
+from xlarank.data.errors import FeatureStoreError, ModelError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import read_graph
+from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of
 from xlarank.features.rows import GraphRows
@@ -57,14 +59,6 @@ class GraphScores:
         return self.metrics[MODEL]["score"]
 
 
-@dataclass(frozen=True, eq=False)
-class Explained:
-    """An explanation with its picture, where there is a segment to draw."""
-
-    found: Explanation
-    picture: str
-
-
 @dataclass
 class CollectionFacts:
     """Results of a collection.
@@ -75,7 +69,7 @@ class CollectionFacts:
         graphs: scored, in the order of the split.
         left_out: graph -> why it was not scored.
         importance: column -> share of the gain, the mean over seeds, largest first.
-        explained: the graph of the median score.
+        explained: the graph of the median score, with its picture where there is a segment to draw.
         studies: SVG of the studies, as `tune` left them.
     """
 
@@ -86,7 +80,7 @@ class CollectionFacts:
     graphs: list[GraphScores] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
-    explained: Explained | None = None
+    explained: tuple[Explanation, str] | None = None
     studies: list[str] = field(default_factory=list)
 
     @property
@@ -106,24 +100,16 @@ class CollectionFacts:
         """``(graphs,)``."""
         return np.array([graph.metrics[ranking][metric] for graph in self.graphs])
 
-    def by_block(self) -> dict[str, float]:
-        """Share of the gain by the first part of the columns' names."""
-        return _summed({name: name.split("__")[0] for name in self.importance}, self.importance)
-
     def by_cause(self) -> dict[str, float]:
-        """Share of the gain by physical cause."""
-        return _summed({name: cause_of(name) for name in self.importance}, self.importance)
+        """Share of the gain by physical cause, the largest first."""
+        shares = defaultdict[str, float](float)
+        for name, share in self.importance.items():
+            shares[cause_of(name)] += share
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
     def sorted_by_score(self) -> list[GraphScores]:
         """Worst first."""
         return sorted(self.graphs, key=lambda graph: (graph.score, graph.name))
-
-
-def _summed(group: Mapping[str, str], values: Mapping[str, float]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, value in values.items():
-        found[group[name]] = found.get(group[name], 0.0) + value
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
@@ -151,11 +137,11 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
 
 
 def _importance(model: TrainedModel) -> dict[str, float]:
-    found: dict[str, float] = {}
+    shares = defaultdict[str, float](float)
     for ranker in model.rankers:
         for name, share in ranker.importance().items():
-            found[name] = found.get(name, 0.0) + share / len(model.rankers)
-    return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+            shares[name] += share / len(model.rankers)
+    return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
@@ -189,28 +175,17 @@ def _judged(facts: CollectionFacts, rows: GraphRows) -> GraphScores:
     )
 
 
-def _explained(manifest: Manifest, facts: CollectionFacts) -> Explained | None:
+def _explained(manifest: Manifest, facts: CollectionFacts) -> tuple[Explanation, str] | None:
     """Explain the best configuration of the graph of the median score, if its file still exists."""
     assert facts.model is not None
     graph = facts.sorted_by_score()[len(facts.graphs) // 2]
-    path = _file_of(Path(manifest.data_root), facts.collection, graph.name)
-    if path is None:
-        return None
     try:
-        read = read_graph(path, facts.collection.kind)
+        npz = find_data_root(Path(manifest.data_root)).npz
+        read = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{graph.name}.npz"), facts.collection.kind)
         found = explain_graph(read, facts.model)
-        picture = segment_picture(read, found, alone=False) if found.segments else ""
-    except (GraphFileError, XlarankError):
+        return found, segment_picture(read, found, alone=False) if found.segments else ""
+    except XlarankError:
         return None
-    return Explained(found, picture)
-
-
-def _file_of(root: Path, collection: Collection, name: str) -> Path | None:
-    tail = Path(*collection.parts, SPLIT, f"{name}.npz")
-    for between in ("", "npz", "npz_all/npz"):
-        if (path := root / between / tail).is_file():
-            return path
-    return None
 
 
 def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:

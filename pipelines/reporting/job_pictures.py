@@ -20,6 +20,7 @@ from xlarank.models.validation.evaluation import baselines
 from xlarank.pipelines.reporting.charts import bars_chart, in_fixed_colours, ranks_chart, scores_chart
 from xlarank.pipelines.reporting.gather import MODEL, study_pictures
 from xlarank.pipelines.support.budget import read_first_scores
+from xlarank.pipelines.support.evaluation import measure
 
 #: Graphs that are drawn and whose rows are read again for the baselines: evenly many of every score.
 _MOST_GRAPHS: Final = 40
@@ -48,7 +49,7 @@ def scores_picture(workspace: Workspace, collection: Collection) -> str | None:
         if all(ranking in one for one in found):
             values[ranking] = [one[ranking] for one in found]
     mean = np.mean(list(scores.values()))
-    label = f"{_measure(collection)}, {judged}: mean {mean:.3f} of {len(scores)} graphs, {len(shown)} shown"
+    label = f"{measure(collection)}, {judged}: mean {mean:.3f} of {len(scores)} graphs, {len(shown)} shown"
     return in_fixed_colours(scores_chart(f"scores-{collection}", shown, values, label))
 
 
@@ -94,7 +95,3 @@ def _baselines(workspace: Workspace, collection: Collection, graph: str) -> dict
                 return {}
             return {ranking: one["score"] for ranking, one in found.items()}
     return {}
-
-
-def _measure(collection: Collection) -> str:
-    return "Kendall tau" if collection.kind == "layout" else "1 - slowdown@5"

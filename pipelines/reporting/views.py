@@ -15,7 +15,6 @@ from xlarank.data.wording import counted
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
 from xlarank.models.validation.fold_plan import FOLDS_OF
-from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, paired
 from xlarank.pipelines.support import evaluation
@@ -101,7 +100,6 @@ def collection_view(facts: CollectionFacts, number: int, other: tuple[Collection
         "name": facts.name,
         "why_not": facts.why_not or "no labelled graph that the model did not learn from",
         "scores": _scores(facts),
-        "folds": _folds(facts),
         "compared": _compared(facts, *other) if other else None,
         "ranks": _ranks(facts),
         "trust": _trust(facts),
@@ -148,20 +146,6 @@ def _scores(facts: CollectionFacts) -> View | None:
     }
 
 
-def _folds(facts: CollectionFacts) -> View | None:
-    """Out-of-fold scores from when the model was trained."""
-    if facts.model is None or not facts.model.card.folds:
-        return None
-    folds = facts.model.card.folds
-    score: Any = summarise(folds)["score"]
-    values = np.array(list(score["graphs"].values()))
-    rows: list[Sequence[Cell]] = [[name, one["score"], one["slowdown@5"]] for name, one in folds.items()]
-    return {
-        "title": f"out of fold, when it was trained: {interval(values)} over {counted(len(folds), 'graph')}",
-        "table": Table(["graph", measure(facts), "slowdown@5"], rows),
-    }
-
-
 def _ranks(facts: CollectionFacts) -> str:
     """Predicted rank against rank by label of the best, the median and the worst graph."""
     ordered = facts.sorted_by_score()
@@ -187,15 +171,12 @@ def _columns(facts: CollectionFacts) -> View | None:
         return None
     meanings = column_meanings()
     rows: list[Sequence[Cell]] = [
-        [Markup("<code>{}</code>").format(name), share, meanings.get(name, ""), name.split("__")[0]]
+        [Markup("<code>{}</code>").format(name), share, meanings.get(name, "")]
         for name, share in list(facts.importance.items())[:_TOP_COLUMNS]
     ]
     return {
         "chart": charts.bars_chart(f"causes-{facts.name}", facts.by_cause(), "share of the gain"),
-        "table": Table(["column", "share of the gain", "what it holds", "block"], rows),
-        "blocks": Table(
-            ["block", "share of the gain"], [[name, share] for name, share in facts.by_block().items()]
-        ),
+        "table": Table(["column", "share of the gain", "what it holds"], rows),
     }
 
 
@@ -221,10 +202,6 @@ def _trust(facts: CollectionFacts) -> View:
     bins: list[Sequence[Cell]] = [
         [one.distance, one.pairs, one.right, f"{one.right_low:.3f} to {one.right_high:.3f}"] for one in found.bins
     ]
-    unsure: list[Sequence[Cell]] = [
-        [graph.name, graph.certain, graph.score]
-        for graph in sorted(facts.graphs, key=lambda one: one.certain if one.certain is not None else 1.0)
-    ]
     return {
         "text": f"Measured out of fold on {counted(found.graphs, 'graph')} of {found.families} "
         f"{FOLDS_OF[found.by]}. {certain} {first}",
@@ -236,7 +213,6 @@ def _trust(facts: CollectionFacts) -> View:
             [one.right_high for one in found.bins],
         ),
         "table": Table(heads, bins),
-        "graphs": Table(["graph, least sure first", "pairs certain", measure(facts)], unsure),
     }
 
 
@@ -244,7 +220,7 @@ def _explained(facts: CollectionFacts) -> View | None:
     """Why the best configuration of the median graph comes first."""
     if facts.explained is None:
         return None
-    found = facts.explained.found
+    found, picture = facts.explained
     nodes: list[Sequence[Cell]] = [
         [node.node, str(node.text), node.now, node.then, node.value] for node in found.nodes[:_TOP_NODES]
     ]
@@ -257,7 +233,7 @@ def _explained(facts: CollectionFacts) -> View | None:
         "text": f"{found.graph}, the graph of the median score: configuration {found.now} (rank {found.ranks[0]} "
         f"of {found.configurations:,}) against {found.then} (rank {found.ranks[1]}, {found.against}). The scores "
         f"differ by {found.difference:+.3f}; contributions add up to it, those below 0 speak for {found.now}.",
-        "picture": facts.explained.picture,
+        "picture": picture,
         "causes": Table(["cause", "contribution"], [[name, value] for name, value in found.causes.items()]),
         "nodes": Table(["node", "operation", "now", "then", "contribution"], nodes, sums if nodes else []),
         "notes": found.notes,
@@ -283,7 +259,6 @@ def _compared(ours: CollectionFacts, theirs: CollectionFacts, other: str) -> Vie
     return {
         "text": f"{better} of {counted(len(names), 'graph')} ranked better than in {other}, {worse} worse. "
         f"{paired_test(difference)} Intervals of differences are paired by graph.",
-        "chart": charts.pairs_chart(f"pairs-{ours.name}", names, mine, yours, measure(ours)),
         "table": Table(
             heads,
             [[name, *map(float, values)] for name, *values in zip(names, *columns, strict=True)],
