@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
@@ -29,13 +27,14 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
 from xlarank.pipelines.programs.cpu_labels import measured_labels
 from xlarank.pipelines.programs.sources import (
+    Collected,
     Program,
-    compiled,
     configuration_key,
+    constrained,
     existing_manifest,
+    label_settings,
     label_words,
     load_program,
-    program_hash,
     write_configurations,
 )
 from xlarank.pipelines.support.progress import Progress, Silent
@@ -71,26 +70,6 @@ class CollectSettings:
     effort: float | None = None
 
 
-@dataclass(frozen=True)
-class Collected:
-    """What was written.
-
-    Attributes:
-        path: the npz file; the module and the manifest lie beside it.
-        manifest: the manifest's content.
-        fresh: False when the file was there already and nothing was done.
-    """
-
-    path: Path
-    manifest: dict[str, Any]
-    fresh: bool
-
-    @property
-    def statuses(self) -> dict[str, int]:
-        """How many configurations ended how."""
-        return dict(Counter(entry["status"] for entry in self.manifest["configurations"]))
-
-
 def collect(
     program: str,
     out: Path,
@@ -115,7 +94,7 @@ def collect(
         loaded = load_program(program, compiler, name)
         folder = out / "npz" / "layout" / target.source / settings.search / split
         place = folder / f"{loaded.name}.npz"
-        about = _about(loaded, compiler, settings)
+        about = label_settings(loaded.name, loaded.module, compiler, settings)
         done = existing_manifest(place.with_suffix(".json"), about) if place.exists() else None
         if done is not None:
             return Collected(place, done, fresh=False)
@@ -195,27 +174,17 @@ class _LabelSearch:
 
     def outcomes(self, codes: Codes) -> list[Outcome]:
         """Outcomes of some configurations in their order, from the journal or the compiler."""
-        known = dict(self.journal.outcomes)
-        found: dict[int, Outcome] = {}
-        for at, outcome in self._each(codes, known):
-            key = configuration_key(self.candidates, codes[at])
-            if key not in known:
-                self.journal.add(key, outcome)
-            found[at] = outcome
+        found = self.journal.outcomes
+        keys = [configuration_key(self.candidates, code) for code in codes]
+        todo = [at for at, key in enumerate(keys) if key not in found]
+        for key in keys:
+            if key in found:
+                self.progress.step(found[key].message[:60])
+        modules = (constrained(self.program, self.candidates.expand(codes[at][None])[0]) for at in todo)
+        for number, outcome in self.compiler.compile(modules):
+            self.journal.add(keys[todo[number]], outcome)
             self.progress.step(outcome.message[:60])
-        return [found[at] for at in range(len(codes))]
-
-    def _each(self, codes: Codes, known: dict[str, Outcome]) -> Iterator[tuple[int, Outcome]]:
-        return compiled(self.compiler, self.program, self.candidates, codes, known=known)
-
-
-def _about(program: Program, compiler: Compiler, settings: CollectSettings) -> dict[str, Any]:
-    return {
-        "program": program.name,
-        "module": program_hash(program.module),
-        **asdict(settings),
-        "versions": compiler.versions,
-    }
+        return [found[key] for key in keys]
 
 
 def _estimated(target: Target, outcomes: list[Outcome]) -> tuple[NDArray[np.int64], dict[str, Any]]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections import Counter
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +20,13 @@ from xlarank.data.hlo.kernels import NO_ESTIMATE, Kernel, cut_kernels
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.data.hlo.tuning import program_arrays, tile_row
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.programs.sources import existing_manifest, label_words, load_module, program_hash
+from xlarank.pipelines.programs.sources import (
+    Collected,
+    existing_manifest,
+    label_settings,
+    label_words,
+    load_module,
+)
 
 #: Kernels with fewer tiles order little.
 LEAST_TILES: Final = 5
@@ -42,31 +47,6 @@ class TileSettings:
     limit: float = 120.0
 
 
-@dataclass(frozen=True)
-class CollectedTiles:
-    """What was written.
-
-    Attributes:
-        path: the manifest.
-        manifest: its content.
-        fresh: False when it was there already and nothing was done.
-    """
-
-    path: Path
-    manifest: dict[str, Any]
-    fresh: bool
-
-    @property
-    def files(self) -> dict[str, int]:
-        """How many tiles each kernel's file has, by the file's name; of this program alone."""
-        return {one["file"]: one["tiles"] for one in self.manifest["kernels"] if one["status"] == "written"}
-
-    @property
-    def statuses(self) -> dict[str, int]:
-        """How many kernels ended how."""
-        return dict(Counter(one["status"] for one in self.manifest["kernels"]))
-
-
 @dataclass
 class _Found:
     """A kernel with the tiles it was given; the first estimate is that under the largest limit."""
@@ -84,7 +64,7 @@ def collect_tiles(
     split: str = "train",
     name: str | None = None,
     compiler: Compiler | None = None,
-) -> CollectedTiles:
+) -> Collected:
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a manifest.
 
     ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. It is compiled
@@ -104,17 +84,12 @@ def collect_tiles(
             return collect_tiles(program, out, settings, split=split, name=name, compiler=compiler)
     name, lowered = load_module(program, compiler, name)
     module = HloModuleProto.FromString(lowered.module)
-    about = {
-        "program": name,
-        "module": program_hash(module),
-        **asdict(settings),
-        "versions": dict(compiler.versions),
-    }
+    about = label_settings(name, module, compiler, settings)
     folder = out / "npz" / "tile" / target.source / split
     path = folder / f"{name}.json"
     done = existing_manifest(path, about)
     if done is not None:
-        return CollectedTiles(path, done, fresh=False)
+        return Collected(path, done, fresh=False)
     limits = sweep_limits(settings.limits)
     scratch = folder / f".{name}.sweep"
     _begin(scratch, about)
@@ -132,7 +107,7 @@ def collect_tiles(
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)
-    return CollectedTiles(path, manifest, fresh=True)
+    return Collected(path, manifest, fresh=True)
 
 
 def _begin(scratch: Path, about: dict[str, Any]) -> None:

@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, Score
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
-from xlarank.data.hlo.compiler.outcome import Outcome
 from xlarank.data.hlo.compiler.service import Lowered
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target
@@ -96,28 +96,6 @@ def graph_of(module: Message, name: str) -> LayoutGraph:
         return read_hlo(path)
 
 
-def compiled(
-    compiler: Compiler,
-    program: Program,
-    candidates: Candidates,
-    codes: Codes,
-    *,
-    known: Mapping[str, Outcome] | None = None,
-    limit: float | None = None,
-) -> Iterator[tuple[int, Outcome]]:
-    """Position and outcome of each of ``codes (configs, nodes)`` as it is done; known ones first."""
-    known = known or {}
-    keys = [configuration_key(candidates, code) for code in codes]
-    todo = [at for at, key in enumerate(keys) if key not in known]
-    for at, key in enumerate(keys):
-        if key in known:
-            yield at, known[key]
-    rows = (candidates.expand(codes[at][None])[0] for at in todo)
-    modules = (constrained(program, one) for one in rows)
-    for at, outcome in compiler.compile(modules, limit=limit):
-        yield todo[at], outcome
-
-
 def model_score(graph: LayoutGraph, candidates: Candidates, model: TrainedModel) -> Score:
     """Return a function from codes ``(configs, nodes)`` to the model's scores, lower is faster."""
 
@@ -166,6 +144,39 @@ def program_hash(module: Message) -> str:
             instruction.ClearField("metadata")
         digest.update(copy.SerializeToString(deterministic=True))
     return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What was written.
+
+    Attributes:
+        path: the npz file, beside which the module and the manifest lie; of tiles the manifest.
+        manifest: its content.
+        fresh: False when it was there already and nothing was done.
+    """
+
+    path: Path
+    manifest: dict[str, Any]
+    fresh: bool
+
+    @property
+    def statuses(self) -> dict[str, int]:
+        """How many configurations, or kernels, ended how."""
+        return dict(
+            Counter(one["status"] for one in self.manifest.get("kernels") or self.manifest["configurations"])
+        )
+
+    @property
+    def files(self) -> dict[str, int]:
+        """How many tiles the file of each kernel has; of this program alone."""
+        return {one["file"]: one["tiles"] for one in self.manifest["kernels"] if one["status"] == "written"}
+
+
+def label_settings(name: str, module: Message, compiler: Compiler, settings: Any) -> dict[str, Any]:
+    """Everything that labels depend on; ``settings`` is a dataclass."""
+    about = {"program": name, "module": program_hash(module), **asdict(settings)}
+    return about | {"versions": dict(compiler.versions)}
 
 
 def existing_manifest(path: Path, about: dict[str, Any]) -> dict[str, Any] | None:
