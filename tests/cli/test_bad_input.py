@@ -14,7 +14,7 @@ import pytest
 
 from tests.cli.conftest import Job
 from tests.cli.shell import LAYOUT, ROOT, TILE, Outcome, environment, here, refused
-from tests.graphs import save_npz, tile_arrays
+from tests.graphs import save_npz
 from tests.pipelines.trees import graph_path, layout_graph
 
 #: Commands that read the data root and write to the workspace.
@@ -38,29 +38,13 @@ def test_data_roots_that_hold_nothing(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.slow
-def test_unknown_names_are_refused(job: Job, trained: Path, tmp_path: Path) -> None:
-    root, there = ["--data-root", job.tree], ["--workspace", trained]
-    for words in (
-        ["info", *root],
-        ["build-features", *root, *there],
-        ["rank", graph_path(job.tree, LAYOUT, "valid", "mlp__a"), *there],
-        *([verb, *there] for verb in VERBS[1:]),
-    ):
+def test_unknown_names_are_refused(trained: Path, tmp_path: Path) -> None:
+    there = ["--workspace", trained]
+    for verb in VERBS[1:]:
         said = rf"'layout:cpu:randm' is not in .*did you mean {LAYOUT}"
-        refused([*words, "--collection", "layout:cpu:randm"], said)
-    build, evaluate = ["build-features", *root, "--workspace", tmp_path / "new"], ["evaluate", *there]
+        refused([verb, *there, "--collection", "layout:cpu:randm"], said)
     for words, said in (
-        ([*build, "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
-        ([*build, "--split", "validation"], "'validation' is not a split; expected train, valid, test"),
-        ([*evaluate, "-c", LAYOUT, "--model-from", TILE], f"model of {TILE} ranks tile graphs"),
-        ([*evaluate, "--split", "folds"], "'folds' is not a split"),
-        (
-            [*evaluate, "-c", LAYOUT, "--official-indices", tmp_path / "absent"],
-            r"the official indices .*cpu_random\.json",
-        ),
-        (["train", *there, "--model", "forest"], "'forest' is not a model; expected .*lambdarank"),
-        (["cross-validate", *there, "--model", "forest"], "'forest' is not a model"),
-        (["cross-validate", *there, "--by", "name"], "--by is 'name'; expected family or graph or kind"),
+        (["build-features", "--tier", "nonsense"], "--tier is 'nonsense'; expected fast or full"),
         *(
             (["tune", *there, "--storage", url], "storage .*cannot be used .*check --storage")
             for url in ("nonsense://x", f"sqlite:///{tmp_path}/no/such/folder.db")
@@ -133,46 +117,6 @@ def test_a_broken_test_file_makes_a_submission_fail_after_writing_it(
     outcome = here("submit", "--workspace", trained, "--out", tmp_path / "out.csv")
     assert outcome.code == 1 and "swish__a" in outcome.errors[0]
     assert f"{LAYOUT}:gru__a" in (tmp_path / "out.csv").read_text()
-
-
-@pytest.mark.slow
-def test_missing_models_and_splits_are_refused(job: Job, trained: Path, tmp_path: Path) -> None:
-    there = ["--workspace", trained]
-    shutil.rmtree(trained / "models")
-    tile, layout = (graph_path(job.tree, *at) for at in ((TILE, "valid", "expsum__a"), (LAYOUT, "valid", "mlp__a")))
-    for words, said in (
-        (["evaluate", *there], "nothing could be evaluated on valid: .*run train first"),
-        (["submit", *there, "--out", tmp_path / "out.csv"], "nothing to submit: .*run train first"),
-        (["rank", tile, *there], "there is no trained tile model .*run train first"),
-    ):
-        refused(words, said)
-    assert not (tmp_path / "out.csv").exists()
-    done = here("rank", layout, *there)
-    assert done.code == 0 and "came with xlarank" in done.out
-    shutil.rmtree(trained / "features" / "tile" / "cpu" / "train")
-    for verb in ("tune", "train"):
-        refused([verb, *there, "-c", TILE], rf"{TILE} has no train split .*leave {TILE} out")
-    done = here("train", *there, "--seeds", "1", "--rounds", "5", "--threads", "1")
-    assert done.code == 0 and f"not trained: {TILE} has no train split" in done.out
-
-
-def test_damaged_graphs_models_and_rows(trained: Path, tmp_path: Path) -> None:
-    there = ["--workspace", trained]
-    (tmp_path / "text.npz").write_text("hello")
-    save_npz(tmp_path / "half.npz", {"node_feat": tile_arrays()["node_feat"]})
-    for name, said in (
-        ("absent.npz", r"absent\.npz does not exist"),
-        ("text.npz", r"text\.npz cannot be opened"),
-        ("half.npz", r"half\.npz: array .* is missing"),
-    ):
-        refused(["rank", tmp_path / name, *there], said)
-    for place, content, verb, said in (
-        ("models/tile/cpu/model.json", "{", "evaluate", r"model\.json cannot be used .*run train again"),
-        ("features/tile/cpu/train/bmm__a.parquet", "PAR1", "train", r"bmm__a\.parquet cannot be read"),
-        ("features/tile/cpu/train/manifest.json", "{", "train", r"manifest\.json cannot be read"),
-    ):
-        (trained / place).write_text(content)
-        refused([verb, *there, "-c", TILE], said)
 
 
 def test_names_are_not_markup_of_the_terminal(job: Job, trained: Path, tmp_path: Path) -> None:

@@ -63,14 +63,6 @@ def test_a_real_shell_gives_the_same(job: Job, tmp_path: Path) -> None:
     refused(shell("info", "--data-root", "absent", cwd=ROOT, home=tmp_path), "absent .*does not exist")
 
 
-@pytest.mark.slow
-def test_repeated_commands_do_no_work_twice(job: Job, trained: Path) -> None:
-    again = here("build-features", "--data-root", job.tree, "--tier", "fast", "--workspace", trained)
-    assert re.search(rf"{TILE}\s+train\s+3\s+0\s+3", again.out), "0 built, 3 kept"
-    tuned = here("tune", "--trials", "2", "--rounds", "10", "--workspace", trained)
-    assert re.search(rf"{TILE}\s+2\s+0", tuned.out), "2 trials, 0 new"
-
-
 def test_naming_the_data_root_again_keeps_how_it_was_built(tree: Path, tmp_path: Path) -> None:
     """Or the columns and configurations chosen in build-features would be undone by the next command."""
     place = ["--data-root", tree, "--workspace", tmp_path / "work"]

@@ -139,15 +139,6 @@ def test_only_what_changed_is_built_again(tree: Path, built: Path) -> None:
     assert manifest(built).broken == {} and "beta__a" in stored(built)
 
 
-def test_damaged_rows_are_built_again(tree: Path, built: Path) -> None:
-    path = Workspace(built).graph_rows(Collection.parse(TILE), "train", "dot__a")
-    whole = path.read_bytes()
-    for harm in (None, b"", whole[: len(whole) // 2]):
-        path.unlink() if harm is None else path.write_bytes(harm)
-        assert totals(build(tree, built, collections=[TILE], splits=["train"])) == (1, 3, 0), harm
-        assert path.read_bytes() == whole
-
-
 def test_other_feature_code_and_settings_mean_build_again(
     tree: Path, built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,15 +294,6 @@ def test_no_graph_is_begun_after_the_time_and_the_next_call_goes_on(tree: Path, 
         listed = sum(len(manifest(work, part.collection, part.split).graphs) for part in report.splits)
         assert listed == FILES - left and not report.broken
     assert totals(build(tree, work)) == (left, listed, 0)
-
-
-@pytest.mark.slow
-def test_an_interrupted_build_goes_on_where_it_was(tree: Path, tmp_path: Path) -> None:
-    listener = Listener(stop_at=4)
-    with pytest.raises(KeyboardInterrupt):
-        build(tree, tmp_path / "work", progress=listener)
-    assert listener.ended == 1
-    assert totals(build(tree, tmp_path / "work")) == (FILES - 4, 4, 0)
 
 
 @pytest.mark.exhaustive

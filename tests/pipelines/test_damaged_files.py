@@ -67,9 +67,13 @@ def test_flipped_bits_are_seen_and_mended_by_building(
     if of is rows_of:
         with pytest.raises(FeatureStoreError, match="run build-features again"):
             train(Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
-    (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
-    assert (report.built, report.kept) == (1, len(stored(built)) - 1)
-    assert path.read_bytes() == whole
+    for harm in (path.read_bytes(), None, b"", whole[: len(whole) // 2]):
+        path.unlink() if harm is None else path.write_bytes(harm)
+        with pytest.raises(FeatureStoreError, match="cannot be read"):
+            read()
+        (report,) = build(tree, built, collections=[LAYOUT], splits=["train"]).splits
+        assert (report.built, report.kept) == (1, len(stored(built)) - 1)
+        assert path.read_bytes() == whole
     read()
 
 

@@ -23,7 +23,6 @@ from tests.pipelines.trees import (
     tile_graph,
 )
 from xlarank.data.collection import Collection
-from xlarank.data.errors import FeatureStoreError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
@@ -99,10 +98,6 @@ def summed(shared_built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return work
 
 
-def place(work: Path, name: str = "alpha__a") -> Path:
-    return Workspace(work).graph_instances(Collection.parse(LAYOUT), "train", name)
-
-
 @pytest.mark.slow
 def test_layout_graphs_are_stored_with_their_instances(shared_tree: Path, summed: Path) -> None:
     graph = read_graph(graph_path(shared_tree, LAYOUT, "train", "alpha__a"))
@@ -114,19 +109,6 @@ def test_layout_graphs_are_stored_with_their_instances(shared_tree: Path, summed
     assert np.array_equal(found.value.counts().toarray(), expected.counts().toarray())
     assert len(list(summed.rglob("*.instances.npz"))) == sum(map(len, TREE[LAYOUT].values()))
     assert all(graph.instances is None for graph in stored(summed, TILE).values())
-
-
-def test_a_missing_or_damaged_file_is_built_again(tree: Path, built: Path) -> None:
-    before = place(built).read_bytes()
-    place(built).unlink()
-    place(built, "beta__b").write_bytes(before[:100])
-    rows = stored(built)
-    for name in ("alpha__a", "beta__b"):
-        with pytest.raises(FeatureStoreError, match=r"instances\.npz cannot be read"):
-            _ = rows[name].instances.value  # type: ignore[union-attr]
-    report = build(tree, built, collections=[LAYOUT], splits=["train"])
-    assert (report.splits[0].built, report.splits[0].kept) == (2, 3)
-    assert place(built).read_bytes() == before
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
-from xlarank.models.registry import DEFAULT, RANKERS
+from xlarank.models.registry import DEFAULT
 from xlarank.models.validation.best_params import load_best, params_for
 from xlarank.models.validation.curves import Curves, climb, rungs_of
 from xlarank.models.validation.fold_plan import FoldPlan
@@ -235,16 +235,6 @@ def test_one_family_cannot_be_tuned(tmp_path: Path) -> None:
         run(tmp_path / "work")
     with pytest.raises(CollectionError, match=rf"{LAYOUT} has no train split .*; {TILE} has one program family"):
         run(tmp_path / "work", collections=[])
-
-
-@pytest.mark.slow
-def test_every_ranker_can_be_tuned(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(CLIMB, made_up(lambda params: 0.5))
-    for model in RANKERS:
-        run(built, trials=1, model=model)
-        best = load_best(folder(built), model)
-        assert best is not None and best.model == model
-        assert params_for(folder(built), model, "tile")[1]
 
 
 def test_an_ensemble_is_tuned_with_its_members_own_parameters(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
