@@ -19,8 +19,8 @@ from xlarank.models.validation.fold_plan import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.models.validation.paired import paired_difference
-from xlarank.pipelines.support.fitting import Choice, Fitting, Job, TrainRequest, TrainResult
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_collections
+from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
@@ -123,7 +123,7 @@ def fine_tune(
     their number and learning rate; only families that are new to the model are validated on, and with fewer than
     `FEWEST_FAMILIES` of them both are defaults.
 
-    Raises `ModelError` where the model is missing or cannot be continued, and as `Fitting.jobs`.
+    Raises `ModelError` where the model is missing or cannot be continued, and as `fit_collections`.
     """
     request, tuning = request or TrainRequest(), FineTuning.find(start, workspace)
     model = tuning.model.card.model
@@ -137,10 +137,7 @@ def fine_tune(
         return FoldPlan.of_families(tuning.folds(training.data.families))
 
     request = replace(request, model=model, allow_constant=True)
-    with Fitting.opened(workspace, request, progress or Silent()) as fitting:
-        for job in fitting.jobs(plan_of):
-            fitting.fit(job, choose_rate(job, tuning))
-    return fitting.results
+    return fit_collections(workspace, request, plan_of, lambda job: choose_rate(job, tuning), progress)
 
 
 def choose_rate(job: Job, tuning: FineTuning) -> Choice:

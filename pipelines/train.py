@@ -12,8 +12,8 @@ from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.fold_plan import FoldPlan
 from xlarank.models.validation.paired import difference, paired_difference
-from xlarank.pipelines.support.fitting import Choice, Fitting, Job, TrainRequest, TrainResult
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_collections
+from xlarank.pipelines.support.progress import Progress
 
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
 AUTO: Final = "auto"
@@ -36,15 +36,12 @@ def train(
     trains the best, collection by collection. A ranker that cannot run here (no xgboost) is left out. The best of
     several out-of-fold scores is slightly optimistic.
 
-    A model that learned nothing is not saved, unless with ``allow_constant``. Raises as `Fitting.jobs`.
+    A model that learned nothing is not saved, unless with ``allow_constant``. Raises as `fit_collections`.
     """
     request = request or TrainRequest()
     if request.model != AUTO:
         ranker_class(request.model)
-    with Fitting.opened(workspace, request, progress or Silent()) as fitting:
-        for job in fitting.jobs(lambda training: FoldPlan.of(training.data)):
-            fitting.fit(job, choose_ranker(job))
-    return fitting.results
+    return fit_collections(workspace, request, lambda rows: FoldPlan.of(rows.data), choose_ranker, progress)
 
 
 def choose_ranker(job: Job) -> Choice:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,7 +22,6 @@ from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.fold_plan import FoldPlan
 from xlarank.models.validation.paired import paired_difference
 from xlarank.pipelines.study.objective import FINISHED, RESULT, Objective, open_study
-from xlarank.pipelines.study.picture import draw_study
 from xlarank.pipelines.study.storage import StudyOptions, open_storage
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.training_sets import read_training_set
@@ -36,6 +36,8 @@ _FOLDS: Final = 5
 _ERRORS: Final = 2.0
 #: Rounds of a whole trial.
 ROUNDS: Final = 300
+#: With fewer complete trials an importance of parameters would be made up.
+_ENOUGH: Final = 10
 
 
 @dataclass(frozen=True)
@@ -197,6 +199,37 @@ class _Search:
         score += ", mean less a quarter of the spread" if robust else ", mean over graphs"
         names = ["tune", *collection.parts, self.objective.model, *(["robust"] if robust else [])]
         return draw_study(self.study, self.workspace.reports() / ("-".join(names) + ".svg"), score)
+
+
+def draw_study(study: Study, path: Path, score: str) -> list[Path]:
+    """Write the optimization history to an SVG and, after ten complete trials, the parameter importances beside it.
+
+    ``score`` names the score. Returns the files; none without matplotlib.
+    """
+    try:
+        import matplotlib as mpl
+        from matplotlib import pyplot as plt
+    except ImportError:
+        return []
+    from optuna.importance import PedAnovaImportanceEvaluator
+    from optuna.visualization import matplotlib as draw
+
+    kinds: dict[Path, Callable[[], Any]] = {path: lambda: draw.plot_optimization_history(study, target_name=score)}
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if len({trial.value for trial in complete}) >= _ENOUGH:
+        evaluator = PedAnovaImportanceEvaluator()
+        beside = path.with_stem(f"{path.stem}-importance")
+        kinds[beside] = lambda: draw.plot_param_importances(study, evaluator=evaluator)
+    for file, plot in kinds.items():
+        with mpl.rc_context({"svg.hashsalt": file.stem, "svg.fonttype": "none"}):
+            axes = plot()
+            stream = io.StringIO()
+            axes.figure.savefig(stream, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+            plt.close(axes.figure)
+        text = stream.getvalue()
+        with atomic_write(file) as partial:
+            partial.write_text(text[text.index("<svg") :], encoding="utf-8")  # it also stands within pages
+    return list(kinds)
 
 
 def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from xlarank.data.hlo.compiler.entry import Order
@@ -41,17 +41,10 @@ class EntryChange:
         return major_to_minor(self.minor_to_major)
 
     def as_json(self) -> dict[str, Any]:
-        orders = {
+        return asdict(self.leaf) | {
             "before": self.before,
             "minor_to_major": self.minor_to_major,
             "major_to_minor": self.major_to_minor,
-        }
-        return {
-            "kind": self.leaf.kind,
-            "name": self.leaf.name,
-            "path": self.leaf.path,
-            "shape": self.leaf.shape,
-            **orders,
         }
 
 

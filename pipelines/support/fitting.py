@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.collection import Collection
 from xlarank.data.errors import ClusterError, CollectionError, ModelError
 from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
@@ -29,7 +28,7 @@ from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import objective_value, require_selection
 from xlarank.pipelines.support.cluster import connected
-from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -207,85 +206,66 @@ class Job:
         return Choice(rankers, tuned, curves.rounds[stage], self.plan.chosen_by, metrics, value)
 
 
-@dataclass(eq=False)
-class Fitting:
-    """Collections that are trained one after the other.
+def fit_collections(
+    workspace: Workspace,
+    request: TrainRequest,
+    plan_of: Callable[[StoredTrainingSet], FoldPlan],
+    choose: Callable[[Job], Choice],
+    progress: Progress | None,
+) -> list[TrainResult]:
+    """Fit and save the boosters that ``choose`` chooses, collection by collection, by the folds of ``plan_of``.
 
-    Attributes:
-        others: collections to learn from besides, with their weights.
-        results: of the collections so far.
+    A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was asked
+    for by name or when nothing at all could be trained, and `ConstantModelError` after all others where nothing
+    was learned. Raises as `TrainRequest.require_valid` and `connected`, too.
     """
-
-    workspace: Workspace
-    request: TrainRequest
-    progress: Progress
-    settings: FitSettings
-    others: dict[Collection, float]
-    results: list[TrainResult] = field(default_factory=list)
-    constant: list[ConstantModelError] = field(default_factory=list)
-
-    @classmethod
-    @contextmanager
-    def opened(cls, workspace: Workspace, request: TrainRequest, progress: Progress) -> Iterator[Self]:
-        """Connect to the cluster, if one is asked for; raises as `TrainRequest.require_valid` and `connected`."""
-        request.require_valid()
-        threads = thread_count(request.threads)
-        workspace.require_writable()
-        weights = weighted_collections(request.also_from)
-        others = chosen_collections(workspace, [*weights]) if weights else []
-        with ExitStack() as stack:
-            cluster = None
-            if request.scheduler is not None:
-                if find_spec("sklearn") is None:
-                    raise ClusterError(
-                        "LightGBM needs scikit-learn to train on a cluster, and it is not installed",
-                        expected="the extra dask",
-                        do="pip install 'xlarank[dask]'",
-                    )
-                client = stack.enter_context(connected(request.scheduler, threads))
-                cluster = TreeCluster(client.scheduler.address)
-                threads = 1  # each booster takes all workers, so folds wait for each other
-            settings = FitSettings(request.rounds, request.seed, threads, cluster=cluster)
-            yield cls(workspace, request, progress, settings, dict(zip(others, weights.values(), strict=True)))
-
-    def jobs(self, plan_of: Callable[[StoredTrainingSet], FoldPlan]) -> Iterator[Job]:
-        """The rows of collection by collection, with the folds of ``plan_of``; each is to be fitted.
-
-        A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was asked
-        for by name or when nothing at all could be trained, and `ConstantModelError` after all others where nothing
-        was learned.
-        """
-        request = self.request
-        for collection in chosen_collections(self.workspace, request.collections):
+    request.require_valid()
+    threads, progress = thread_count(request.threads), progress or Silent()
+    workspace.require_writable()
+    weights = weighted_collections(request.also_from)
+    others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
+    results: list[TrainResult] = []
+    constant: list[str] = []
+    with _fit_settings(request, threads) as settings:
+        for collection in chosen_collections(workspace, request.collections):
             try:
-                training = read_training_set(self.workspace, collection, request.splits)
-                training = also_learn_from(training, self.workspace, self.others)
+                training = read_training_set(workspace, collection, request.splits)
+                training = also_learn_from(training, workspace, others)
                 plan = plan_of(training)
             except CollectionError as error:
                 if request.collections:
                     raise
-                self.results.append(TrainResult(str(collection), skipped=str(error)))
+                results.append(TrainResult(str(collection), skipped=str(error)))
                 continue
             try:
-                yield Job(self.workspace, training, plan, request, self.settings, self.progress)
+                job = Job(workspace, training, plan, request, settings, progress)
+                results.append(fit_and_save(job, choose(job)))
+            except ConstantModelError as error:
+                constant.append(str(error))
             finally:
-                self.progress.end()
-        if len(self.constant) > 1:
-            raise ConstantModelError("; ".join(map(str, self.constant)))
-        if self.constant:
-            raise self.constant[0]
-        if all(result.skipped for result in self.results):
-            raise CollectionError("; ".join(result.skipped for result in self.results))
+                progress.end()
+    if constant:
+        raise ConstantModelError("; ".join(constant))
+    if all(result.skipped for result in results):
+        raise CollectionError("; ".join(result.skipped for result in results))
+    return results
 
-    def fit(self, job: Job, choice: Choice) -> None:
-        """Fit and save the boosters of a collection, and keep the result."""
-        try:
-            result = fit_and_save(job, choice)
-        except ConstantModelError as error:
-            self.constant.append(error)
-        else:
-            result.seconds = time.monotonic() - job.started
-            self.results.append(result)
+
+@contextmanager
+def _fit_settings(request: TrainRequest, threads: int) -> Iterator[FitSettings]:
+    """Settings of all fits, connected to the cluster if one is asked for."""
+    if request.scheduler is None:
+        yield FitSettings(request.rounds, request.seed, threads)
+        return
+    if find_spec("sklearn") is None:
+        raise ClusterError(
+            "LightGBM needs scikit-learn to train on a cluster, and it is not installed",
+            expected="the extra dask",
+            do="pip install 'xlarank[dask]'",
+        )
+    with connected(request.scheduler, threads) as client:
+        # one thread: each booster takes all workers, so folds wait for each other
+        yield FitSettings(request.rounds, request.seed, 1, cluster=TreeCluster(client.scheduler.address))
 
 
 def fit_and_save(job: Job, choice: Choice) -> TrainResult:
@@ -348,6 +328,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
         seeds=request.seeds,
         folds=summarise(choice.metrics) if choice.metrics else {},
         importance=first.importance(),
+        seconds=time.monotonic() - job.started,
     )
 
 
