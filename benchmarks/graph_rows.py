@@ -1,9 +1,13 @@
-"""Rows of graph files, for benchmarks that need no workspace."""
+"""Rows of graph files, for benchmarks that need no workspace, and how true predicted times are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import kendalltau
 
 from xlarank.data.graph import Kind, read_graph
 from xlarank.features.assemble import assemble
@@ -15,3 +19,9 @@ def labelled_rows(files: Iterable[Path], kind: Kind) -> list[GraphRows]:
     """All columns of the labelled, rankable graphs."""
     rows = [assemble(read_graph(path, kind), FeatureSettings()) for path in files]
     return [one for one in rows if one.labelled and one.rankable]
+
+
+def time_errors(kernels: Sequence[GraphRows], scores: Sequence[NDArray[np.floating]]) -> tuple[float, float]:
+    """Median relative error of predicted times, of which scores are log2, and tau over all tiles of all kernels."""
+    predicted, actual = np.exp2(np.concatenate(scores)), np.concatenate([kernel.runtime for kernel in kernels])
+    return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)

@@ -1,30 +1,38 @@
-"""Make the ranker that comes with xlarank: learned from layouts that the TPU's compiler estimated.
+"""Make a ranker that comes with xlarank: learned from what the TPU's compiler estimated.
 
-    python -m benchmarks.pretrain [--data-root D] [--out models/shipped] [--seeds N] [--rounds N]
+    python -m benchmarks.pretrain [--kind layout|tile] [--data-root D] [--out FOLDER] [--seeds N] [--rounds N]
 
-Learns from the train graphs of all collections ``layout:tpu-estimate:*`` together: the same physics behind two
-searches. AlexNets are left out, because layouts of AlexNet that were measured judge. Members, weights and rounds
-are fixed, not chosen: LightGBM on wide rows, lambdarank and ranknet in equal parts. Sums over instances are left
-out because they extrapolate to what estimates never show (layouts set on operands). Columns are those of
-configurations.
+Of layouts, it learns from the train graphs of all collections ``layout:tpu-estimate:*`` together: the same physics
+behind two searches. Members, weights and rounds are fixed, not chosen: LightGBM on wide rows, lambdarank and
+ranknet in equal parts. Sums over instances are left out because they extrapolate to what estimates never show
+(layouts set on operands). Columns are those of configurations. Of tiles, it learns absolute times (`tile-cost`).
+AlexNets are left out, because those that were measured judge. The card holds metrics out of fold by family, whose
+means are printed.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.adopt import MEASURED
-from benchmarks.graph_rows import labelled_rows
+from benchmarks.graph_rows import labelled_rows, time_errors
 from xlarank.data.collection import graph_files
+from xlarank.data.graph import Kind
 from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.rows import GraphRows
+from xlarank.features.targets import TPU
+from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.pretrained import COLLECTION, FOLDER
+from xlarank.models.pretrained import COLLECTION, FOLDERS
 from xlarank.models.rankers.ensemble import Ensemble
+from xlarank.models.rankers.tile_cost import TileCost
 from xlarank.models.trained import ModelCard, save_model
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.folds import family_folds
@@ -32,25 +40,28 @@ from xlarank.models.validation.metrics import graph_metrics
 
 #: Out of fold on the estimated programs: tau 0.629 at 150, 0.632 at 225, 0.635 at 300 rounds, which take over 2 MB.
 ROUNDS = 225
+TILE_ROUNDS = 200
 WEIGHTS = {"weight_lambdarank": 1.0, "weight_ranknet": 1.0, "weight_sum_pooled": 0.0}
 _FOLDS = 8
 
 
-def estimated(data_root: Path | None, split: str = "train") -> dict[str, list[GraphRows]]:
-    """Rows of the labelled graphs of each estimated collection: columns of configurations.
+def estimated(data_root: Path | None, split: str = "train", kind: Kind = "layout") -> dict[str, list[GraphRows]]:
+    """Rows of the labelled graphs of each estimated collection; of layouts, columns of configurations.
 
-    Without families whose measured layouts judge (`benchmarks.adopt.MEASURED`).
+    Without families whose measured configurations judge (`benchmarks.adopt.MEASURED`).
     """
     root = find_data_root(data_root)
     found: dict[str, list[GraphRows]] = {}
     for file in graph_files(root.npz, [], where=str(root.path)):
         if (
-            file.collection.parts[:2] == ("layout", "tpu-estimate")
+            file.collection.parts[:2] == (kind, "tpu-estimate")
             and file.split == split
             and file.family not in MEASURED
         ):
-            rows = map(config_columns, labelled_rows([file.path], "layout"))
-            found.setdefault(str(file.collection), []).extend(rows)
+            rows = labelled_rows([file.path], kind)
+            found.setdefault(str(file.collection), []).extend(
+                map(config_columns, rows) if kind == "layout" else rows
+            )
     return found
 
 
@@ -60,68 +71,78 @@ def config_columns(rows: GraphRows) -> GraphRows:
 
 
 def wide_ensemble(graphs: list[GraphRows], rounds: int, seed: int, threads: int = 0) -> Ensemble:
-    """What is shipped, learned from some graphs."""
+    """What is shipped for layouts, learned from some graphs."""
     return Ensemble(WEIGHTS, kind="layout").fit(
         TrainingData.from_graphs(graphs), FitSettings(rounds, seed, threads)
     )
 
 
+def tile_cost(kernels: list[GraphRows], rounds: int, seed: int, threads: int = 0) -> TileCost:
+    """What is shipped for tiles, learned from some kernels."""
+    return TileCost(kind="tile").fit(TrainingData.from_graphs(kernels, TPU), FitSettings(rounds, seed, threads))
+
+
+def out_of_fold(
+    graphs: list[GraphRows], fit: Callable[[list[GraphRows]], Ranker[Any]]
+) -> list[NDArray[np.floating]]:
+    """Scores of each graph by a ranker that learned from other families."""
+    scores: dict[int, NDArray[np.floating]] = {}
+    for held in family_folds(TrainingData.from_graphs(graphs).families, _FOLDS):
+        ranker = fit([graph for number, graph in enumerate(graphs) if number not in set(held)])
+        for number in held:
+            graph = graphs[number]
+            scores[number] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
+    return [scores[number] for number in range(len(graphs))]
+
+
 def main() -> None:
     """Make it and say what it is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--kind", choices=["layout", "tile"], default="layout")
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
-    parser.add_argument("--out", type=Path, default=FOLDER)
+    parser.add_argument("--out", type=Path, help="default: where the shipped rankers are")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--threads", type=int, default=0)
     asked = parser.parse_args()
-    collections = estimated(asked.data_root)
-    graphs = [graph for one in collections.values() for graph in one]
-    data = TrainingData.from_graphs(graphs)
-    folds: dict[str, dict[str, float]] = {}
-    for held in family_folds(data.families, _FOLDS):
-        ranker = wide_ensemble(
-            [graph for number, graph in enumerate(graphs) if number not in set(held)],
-            asked.rounds,
-            0,
-            asked.threads,
-        )
-        for number in held:
-            graph = graphs[number]
-            score = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
-            folds[f"{_searched(collections, number)} {graph.name}"] = graph_metrics(
-                "layout", score, graph.cost, graph.group
-            )
+    kind: Kind = asked.kind
+    tile = kind == "tile"
+    rounds = asked.rounds or (TILE_ROUNDS if tile else ROUNDS)
+    collections = estimated(asked.data_root, kind=kind)
+    graphs = [graph for rows in collections.values() for graph in rows]
+    titles = [
+        graph.name if tile else f"{name} {graph.name}" for name, rows in collections.items() for graph in rows
+    ]
+    fitted = tile_cost if tile else wide_ensemble
+    scores = out_of_fold(graphs, lambda others: fitted(others, rounds, 0, asked.threads))
+    folds = {
+        title: graph_metrics(kind, score, graph.cost, graph.group)
+        for title, score, graph in zip(titles, scores, graphs, strict=True)
+    }
     for name in collections:
-        taus = [values["tau"] for graph, values in folds.items() if graph.startswith(name)]
-        print(
-            f"{name}: out of fold by family, tau {np.mean(taus):.3f} ± {np.std(taus):.3f} over {len(taus)} graphs"
-        )
-    settings = FeatureSettings()
+        metrics = [values for title, values in folds.items() if tile or title.startswith(name)]
+        means = {one: np.mean([values[one] for values in metrics]) for one in ("score", "tau", "slowdown@1")}
+        print(f"{name}, {len(metrics)} graphs out of fold: {', '.join(f'{k} {v:.3f}' for k, v in means.items())}")
+    if tile:
+        error, across = time_errors(graphs, scores)
+        print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
+    rankers = [fitted(graphs, rounds, seed, asked.threads) for seed in range(asked.seeds)]
     card = ModelCard(
-        collection=COLLECTION,
-        model=Ensemble.name,
-        params=Ensemble(WEIGHTS, kind="layout").params.values(),
-        rounds=asked.rounds,
+        collection=next(iter(collections)) if tile else COLLECTION,
+        model=rankers[0].name,
+        params=rankers[0].params.values(),
+        rounds=rounds,
         tuned=False,
-        recipe=Recipe.of(settings, "layout"),
-        columns=data.columns,
+        recipe=Recipe.of(FeatureSettings(), kind),
+        columns=graphs[0].columns,
         trained_on={"train": sorted({graph.name for graph in graphs})},
         folds=folds,
+        target=TPU.name if tile else "",
     )
-    rankers = [wide_ensemble(graphs, asked.rounds, seed, asked.threads) for seed in range(asked.seeds)]
-    save_model(asked.out, card, rankers)
-    size = sum(path.stat().st_size for path in asked.out.rglob("*") if path.is_file())
-    print(f"wrote {asked.out}: {len(graphs)} graphs, {asked.seeds} seeds, {size / 1e6:.2f} MB")
-
-
-def _searched(collections: dict[str, list[GraphRows]], number: int) -> str:
-    """The collection of the graph of this number among all."""
-    for name, graphs in collections.items():
-        if number < len(graphs):
-            return name
-        number -= len(graphs)
-    raise IndexError(number)
+    out = asked.out or FOLDERS[kind]
+    save_model(out, card, rankers)
+    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+    print(f"wrote {out}: {len(graphs)} graphs, {asked.seeds} seeds, {size / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

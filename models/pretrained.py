@@ -1,7 +1,7 @@
 """The rankers that come with xlarank, for layouts and tiles of TPUs where the workspace has no model of its own.
 
 They learned from estimates of the XLA:TPU compiler alone (TPU v3), not from any measurement; ``shipped/README.md``
-is their card. ``python -m benchmarks.pretrain`` and ``python -m benchmarks.pretrain_tiles`` make them again.
+is their card. ``python -m benchmarks.pretrain --kind layout|tile`` makes them again.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from scipy.stats import kendalltau
 
-from benchmarks.graph_rows import labelled_rows
+from benchmarks.graph_rows import labelled_rows, time_errors
 from benchmarks.results.stored import Cell, Table
 from xlarank.data.collection import Collection, GraphFile, discover, graph_files
 from xlarank.data.errors import DataRootError, ModelError
@@ -159,11 +158,9 @@ def tiles(job: Job) -> Table:
 
 
 def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
-    """Median relative error of the predicted times, and tau over all tiles of all kernels."""
     model = pretrained_model("tile")
     scores = [model.score(columns_by_name(one, model.card.columns)).mean[one.group] for one in kernels]
-    predicted, actual = np.exp2(np.concatenate(scores)), np.concatenate([kernel.runtime for kernel in kernels])
-    return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)
+    return time_errors(kernels, scores)
 
 
 def rankers(job: Job) -> Table:
