@@ -7,7 +7,6 @@ hand an array out in blocks of rows straight from the zip stream.
 
 from __future__ import annotations
 
-import io
 import math
 import stat
 import sys
@@ -107,15 +106,15 @@ class NpzReader:
 
     def read(self, name: str) -> NDArray[Any]:
         """Return one whole array."""
-        (array,) = self._blocks(name)  # to the end, where the checksum is compared
-        return array
+        header = self.header(name)
+        flat, at = np.empty(header.size, header.dtype), 0
+        for piece in self._pieces(name, max(1, _BLOCK_BYTES // max(1, header.dtype.itemsize))):
+            flat[at : at + len(piece)] = piece
+            at += len(piece)
+        return flat.reshape(header.shape, order="F" if header.fortran_order else "C")
 
     def stream(self, name: str) -> Generator[NDArray[Any], None, None]:
-        """Yield the array in blocks of leading rows, about a megabyte each.
-
-        A thread unpacks the next blocks meanwhile. A block is only valid until the next
-        one is asked for: the buffers are reused.
-        """
+        """Yield the array in blocks of leading rows, about a megabyte each; a thread unpacks the next meanwhile."""
         header = self.header(name)
         if header.fortran_order and len(header.shape) > 1:
             raise self._broken(
@@ -123,31 +122,28 @@ class NpzReader:
                 expected="C order, so that it can be read one configuration after the other",
                 do="save it again through numpy.ascontiguousarray",
             )
-        row_bytes = max(1, header.dtype.itemsize * math.prod(header.shape[1:]))
-        rows = max(1, _BLOCK_BYTES // row_bytes)
-        if row_bytes * math.prod(header.shape[:1]) <= _BLOCK_BYTES:
-            yield from self._blocks(name, rows)
-        else:
-            yield from _ahead(self._blocks(name, rows, buffers=_AHEAD + 1))
+        if not header.size:
+            yield np.empty(header.shape, header.dtype)
+            return
+        row = math.prod(header.shape[1:])
+        rows = max(1, _BLOCK_BYTES // (row * header.dtype.itemsize))
+        pieces = self._pieces(name, rows * row)
+        with closing(pieces if header.shape[0] <= rows else _ahead(pieces)) as blocks:
+            for block in blocks:
+                yield block.reshape(-1, *header.shape[1:])
 
-    def _blocks(self, name: str, rows: int | None = None, buffers: int = 1) -> Generator[NDArray[Any], None, None]:
-        """Yield blocks of ``rows`` leading rows (None: all), in ``buffers`` that are used in turn."""
+    def _pieces(self, name: str, most: int) -> Generator[NDArray[Any], None, None]:
+        """Yield the values of an array as they are stored, at most so many at a time."""
         header = self.header(name)
         with self._refusing(f"array {name} is damaged", "a whole array"), self._open(name) as stream:
             stream.read(header.length)
-            total, *inner = header.shape or (1,)
-            rows = total if rows is None else min(rows, total)
-            row_bytes = header.dtype.itemsize * math.prod(inner)
-            ring = [bytearray(rows * row_bytes) for _ in range(buffers)]
-            for number, done in enumerate(range(0, max(total, 1), max(rows, 1))):
-                count = min(rows, total - done)
-                view = memoryview(ring[number % buffers])[: count * row_bytes]
-                _fill(stream, view)
-                block = np.frombuffer(view, dtype=header.dtype)
-                if header.fortran_order or not header.shape:
-                    yield block.reshape(header.shape, order="F")
-                else:
-                    yield block.reshape((count, *inner))
+            left = header.size
+            while left:
+                piece = np.frombuffer(stream.read(min(left, most) * header.dtype.itemsize), header.dtype)
+                if not len(piece):
+                    raise EOFError(f"{left:,} values are missing")
+                left -= len(piece)
+                yield piece
             if stream.read(1):  # also makes zipfile compare the checksum of the last bytes
                 raise ValueError("bytes left over after the array")
 
@@ -231,14 +227,3 @@ def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any
                 yield block
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _fill(stream: IO[bytes], view: memoryview) -> None:
-    """Fill ``view`` from the stream; raise EOFError if it ends early."""
-    assert isinstance(stream, io.BufferedIOBase)
-    at = 0
-    while at < len(view):
-        got = stream.readinto(view[at : at + _BLOCK_BYTES])  # a zip member copies all that is asked for at once
-        if not got:
-            raise EOFError(f"{len(view) - at:,} bytes are missing")
-        at += got

@@ -20,9 +20,9 @@ from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, Score
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
-from xlarank.data.hlo.compiler.service import Lowered
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target
+from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.parsing import module_of, read_program
 from xlarank.data.hlo.reading import graph_name, read_hlo

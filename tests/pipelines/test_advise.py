@@ -15,8 +15,8 @@ from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.hlo.compiler.cycles import read_estimate
 from xlarank.data.hlo.compiler.entry import entry_modes
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
-from xlarank.data.hlo.compiler.service import Lowered
 from xlarank.data.hlo.compiler.targets import target_of
+from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.pipelines.advise import Advice, AdviceSettings, advice, advise, apply_configuration
 from xlarank.pipelines.advise.diagnosis import diagnose, picture

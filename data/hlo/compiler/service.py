@@ -1,4 +1,4 @@
-"""The process that owns JAX: receives modules, forks a child for each and sends back the results.
+"""The process that owns JAX: receives requests, forks a child for each and sends back the results.
 
 It never compiles itself: a child forked from a process without compiled programs is cheap and free of its threads'
 locks, may crash or hang alone, and is ended as soon as its optimised module turns out to be known, before code is
@@ -7,7 +7,6 @@ generated for it, which is most of the time.
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import shutil
@@ -21,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from xlarank.data.errors import XlarankError
 from xlarank.data.hlo.compiler.cycles import Estimate, read_estimate
@@ -30,104 +29,113 @@ from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
 from xlarank.data.hlo.compiler.screening import Kernels
 from xlarank.data.hlo.compiler.sweep import sweep
-from xlarank.data.hlo.compiler.xla import (
-    OPTIMISED,
-    Xla,
-    compiled_text,
-    dumped_before_layout,
-    dumped_layouts,
-    dumped_leaves,
-    dumped_shapes,
-    first_line,
-)
+from xlarank.data.hlo.compiler.xla import OPTIMISED, Lowered, Xla, compiled_text, dumped, first_line
 
 _POLL: Final = 0.02
-_RESULT: Final = "result.json"
-_ERROR: Final = "error.pickle"
+_ANSWER: Final = "answer.pickle"
 
 
 @dataclass(frozen=True)
-class Compile:
+class Request:
+    """Work for a child, which is ended after ``limit`` seconds and then answered with the status ``late``."""
+
+    limit: float
+    late: Status = field(default=Status.TIMEOUT, kw_only=True)
+
+    def run(self, xla: Xla, folder: Path) -> Any:
+        """Do the work in the child and return the answer; dumps go to the folder."""
+        raise NotImplementedError
+
+    def early(self, folder: Path) -> Any:
+        """Return the answer where the dumps give it while the child still works, else None."""
+        return None
+
+
+@dataclass(frozen=True)
+class Compile(Request):
     """Request for the estimate of one module.
 
     Attributes:
-        limit: seconds after which it is given up.
         keep: return the compiled text, and remember its kernels.
         screen: generate no code for a program whose kernels promise no fewer cycles than these.
     """
 
-    number: int
     module: bytes
-    limit: float | None = None
     keep: bool = False
     screen: float | None = None
 
+    def run(self, xla: Xla, folder: Path) -> Outcome:
+        text = compiled_text(xla.compile(self.module, folder))
+        return Outcome(Status.OK, read_estimate(text), text=text if self.keep else "")
+
 
 @dataclass(frozen=True)
-class Lower:
+class Lower(Request):
     """Request for a program as layout assignment sees it: that of ``module:function``, or a module."""
 
-    number: int
     function: str = ""
     module: bytes = b""
 
+    def run(self, xla: Xla, folder: Path) -> None:
+        if self.function:
+            xla.lower_function(self.function, folder)
+        else:
+            xla.compile(self.module, folder, "layout-assignment")
 
-@dataclass(frozen=True)
-class Lowered:
-    """A program as layout assignment sees it.
-
-    Attributes:
-        module: serialized.
-        written: dimensions of all values before the compiler rewrote anything, where known.
-        chosen: the layouts that it chose, minor to major, by the names of instructions.
-        leaves: paths of a function's inputs and outputs.
-    """
-
-    module: bytes
-    written: frozenset[tuple[int, ...]] | None
-    chosen: dict[str, tuple[int, ...]]
-    leaves: list[list[str]]
+    def early(self, folder: Path) -> Lowered | None:
+        return dumped(folder)
 
 
 @dataclass(frozen=True)
-class Compare:
+class Compare(Request):
     """Request for the largest relative difference between outputs of two modules on this machine."""
 
-    number: int
     modules: list[bytes]
-    seconds: float
+
+    def run(self, xla: Xla, folder: Path) -> float:
+        return compare(xla, self.modules)
 
 
 @dataclass(frozen=True)
-class Measure:
+class Measure(Request):
     """Request for the run times of modules on this machine; the outputs of the first are the reference."""
 
-    number: int
     modules: list[bytes]
     rounds: int
     seed: int
 
+    def run(self, xla: Xla, folder: Path) -> list[list[float]]:
+        return measure(xla, self.modules, rounds=self.rounds, seed=self.seed)
+
 
 @dataclass(frozen=True)
-class Sweep:
+class Sweep(Request):
     """Request for a module compiled under limits of vector memory (`xlarank.data.hlo.compiler.sweep`)."""
 
-    number: int
     module: bytes
     folder: Path
     limits: list[int]
-    seconds: float
+
+    def run(self, xla: Xla, folder: Path) -> bool:
+        sweep(xla, self.module, self.folder, self.limits)
+        return True
 
 
-_Request: TypeAlias = Compile | Lower | Compare | Measure | Sweep
+@dataclass(frozen=True)
+class Known:
+    """Estimates by fingerprint and kernels of earlier programs; not answered."""
+
+    estimates: dict[str, Estimate]
+    kernels: Kernels
 
 
 @dataclass
 class _Job:
-    request: _Request
-    process: int
+    number: int
+    request: Request
     folder: Path
-    started: float
+    process: int
+    started: float = field(default_factory=time.monotonic)
     fingerprint: str = ""
     waiting: list[_Job] = field(default_factory=list)
 
@@ -137,12 +145,11 @@ class _Job:
 
 
 class Service:
-    """Serves one connection until its other end closes."""
+    """Serves one connection until its other end closes: takes ``(number, request)``, sends ``(number, answer)``."""
 
-    def __init__(self, connection: Connection, xla: Xla, *, jobs: int, limit: float, scratch: Path) -> None:
-        self.connection, self.xla = connection, xla
-        self.jobs, self.limit, self.scratch = jobs, limit, scratch
-        self.queue: deque[_Request] = deque()
+    def __init__(self, connection: Connection, xla: Xla, *, jobs: int, scratch: Path) -> None:
+        self.connection, self.xla, self.jobs, self.scratch = connection, xla, jobs, scratch
+        self.queue: deque[tuple[int, Request]] = deque()
         self.running: list[_Job] = []
         self.known: dict[str, Estimate] = {}
         self.kernels = Kernels()
@@ -150,137 +157,77 @@ class Service:
     def serve(self) -> None:
         try:
             while True:
-                if self.connection.poll(self._patience()):
-                    message = self.connection.recv()
-                    if isinstance(message, dict):
-                        self.known |= message
-                    elif isinstance(message, Kernels):
-                        self.kernels.add(message)
+                # with nothing to do, it waits for a message without end
+                if self.connection.poll(_POLL if self.running else 0.0 if self.queue else None):
+                    number, request = self.connection.recv()
+                    if isinstance(request, Known):
+                        self.known |= request.estimates
+                        self.kernels.add(request.kernels)
                     else:
-                        self.queue.append(message)
+                        self.queue.append((number, request))
                 while self.queue and len(self.running) < self.jobs:
-                    self.running.append(self._start(self.queue.popleft()))
+                    self.running.append(self._start(*self.queue.popleft()))
                 for job in list(self.running):
-                    self._look_at(job)
+                    if (answer := self._answer_to(job)) is not None:
+                        self._send(job, answer)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             pass  # the client is gone
         finally:
             for job in self.running:
                 self._end(job)
 
-    def _patience(self) -> float | None:
-        """Seconds to wait for a message: without end only when there is nothing to do."""
-        if self.running:
-            return _POLL
-        return 0.0 if self.queue else None
-
-    def _start(self, request: _Request) -> _Job:
+    def _start(self, number: int, request: Request) -> _Job:
         folder = Path(tempfile.mkdtemp(dir=self.scratch))
-        works = {Compile: self._compile, Lower: self._lower, Sweep: self._sweep}
-        work = works.get(type(request), self._run)
-        return _Job(request, _forked(lambda: work(request, folder), folder), folder, time.monotonic())
+        return _Job(number, request, folder, _forked(lambda: request.run(self.xla, folder), folder / _ANSWER))
 
-    def _compile(self, request: Any, folder: Path) -> None:
-        text = compiled_text(self.xla.compile(request.module, folder))
-        estimate = read_estimate(text)
-        _write(
-            folder / _RESULT, json.dumps([estimate.cycles, estimate.unknown_loops, text if request.keep else ""])
-        )
+    def _answer_to(self, job: _Job) -> Any:
+        """Return the answer to a job that is done, known or ended; None while it runs."""
+        gone, path = _exited(job.process), job.folder / _ANSWER
+        done = path.exists()  # both before dumps are read, so that none can be overlooked
+        early = self._known(job) if isinstance(job.request, Compile) else job.request.early(job.folder)
+        if early is not None or job not in self.running:
+            return early
+        answer = pickle.loads(path.read_bytes()) if done else None  # our own child wrote it
+        if answer is not None:
+            return answer
+        if gone is not None:
+            return Outcome(Status.CRASHED, message=f"the compiler's process ended with {gone}")
+        if job.seconds > job.request.limit:
+            return Outcome(job.request.late, message=f"not compiled within {job.request.limit:.3g} s")
+        return None
 
-    def _lower(self, request: Any, folder: Path) -> None:
-        if request.function:
-            self.xla.lower_function(request.function, folder)
-        else:
-            self.xla.compile(request.module, folder, "layout-assignment")
+    def _known(self, job: _Job) -> Outcome | None:
+        """Return what is known of a module once it is optimised; one that another job compiles waits for that."""
+        if job.fingerprint or (text := _whole_text(job.folder, OPTIMISED[self.xla.target.platform])) is None:
+            return None
+        job.fingerprint = fingerprint(text)
+        if job.fingerprint in self.known:
+            return Outcome(Status.OK, self.known[job.fingerprint], shared=True)
+        screen = job.request.screen if isinstance(job.request, Compile) else None
+        if screen is not None and (predicted := self.kernels.predict(read_operations(text))) >= screen:
+            return Outcome(Status.SCREENED, Estimate(round(predicted)))
+        same = (other for other in self.running if other.fingerprint == job.fingerprint and other is not job)
+        if (twin := next(same, None)) is not None:
+            self._end(job)
+            self.running.remove(job)
+            twin.waiting.append(job)
+        return None
 
-    def _run(self, request: Any, folder: Path) -> None:
-        if isinstance(request, Compare):
-            _write(folder / _RESULT, json.dumps(compare(self.xla, request.modules)))
-        else:
-            measured = measure(self.xla, request.modules, rounds=request.rounds, seed=request.seed)
-            _write(folder / _RESULT, json.dumps(measured))
-
-    def _sweep(self, request: Any, folder: Path) -> None:
-        sweep(self.xla, request.module, request.folder, request.limits)
-        _write(folder / _RESULT, "[]")
-
-    def _look_at(self, job: _Job) -> None:
-        gone = _exited(job.process)  # first, so that nothing it wrote can be overlooked
-        error = job.folder / _ERROR
-        if isinstance(job.request, Lower):
-            if (module := dumped_before_layout(job.folder)) is not None:
-                chosen, leaves = dumped_layouts(job.folder), dumped_leaves(job.folder)
-                self._answer(job, Lowered(module, dumped_shapes(job.folder), chosen, leaves))
-                return
-        elif not isinstance(job.request, Compile):
-            if (job.folder / _RESULT).exists():
-                self._answer(job, json.loads((job.folder / _RESULT).read_text(encoding="utf-8")))
-                return
-        elif self._compiled(job):
-            return
-        if error.exists():
-            raised = pickle.loads(error.read_bytes())  # our own child wrote it
-            self._answer(job, Outcome(Status.FAILED, message=raised) if isinstance(raised, str) else raised)
-        elif gone is not None:
-            self._answer(job, Outcome(Status.CRASHED, message=f"the compiler's process ended with {gone}"))
-        elif job.seconds > (limit := self._limit(job.request)):
-            early = isinstance(job.request, Compile) and limit < self.limit
-            status = Status.GIVEN_UP if early else Status.TIMEOUT
-            self._answer(job, Outcome(status, message=f"not compiled within {limit:.3g} s"))
-
-    def _limit(self, request: _Request) -> float:
-        if isinstance(request, Measure):
-            return float("inf")
-        if isinstance(request, Sweep | Compare):
-            return request.seconds
-        return min(self.limit, request.limit or self.limit) if isinstance(request, Compile) else self.limit
-
-    def _compiled(self, job: _Job) -> bool:
-        """Whether the job was answered, or waits for another one's answer."""
-        if not job.fingerprint:
-            text = _whole_text(job.folder, OPTIMISED[self.xla.target.platform])
-            if text is None:
-                return False
-            job.fingerprint = fingerprint(text)
-            if job.fingerprint in self.known:
-                self._answer(job, self._found(job, shared=True))
-                return True
-            if isinstance(job.request, Compile) and job.request.screen is not None:
-                predicted = self.kernels.predict(read_operations(text))
-                if predicted >= job.request.screen:
-                    self._answer(job, Outcome(Status.SCREENED, Estimate(round(predicted))))
-                    return True
-            same = (other for other in self.running if other.fingerprint == job.fingerprint and other is not job)
-            twin = next(same, None)
-            if twin is not None:
-                self._end(job)
-                self.running.remove(job)
-                twin.waiting.append(job)
-                return True
-        result = job.folder / _RESULT
-        if not result.exists():
-            return False
-        *numbers, text = json.loads(result.read_text(encoding="utf-8"))
-        self.known[job.fingerprint] = Estimate(*numbers)
-        if text:
-            self.kernels.learn(read_operations(text))
-        self._answer(job, replace(self._found(job, shared=False), text=text))
-        return True
-
-    def _found(self, job: _Job, *, shared: bool) -> Outcome:
-        return Outcome(Status.OK, self.known[job.fingerprint], job.fingerprint, shared, job.seconds)
-
-    def _answer(self, job: _Job, answer: Outcome | Lowered | XlarankError | list[list[float]]) -> None:
+    def _send(self, job: _Job, answer: Any) -> None:
         self._end(job)
         self.running.remove(job)
         if isinstance(answer, XlarankError) and isinstance(job.request, Compile):
             answer = Outcome(Status.FAILED, message=str(answer))
-        if isinstance(answer, Outcome) and answer.status is not Status.OK:
+        if isinstance(answer, Outcome):
             answer = replace(answer, fingerprint=job.fingerprint, seconds=job.seconds)
-        self.connection.send((job.request.number, answer))
+            if answer.status is Status.OK:
+                self.known[job.fingerprint] = answer.estimate
+            if answer.text:
+                self.kernels.learn(read_operations(answer.text))
+        self.connection.send((job.number, answer))
         for other in job.waiting:
-            same = self._found(other, shared=True) if job.fingerprint in self.known else answer
-            self.connection.send((other.request.number, same))
+            shared = replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
+            self.connection.send((other.number, shared))
 
     @staticmethod
     def _end(job: _Job) -> None:
@@ -291,15 +238,21 @@ class Service:
         shutil.rmtree(job.folder, ignore_errors=True)
 
 
-def _forked(work: Callable[[], None], folder: Path) -> int:
+def _forked(work: Callable[[], Any], path: Path) -> int:
+    """Start a child that writes what the work returns, or the error that it raises."""
     process = os.fork()
     if process:
         return process
     try:
-        work()
+        answer = work()
+    except XlarankError as error:
+        answer = error
     except BaseException as error:  # whatever it is, it concerns this configuration alone
-        with suppress(OSError):
-            _write(folder / _ERROR, pickle.dumps(error if isinstance(error, XlarankError) else first_line(error)))
+        answer = Outcome(Status.FAILED, message=first_line(error))
+    with suppress(OSError):
+        partial = path.with_suffix(".partial")
+        partial.write_bytes(pickle.dumps(answer))
+        partial.replace(path)
     os._exit(0)
 
 
@@ -313,12 +266,6 @@ def _exited(process: int) -> str | None:
         return None
     code = os.waitstatus_to_exitcode(status)
     return f"signal {-code}" if code < 0 else f"status {code}"
-
-
-def _write(path: Path, content: str | bytes) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_bytes(content.encode() if isinstance(content, str) else content)
-    partial.replace(path)
 
 
 def _whole_text(folder: Path, pattern: str) -> str | None:
@@ -342,5 +289,4 @@ def main() -> None:
         return
     connection.send(xla.versions)
     with tempfile.TemporaryDirectory(prefix="xlarank-", dir=settings["scratch"]) as scratch:
-        jobs, limit = settings["jobs"], settings["limit"]
-        Service(connection, xla, jobs=jobs, limit=limit, scratch=Path(scratch)).serve()
+        Service(connection, xla, jobs=settings["jobs"], scratch=Path(scratch)).serve()

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -21,8 +20,9 @@ from xlarank.data.hlo.compiler import sweep
 from xlarank.data.hlo.compiler.cycles import Estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.screening import Kernels
-from xlarank.data.hlo.compiler.service import Compare, Compile, Lower, Lowered, Measure, Sweep
+from xlarank.data.hlo.compiler.service import Compare, Compile, Known, Lower, Measure, Request, Sweep
 from xlarank.data.hlo.compiler.targets import Target
+from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import Message
 
 #: Not by -m: what is pickled must belong to the module's own name.
@@ -45,7 +45,7 @@ class Compiler:
         if not hasattr(os, "fork"):
             raise CompilerError("this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL")
         self.target = target
-        self._number, self._jobs = 0, jobs
+        self._number, self._jobs, self._limit = 0, jobs, limit
         mine, theirs = socket.socketpair()
         self._stderr = tempfile.TemporaryFile()
         with theirs:
@@ -61,9 +61,7 @@ class Compiler:
         self._connection = Connection(mine.detach())
         scratch = str(_MEMORY) if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         try:
-            self._connection.send(
-                {"target": target, "effort": effort, "jobs": jobs, "limit": limit, "scratch": scratch}
-            )
+            self._connection.send({"target": target, "effort": effort, "jobs": jobs, "scratch": scratch})
             if not self._connection.poll(_START):
                 raise CompilerError(f"the compiler did not start within {_START:g} s")
             hello = self._receive()
@@ -94,10 +92,7 @@ class Compiler:
         """Register estimates by fingerprint of an earlier run, so that their code is not generated again, and
         kernels by which to screen others.
         """
-        if estimates:
-            self._connection.send(dict(estimates))
-        if kernels is not None:
-            self._connection.send(kernels)
+        self._send(Known(dict(estimates), kernels or Kernels()))
 
     def compile(
         self,
@@ -113,14 +108,15 @@ class Compiler:
         remembers their kernels, by which with ``screen`` a program that promises no fewer cycles than these is left
         without code.
         """
+        seconds = min(self._limit, limit or self._limit)
+        late = Status.GIVEN_UP if seconds < self._limit else Status.TIMEOUT
         asked: dict[int, int] = {}
         waiting = enumerate(modules)
         while True:
             # No more ahead than keeps the service busy: both sides would wait on full pipes.
             for position, module in islice(waiting, self._jobs + 1 - len(asked)):
-                self._number += 1
-                asked[self._number] = position
-                self._connection.send(Compile(self._number, module.SerializeToString(), limit, keep, screen))
+                request = Compile(seconds, module.SerializeToString(), keep, screen, late=late)
+                asked[self._send(request)] = position
             if not asked:
                 return
             number, outcome = self._receive()
@@ -133,7 +129,7 @@ class Compiler:
         Raises `CompilerError` when it cannot be imported or traced, or the compiler does not take it.
         """
         given = b"" if module is None else module.SerializeToString()
-        answer = self._ask(partial(Lower, function=function, module=given))
+        answer = self._ask(Lower(self._limit, function, given))
         if isinstance(answer, Outcome):
             raise CompilerError(
                 f"the program does not compile for {self.target.name} ({answer.message or answer.status})",
@@ -147,7 +143,7 @@ class Compiler:
         """Return the largest relative difference of outputs of two modules on random inputs, or why not."""
         modules = [plain.SerializeToString(), edited.SerializeToString()]
         try:
-            answer = self._ask(partial(Compare, modules=modules, seconds=seconds))
+            answer = self._ask(Compare(seconds, modules))
         except CompilerError as error:
             return str(error)
         if isinstance(answer, Outcome):
@@ -161,7 +157,7 @@ class Compiler:
         Raises `CompilerError` when the programs cannot be run.
         """
         serialized = [module.SerializeToString() for module in modules]
-        answer = self._ask(partial(Measure, modules=serialized, rounds=rounds, seed=seed))
+        answer = self._ask(Measure(float("inf"), serialized, rounds, seed))
         if isinstance(answer, Outcome):
             raise CompilerError(
                 f"the programs cannot be measured ({answer.message or answer.status})",
@@ -177,10 +173,7 @@ class Compiler:
         """
         end, given = time.monotonic() + seconds, module.SerializeToString()
         while left := sweep.remaining(folder, limits):
-            seconds_left = end - time.monotonic()
-            answer = self._ask(
-                partial(Sweep, module=given, folder=folder.absolute(), limits=limits, seconds=seconds_left)
-            )
+            answer = self._ask(Sweep(end - time.monotonic(), given, folder.absolute(), limits))
             if isinstance(answer, Outcome):
                 if answer.status is Status.TIMEOUT:
                     for limit in sweep.remaining(folder, limits):
@@ -190,13 +183,18 @@ class Compiler:
                     at = int(running.read_text(encoding="utf-8")) if running.exists() else left[0]
                     sweep.fail(folder, at, answer.message)
 
-    def _ask(self, request: Callable[[int], Lower | Compare | Measure | Sweep]) -> Any:
-        """Send the request that is made of a fresh number and return its answer; raise it where it is an error."""
+    def _send(self, request: Request | Known) -> int:
+        """Send a request under a fresh number, and return that."""
         self._number += 1
-        self._connection.send(request(self._number))
+        self._connection.send((self._number, request))
+        return self._number
+
+    def _ask(self, request: Request) -> Any:
+        """Return the answer to a request; raise it where it is an error."""
+        asked = self._send(request)
         while True:
             number, answer = self._receive()
-            if number == self._number:  # answers to an abandoned call come late
+            if number == asked:  # answers to an abandoned call come late
                 if isinstance(answer, XlarankError):
                     raise answer
                 return answer

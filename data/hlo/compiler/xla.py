@@ -10,10 +10,12 @@ import importlib
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler.constrain import instructions
 from xlarank.data.hlo.compiler.entry import drop_entry_modes, entry_modes
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message
@@ -22,13 +24,7 @@ from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
 INSTALL: Final = 'run: pip install "xlarank[collect]"'
-#: Dumps of the module before layout assignment and after it; the second shows that the first is complete.
-BEFORE_LAYOUT: Final = "before_layout-assignment"
-AFTER_LAYOUT: Final = "after_layout-assignment"
-#: Paths of a function's inputs and outputs.
-LEAVES: Final = "leaves.json"
-#: The dump of the program as it was written.
-UNTOUCHED: Final = "before_optimizations"
+_LEAVES: Final = "leaves.json"
 #: The dump of the optimised module: all but code generation is done.
 OPTIMISED: Final = {
     "tpu": "*after_optimizations_before_buffer_assignment.txt",
@@ -44,6 +40,23 @@ _ENVIRONMENT: Final = {
     "TPU_MIN_LOG_LEVEL": "3",
     "TF_CPP_MIN_LOG_LEVEL": "3",
 }
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A program as layout assignment sees it.
+
+    Attributes:
+        module: serialized.
+        written: dimensions of all values before the compiler rewrote anything, where known.
+        chosen: the layouts that it chose, minor to major, by the names of instructions.
+        leaves: paths of a function's inputs and outputs.
+    """
+
+    module: bytes
+    written: frozenset[tuple[int, ...]] | None
+    chosen: dict[str, tuple[int, ...]]
+    leaves: list[list[str]]
 
 
 class Xla:
@@ -192,7 +205,7 @@ class Xla:
             [paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)]
             for tree in (shapes, lowered.out_info)
         ]
-        (dump / LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
+        (dump / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
         lowered.compile(compiler_options=dump_options(dump, "layout-assignment"))
 
     @staticmethod
@@ -230,40 +243,24 @@ def dump_options(folder: Path, passes: str | None = None) -> dict[str, Any]:
     return {**options, "xla_dump_hlo_pass_re": passes, "xla_dump_hlo_as_proto": True}
 
 
-def dumped_before_layout(folder: Path) -> bytes | None:
-    """Return the serialized module before layout assignment, once it is whole; the first run of the pass counts."""
-    before = sorted(folder.glob(f"*{BEFORE_LAYOUT}*.pb"))
-    if not before or not any(folder.glob(f"*{AFTER_LAYOUT}*.pb")):
+def dumped(folder: Path) -> Lowered | None:
+    """Return what was dumped around layout assignment, once it is whole; the first run of the pass counts."""
+    before, after = (sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after"))
+    if not before or not after:  # the second file shows that the first one is complete
         return None
-    module: bytes = _module_in(before[0]).SerializeToString()
-    return module
-
-
-def dumped_layouts(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return the layouts that the compiler chose, minor to major, by the names of instructions before it did."""
-    after = sorted(folder.glob(f"*{AFTER_LAYOUT}*.pb"))
-    return {
-        instruction.name: tuple(instruction.shape.layout.minor_to_major)
-        for path in after[:1]
-        for computation in _module_in(path).computations
-        for instruction in computation.instructions
-    }
-
-
-def dumped_leaves(folder: Path) -> list[list[str]]:
-    """Return the path of each input and of each output of a function; none of a module."""
-    path = folder / LEAVES
-    leaves: list[list[str]] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else [[], []]
-    return leaves
-
-
-def dumped_shapes(folder: Path) -> frozenset[tuple[int, ...]]:
-    """Return the dimensions of every value of the program before the compiler rewrote anything."""
-    return frozenset(
-        tuple(instruction.shape.dimensions)
-        for path in folder.glob(f"*{UNTOUCHED}*.pb")
-        for computation in _module_in(path).computations
-        for instruction in computation.instructions
+    leaves = folder / _LEAVES
+    return Lowered(
+        _module_in(before[0]).SerializeToString(),
+        frozenset(
+            tuple(instruction.shape.dimensions)
+            for path in folder.glob("*before_optimizations*.pb")
+            for _, instruction in instructions(_module_in(path))
+        ),
+        {
+            instruction.name: tuple(instruction.shape.layout.minor_to_major)
+            for _, instruction in instructions(_module_in(after[0]))
+        },
+        json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else [[], []],
     )
 
 

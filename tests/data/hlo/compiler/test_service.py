@@ -65,18 +65,18 @@ class Xla:
 def test_crashes_hangs_and_repetitions(tmp_path):
     mine, theirs = Pipe()
     generated = tmp_path / "generated"
-    service = Service(theirs, Xla(generated), jobs=3, limit=2.0, scratch=tmp_path)
+    service = Service(theirs, Xla(generated), jobs=3, scratch=tmp_path)
     serving = threading.Thread(target=service.serve)
     serving.start()
     names = ["one", "crash", "one-again", "refuse", "hang", "three", "one-late", "hanging", "rich", "poor"]
     try:
         for number, name in enumerate(names[:-1]):
-            limit = 0.5 if name == "hanging" else None
-            mine.send(Compile(number, name.encode(), limit, keep=name == "rich"))
+            limit, late = (0.5, Status.GIVEN_UP) if name == "hanging" else (2.0, Status.TIMEOUT)
+            mine.send((number, Compile(limit, name.encode(), name == "rich", late=late)))
         found = dict(mine.recv() for _ in names[:-1])
-        mine.send(Compile(len(names) - 1, b"poor", screen=3.0))
+        mine.send((len(names) - 1, Compile(2.0, b"poor", screen=3.0)))
         found |= dict([mine.recv()])
-        mine.send(Sweep(len(names), b"sleep", tmp_path, [0], 0.5))
+        mine.send((len(names), Sweep(0.5, b"sleep", tmp_path, [0])))
         found |= dict([mine.recv()])
     finally:
         mine.close()
