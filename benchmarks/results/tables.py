@@ -1,4 +1,4 @@
-"""One function a table. What judges measured graphs chooses nothing by them."""
+"""One function per table. Measured graphs are only evaluated on: nothing is chosen by them."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _files(job: Job) -> dict[Collection, list[GraphFile]]:
 
 
 def measured(job: Job) -> Table:
-    """The shipped rankers on layouts measured on a TPU, graph by graph, and on kernels together."""
+    """Shipped rankers on layouts measured on a TPU, graph by graph, and on all measured kernels together."""
     if job.root.path == SAMPLE:
         raise DataRootError("the sample holds nothing that was measured on a TPU", do="pass --data-root")
     rows: list[list[Cell]] = []
@@ -100,7 +100,7 @@ def measured(job: Job) -> Table:
     heads = ["collection", "graph", "distinct configurations", "metric", MODEL, "best rule", "which rule"]
     heads += ["slowdown@1", "slowdown@5"]
     return Table(
-        title="The rankers that ship, on graphs measured on a TPU, of which nothing was learned",
+        title="Shipped rankers on graphs measured on a TPU; they were trained on no measurements",
         labels="measured on TPU v3", seeds=0, heads=heads, rows=rows,
     )  # fmt: skip
 
@@ -115,7 +115,7 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
 
 
 def shipped(job: Job) -> Table:
-    """The shipped rankers on estimated graphs: families held out, as their cards have it, and valid."""
+    """Shipped rankers on estimated graphs: held-out families (scores of the model cards) and the valid split."""
     rows: list[list[Cell]] = []
     for collection, files in _files(replace(job, root=find_data_root(SAMPLE))).items():
         if "estimate" not in collection.parts[1]:
@@ -132,13 +132,13 @@ def shipped(job: Job) -> Table:
             name, rule = _best_rule(collection, _rules(collection, graphs), "tau")
             rows.append([str(collection), judged, len(graphs), *(_of(scores, one) for one in _SHOWN[1:]),
                          _of(rule, "tau"), name])  # fmt: skip
-    heads = ["collection", "judged on", "graphs", *_SHOWN[1:], "tau of the best rule", "which rule"]
-    return Table(title="The rankers that ship, on estimated graphs", labels="estimated by the TPU's compiler (v3)",
+    heads = ["collection", "evaluated on", "graphs", *_SHOWN[1:], "tau of the best rule", "which rule"]
+    return Table(title="Shipped rankers on estimated graphs", labels="estimated by the TPU's compiler (v3)",
                  seeds=1, heads=heads, rows=rows)  # fmt: skip
 
 
 def tiles(job: Job) -> Table:
-    """The shipped ranker of tiles beside every rule, and how true the times are that it predicts."""
+    """The shipped ranker of tiles next to every rule, and the accuracy of its predicted times."""
     rows: list[list[Cell]] = []
     for place in {SAMPLE: find_data_root(SAMPLE), job.root.path: job.root}.values():
         for collection, files in _files(Job(place, job.workspace)).items():
@@ -146,11 +146,11 @@ def tiles(job: Job) -> Table:
                 continue
             split = "valid" if place.path == SAMPLE else "train"
             kernels = labelled_rows([file.path for file in files if file.split == split], "tile")
-            rankings = {"tile-cost, as it ships": _shipped(collection, kernels), **_rules(collection, kernels)}
+            rankings = {"tile-cost, shipped": _shipped(collection, kernels), **_rules(collection, kernels)}
             where = f"{collection}, {len(kernels)} kernels"
             for name, scores in rankings.items():
                 rows.append([where, name, *(_of(scores, metric) for metric in _SHOWN[:3]), *(
-                    _errors(kernels) if scores is rankings["tile-cost, as it ships"] else (None, None)
+                    _errors(kernels) if scores is rankings["tile-cost, shipped"] else (None, None)
                 )])  # fmt: skip
     heads = ["kernels", "ranking", *_SHOWN[:3], "error of the times, median", "tau of the times across kernels"]
     labels = "estimated by the TPU's compiler (tile:tpu-estimate), measured on TPU v3 (tile:xla)"
@@ -164,7 +164,7 @@ def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
 
 
 def rankers(job: Job) -> Table:
-    """lambdarank and ranknet out of fold on every collection, beside the best rule."""
+    """lambdarank and ranknet out of fold on every collection, next to the best rule."""
     return _compared(_built(job, job.workspace), QUICK, seeds=1)
 
 
@@ -174,7 +174,7 @@ def other_rankers(job: Job) -> Table:
 
 
 def columns(job: Job) -> Table:
-    """What the full tier and the columns about other candidates are worth to lambdarank."""
+    """Scores of lambdarank without the full tier, and without the columns about other candidates."""
     settings = {
         "all columns": FeatureSettings(),
         "without columns about other candidates": FeatureSettings(candidates=False),
@@ -188,8 +188,8 @@ def columns(job: Job) -> Table:
             scores = _out_of_fold(place, collection, QUICK[0], seeds=1)
             less = difference(scores, first.setdefault(collection, scores), "score") if number else None
             rows.append([str(collection), name, len(scores), _of(scores, "score"), str(less) if less else None])
-    heads = ["collection", "columns", "graphs", "score", "less all columns (95 %, paired)"]
-    return Table(title="Columns left out, lambdarank out of fold", labels=_LABELS, seeds=1, heads=heads,
+    heads = ["collection", "columns", "graphs", "score", "difference to all columns (95 %, paired)"]
+    return Table(title="Ablation of columns, lambdarank out of fold", labels=_LABELS, seeds=1, heads=heads,
                  rows=sorted(rows, key=lambda row: str(row[0])))  # fmt: skip
 
 
@@ -235,13 +235,13 @@ def _compared(place: Workspace, names: Sequence[str], seeds: int) -> Table:
             less = None if of is of_rule else str(difference(of, of_rule, "score"))
             slower = [float(np.mean([one[metric] for one in of.values()])) for metric in _SHOWN[2:]]
             rows.append([str(collection), name, len(of), _of(of, "score"), less, *slower])
-    heads = ["collection", "ranker", "graphs", "score", "less the rule (95 %, paired)", "slowdown@1", "slowdown@5"]
-    title = "Out of fold: programs of families never seen, kernels of kinds never seen"
+    heads = ["collection", "ranker", "graphs", "score", "difference to the rule (95 %, paired)", "slowdown@1", "slowdown@5"]
+    title = "Out-of-fold scores: unseen families of programs, unseen kinds of kernels"
     return Table(title=title, labels=_LABELS, seeds=seeds, heads=heads, rows=rows)
 
 
 def speed(job: Job) -> Table:
-    """Time from a file to its columns and to its order, beside `numpy.load`; each file in its own process."""
+    """Time from a file to its columns and to its ranking, next to `numpy.load`; each file in its own process."""
     rows: list[list[Cell]] = []
     largest = {}
     for file in sorted(discover(job.root.npz), key=lambda one: one.path.stat().st_size):
@@ -254,8 +254,8 @@ def speed(job: Job) -> Table:
             f"{file.collection} {file.name}", int(configs), 1000 * load, 1000 * features, round(features / load),
             1000 * ranked, int(memory),
         ])  # fmt: skip
-    heads = ["file", "configurations", "`numpy.load`, ms", "all columns, ms", "ratio", "ranked, ms", "peak MB"]
-    return Table(title="Processor time from a file to its columns and its order, warm", labels="not looked at",
+    heads = ["file", "configurations", "`numpy.load`, ms", "all columns, ms", "ratio", "ranking, ms", "peak MB"]
+    return Table(title="CPU time from a file to its columns and its ranking, warm", labels="not used",
                  seeds=0, heads=heads, rows=rows)  # fmt: skip
 
 
