@@ -235,7 +235,7 @@ def _compared(place: Workspace, names: Sequence[str], seeds: int) -> Table:
             less = None if of is of_rule else str(difference(of, of_rule, "score"))
             slower = [float(np.mean([one[metric] for one in of.values()])) for metric in _SHOWN[2:]]
             rows.append([str(collection), name, len(of), _of(of, "score"), less, *slower])
-    heads = ["collection", "ranker", "graphs", "score", "difference to the rule (95 %, paired)", "slowdown@1", "slowdown@5"]
+    heads = ["collection", "ranker", "graphs", "score", "difference to the rule (95 %, paired)", *_SHOWN[2:]]
     title = "Out-of-fold scores: unseen families of programs, unseen kinds of kernels"
     return Table(title=title, labels=_LABELS, seeds=seeds, heads=heads, rows=rows)
 
