@@ -1,4 +1,4 @@
-"""What the site shows of the code and of the results: made when it is built, never kept in git.
+"""Pages and tables of the site that are generated from the code and the results when it is built.
 
 `mkdocs` calls `on_files` and `on_page_markdown`. A line ``<!-- table: NAME -->`` of a page becomes the table of
 that name in ``benchmarks/results/<version>.json``.
@@ -29,32 +29,33 @@ from xlarank.models.params import ParamSpec
 _TABLE: Final = re.compile(r"^<!-- table: ([\w-]+) -->$", re.M)
 _COMMANDS: Final = """# Commands
 
-`python run.py COMMAND` in a clone, `xlarank COMMAND` where it is installed. The options of all commands may stand
-before or after the command; `--config-file` takes a TOML file with values of options.
+Run a command with `python run.py COMMAND` in a clone, or with `xlarank COMMAND` if xlarank is installed.
+The options in the first table apply to all commands; put them before or after the command.
+`--config-file` reads values of options from a TOML file.
 """
 _RANKERS: Final = """# Rankers
 
-`--model NAME` of the commands, `GraphRanker(NAME, parameter=value)` in Python. Which one to take:
-[Choose a ranker](../how-to/choose-ranker.md).
+Select a ranker with `--model NAME`, or with `GraphRanker(NAME, parameter=value)` in Python.
+[Choose a ranker](../how-to/choose-ranker.md) says which one to use.
 """
 #: Meanings of parameters that several rankers share.
 _SHARED: Final = {
-    "learning_rate": "how much a tree counts",
-    "num_leaves": "most leaves of a tree",
-    "min_data_in_leaf": "fewest rows of a leaf",
-    "feature_fraction": "share of the columns that a tree may use",
-    "bagging_fraction": "share of the rows that a tree learns from",
+    "learning_rate": "weight of each tree",
+    "num_leaves": "maximum number of leaves per tree",
+    "min_data_in_leaf": "minimum number of rows per leaf",
+    "feature_fraction": "fraction of the columns used for each tree",
+    "bagging_fraction": "fraction of the rows used for each tree",
     "lambda_l2": "L2 regularisation of leaf values",
-    "columns": "all, or without those about the graph, the other candidates, or both",
-    "init_score_weight": "how much trees begin at the estimated time of a tile",
-    "tie_tolerance": "runtimes that differ by no more than this share are equal",
-    "graph_weight": "how much a graph counts by its size",
+    "columns": "columns to use: all, or without those of the graph, of the other candidates, or both (alone)",
+    "init_score_weight": "weight of the estimated time of a tile as the initial score",
+    "tie_tolerance": "runtimes with at most this relative difference count as equal",
+    "graph_weight": "weight of a graph by its number of rows",
     "pairs": "partners drawn for each row",
 }
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that are made of the code."""
+    """Add the pages that are generated from the code."""
     pages = {f"columns-{name}": text for name, text in reference.pages().items()}
     for name, text in {"commands": commands_page(), "rankers": rankers_page(), **pages}.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
@@ -62,7 +63,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(text: str, **_: Any) -> str:
-    """Put tables of results in their places; raises `KeyError` for one that was not made."""
+    """Insert the tables of results; raises `KeyError` for an unknown table."""
     tables = read(path_of())
     return _TABLE.sub(lambda found: markdown(tables[found[1]]), text)
 
@@ -99,19 +100,19 @@ def _options(command: Any) -> Iterator[str]:
 
 
 def rankers_page() -> str:
-    """Every ranker: what it is, and its parameters."""
+    """Description and parameters of every ranker."""
     lines = [_RANKERS]
     for name, ranker in registry.RANKERS.items():
         meanings = _meanings(ranker.params_class)
         lines += [
             f"## {name}",
             "",
-            f"{RANKERS[name].capitalize()}.",
+            f"{RANKERS[name][:1].upper()}{RANKERS[name][1:]}.",
             "",
             inspect.cleandoc(ranker.__doc__ or ""),
             "",
         ]
-        lines += ["| parameter | default | may be | studies search | meaning |", "|---|---|---|---|---|"]
+        lines += ["| parameter | default | valid values | search space | meaning |", "|---|---|---|---|---|"]
         for key, spec in ranker.params_class.declared().items():
             lines.append(
                 f"| `{key}` | {_default(spec)} | {_may_be(spec)} | {_searched(spec)} | {meanings.get(key, '')} |"
@@ -122,12 +123,12 @@ def rankers_page() -> str:
 
 def _default(spec: ParamSpec) -> str:
     if spec.complete is not None:
-        return "theirs"
+        return "those of the members"
     return f"`{spec.layout}`" if spec.layout == spec.tile else f"`{spec.layout}`, tiles `{spec.tile}`"
 
 
 def _may_be(spec: ParamSpec) -> str:
-    """What is expected, in the words of the error."""
+    """Valid values, as the error message describes them."""
     if spec.check is None:
         return "parameters by name"
     try:
