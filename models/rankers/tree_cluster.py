@@ -1,17 +1,21 @@
-"""LightGBM's trees grown by the workers of a Dask cluster, each on some of the query groups."""
+"""LightGBM's trees grown by the workers of a Dask cluster, each on some of the query groups.
+
+Dask carries rows and tasks; LightGBM's own distributed learning does the rest over sockets. `lightgbm.dask` is not
+used: it numbers its machines by the order of a Python set, and on the numbers depends who finds the bins of which
+columns.
+"""
 
 from __future__ import annotations
 
 import re
+import socket
 import threading
-import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from contextlib import suppress
+from collections import defaultdict
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 import lightgbm as lgb
 import numpy as np
@@ -23,18 +27,10 @@ from xlarank.models.rankers.lightgbm_data import RowTargets, binning
 from xlarank.models.training_data import TrainingData
 
 if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
-    from distributed import Client
+    from collections.abc import Sequence
 
-#: LightGBM's names -> those of its scikit-learn classes, which have defaults of their own for them.
-_SKLEARN: Final = {
-    "min_data_in_leaf": "min_child_samples",
-    "feature_fraction": "colsample_bytree",
-    "bagging_fraction": "subsample",
-    "bagging_freq": "subsample_freq",
-    "lambda_l2": "reg_lambda",
-    "seed": "random_state",
-    "bin_construct_sample_cnt": "subsample_for_bin",
-}
+    from distributed import Client, Future
+
 #: Settings of the cluster in a booster's text; other ports must not make another model.
 _NETWORK: Final = re.compile(
     r"^\[(machines|local_listen_port|num_machines|time_out|pre_partition): [^\n]*\]\n", re.MULTILINE
@@ -67,10 +63,12 @@ class TreeCluster:
         with self._lock:
             rows, workers = data.matrix(orders, used), 1
             try:
-                with _ordered_client(self.address) as client:
+                from distributed import Client
+
+                with Client(self.address, set_as_default=False) as client:
                     client.wait_for_workers(1, timeout=_PATIENCE)
                     workers = len(client.nthreads())
-                    text = _watched(client, partial(_grow, client, rows, targets, params, rounds))
+                    text = _grow(client, rows, targets, params, rounds)
             except Exception as error:  # LightGBM, Dask and the network: each has errors of its own
                 self._restart(workers)
                 raise ClusterError(
@@ -88,96 +86,70 @@ class TreeCluster:
             client.wait_for_workers(workers, timeout=_PATIENCE)
 
 
-def _watched(client: Client, work: Callable[[], str]) -> str:
-    """Return what ``work`` does; raises `ClusterError` as soon as a worker is gone."""
-    workers = set(client.nthreads())
-    done: Future[str] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    while not done.done():
-        with suppress(TimeoutError):
-            return done.result(timeout=_LOOK)
-        if gone := workers - set(client.nthreads()):
-            raise ClusterError(f"the worker {min(gone)} died")
-    return done.result()
-
-
-class _Quiet:
-    """A logger for LightGBM, which writes to standard output when it looks for ports."""
-
-    def info(self, message: str) -> None:
-        pass
-
-    def warning(self, message: str) -> None:
-        if "n_jobs" not in message:  # as many threads as a worker has: this is as it should be
-            warnings.warn(message, stacklevel=3)
-
-
-def _ordered_client(address: str) -> Client:
-    """A client that names parts in the order in which they were sent.
-
-    LightGBM numbers its machines in the order in which `who_has` names the parts, by default another one each time.
-    Each machine finds the bins of some columns in its own rows, so the numbers decide what the trees are.
-    """
-    from distributed import Client
-
-    class Ordered(Client):  # type: ignore[misc]
-        def compute(self, collections: Any, **options: Any) -> Any:
-            if not isinstance(collections, list):
-                return super().compute(collections, **options)
-            workers = sorted(self.nthreads())
-            return [
-                super(Ordered, self).compute(part, workers=[workers[number % len(workers)]], **options)
-                for number, part in enumerate(collections)
-            ]
-
-        def who_has(self, futures: Any = None, **options: Any) -> dict[Any, Any]:
-            found = super().who_has(futures, **options)
-            return found if futures is None else {future.key: found[future.key] for future in futures}
-
-    return Ordered(address, set_as_default=False)
-
-
 def _grow(client: Client, rows: Matrix, targets: RowTargets, params: dict[str, Any], rounds: int) -> str:
     """LightGBM's text of a booster of ``rows (rows, columns)``."""
-    import dask
-    import dask.array as da
-    from lightgbm.dask import DaskLGBMRanker
-
     assert targets.sizes is not None, "only objectives of query groups are distributed"
-    workers, sizes = sorted(client.nthreads()), np.array(targets.sizes)
-    groups = partitions(sizes, len(workers))
-    ends = np.append(0, np.cumsum(sizes))[groups].tolist()
+    threads = client.nthreads()
+    groups = partitions(np.array(targets.sizes), len(threads))
+    ends = np.append(0, np.cumsum(targets.sizes))[groups].tolist()
+    workers = sorted(threads)[: len(groups) - 1]
+    ports = _ports(client, workers)
+    shared = {**binning(), **params, "tree_learner": "data", "num_machines": len(workers)}
+    if len(workers) > 1:
+        shared["machines"] = ",".join(f"{urlsplit(one).hostname}:{ports[one]}" for one in workers)
+    parts = []
+    for worker, (g, h), (a, b) in zip(workers, pairwise(groups), pairwise(ends), strict=True):
+        weight, start = (None if one is None else one[a:b] for one in (targets.weight, targets.start))
+        own = RowTargets(label=targets.label[a:b], weight=weight, start=start, sizes=targets.sizes[g:h])
+        there = client.scatter((rows[a:b], own), workers=[worker], hash=False)
+        settings = shared | {"num_threads": threads[worker], "local_listen_port": ports[worker]}
+        parts.append(client.submit(_grow_part, there, settings, rounds, workers=[worker], pure=False))
+    return _text_of(client, parts, workers)
 
-    def spread(values: NDArray[Any] | None, edges: list[int] = ends) -> Any:
-        """A Dask array with a piece on each worker."""
-        if values is None:
-            return None
-        parts = []
-        for (a, b), worker in zip(pairwise(edges), workers, strict=False):
-            there = client.scatter(values[a:b], workers=[worker], hash=False)
-            parts.append(da.from_delayed(dask.delayed(there), values[a:b].shape, dtype=values.dtype))
-        return da.concatenate(parts, axis=0)
 
-    named = {_SKLEARN.get(name, name): value for name, value in ({**binning(), **params}).items()}
-    named.pop("num_threads", None)  # as many as a worker has
-    ranker = DaskLGBMRanker(client=client, n_estimators=rounds, **named)
-    lgb.register_logger(_Quiet())
-    with client.as_current():  # LightGBM does not name its client everywhere
-        ranker.fit(
-            spread(rows),
-            spread(targets.label),
-            group=spread(sizes, groups),
-            sample_weight=spread(targets.weight),
-            init_score=spread(targets.start),
-        )
-    return str(ranker.booster_.model_to_string())
+def _text_of(client: Client, parts: Sequence[Future], workers: Sequence[str]) -> str:
+    """The result of all parts, which is the same; raises what one raised, and `ClusterError` for a lost worker."""
+    from distributed import wait
+
+    while any(part.status == "pending" for part in parts):
+        for part in parts:
+            if part.status == "error":
+                part.result()
+        if gone := set(workers) - set(client.nthreads()):
+            raise ClusterError(f"the worker {min(gone)} died")
+        with suppress(TimeoutError), client.as_current():
+            wait(parts, timeout=_LOOK)
+    return str(parts[0].result())
+
+
+def _ports(client: Client, workers: Sequence[str]) -> dict[str, int]:
+    """A free port of each worker's machine, another for each."""
+    hosts = defaultdict(list)
+    for worker in workers:
+        hosts[urlsplit(worker).hostname].append(worker)
+    ports: dict[str, int] = {}
+    for there in hosts.values():
+        free = client.run(_free_ports, len(there), workers=there[:1])[there[0]]
+        ports |= zip(there, free, strict=True)
+    return ports
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+def _grow_part(part: tuple[Matrix, RowTargets], params: dict[str, Any], rounds: int) -> str:
+    """The same booster on every worker, from the rows of each."""
+    rows, own = part
+    data = lgb.Dataset(rows, own.label, None, own.weight, own.sizes, own.start, params=params)
+    booster = lgb.train(params, data, rounds)
+    text = booster.model_to_string()
+    booster.free_network()
+    return text
 
 
 def partitions(sizes: NDArray[np.integer[Any]], workers: int) -> list[int]:

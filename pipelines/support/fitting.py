@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from typing import Any, Final
 
 import numpy as np
@@ -257,12 +256,6 @@ def _fit_settings(request: TrainRequest, threads: int) -> Iterator[FitSettings]:
     if request.scheduler is None:
         yield FitSettings(request.rounds, request.seed, threads)
         return
-    if find_spec("sklearn") is None:
-        raise ClusterError(
-            "LightGBM needs scikit-learn to train on a cluster, and it is not installed",
-            expected="the extra dask",
-            do="pip install 'xlarank[dask]'",
-        )
     with connected(request.scheduler, threads) as client:
         # one thread: each booster takes all workers, so folds wait for each other
         yield FitSettings(request.rounds, request.seed, 1, cluster=TreeCluster(client.scheduler.address))
