@@ -144,8 +144,6 @@ class NpzReader:
                     raise EOFError(f"{left:,} values are missing")
                 left -= len(piece)
                 yield piece
-            if stream.read(1):  # also makes zipfile compare the checksum of the last bytes
-                raise ValueError("bytes left over after the array")
 
     def _open(self, name: str) -> IO[bytes]:
         info = self._members.get(name)

@@ -106,16 +106,6 @@ def test_order_blocks_and_types_change_nothing_but_the_order_of_codes(full, dtyp
         assert np.array_equal(theirs, table.rows[table.start[node] : table.start[node + 1]])
 
 
-def test_many_distinct_rows_over_many_blocks():
-    """New rows arrive in every block, so the sorted keys grow and codes given earlier must stay right."""
-    rng = np.random.default_rng(1)
-    full = rng.integers(-1, 6, (60, 7, WIDTH)).astype(np.int8)
-    full[30:] = full[rng.integers(0, 30, 30)]
-    table = build(full, tuple(range(3, 60, 3)))
-    assert len(table.rows) == 30 * 7
-    assert np.array_equal(table.rows[table.codes], full)
-
-
 # The branches of the renumbering ------------------------------------------------------------------------
 
 

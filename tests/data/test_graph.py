@@ -71,26 +71,21 @@ SHARED_DEFECTS = [
     ("node_feat nan", put("node_feat", (1, 5), np.nan), ["node_feat", "nan"]),
     ("dimension below 0", put("node_feat", column("shape_dimensions_2"), -7), ["node_feat", "-7"]),
     ("default layout 6", put("node_feat", column("layout_minor_to_major_0"), 6), ["node_feat", "6"]),
-    ("default layout -1", put("node_feat", column("layout_minor_to_major_5"), -1), ["node_feat", "-1"]),
     ("no nodes", become("node_feat", lambda a: a[:0]), ["no nodes"]),
     ("141 columns", become("node_feat", lambda a: np.hstack([a, a[:, :1]])), ["node_feat", "141"]),
     ("flat node_feat", become("node_feat", np.ravel), ["node_feat", "any, 140"]),
-    ("scalar node_feat", become("node_feat", lambda a: np.float32(1)), ["node_feat", "()"]),
-    ("text node_feat", become("node_feat", lambda a: a.astype("U4")), ["node_feat", "<U4"]),
     ("bool node_feat", become("node_feat", lambda a: a > 0), ["node_feat", "bool"]),
     # node_opcode
     ("opcode 121", put("node_opcode", 1, 121), ["node_opcode", "121", "0 to 120"]),
     ("opcode -1", put("node_opcode", 1, -1, "i4"), ["node_opcode", "-1"]),
     ("float opcodes", become("node_opcode", lambda a: a.astype("f4")), ["node_opcode", "float32"]),
     ("an opcode short", become("node_opcode", lambda a: a[:-1]), ["node_opcode", "shape"]),
-    ("square opcodes", become("node_opcode", lambda a: a[:, None]), ["node_opcode", "1)"]),
     # edge_index
     ("edge to node n", become("edge_index", lambda a: np.vstack([a, [[a.max() + 1, 0]]])), ["edge_index holds"]),
     ("edge to -1", put("edge_index", (0, 1), -1), ["edge_index", "-1"]),
     ("edge beyond int64", put("edge_index", (0, 1), 2**63 + 5, "u8"), ["edge_index", "9223372036854775813"]),
     ("float edges", become("edge_index", lambda a: a.astype("f8")), ["edge_index", "float64"]),
     ("edges of three", become("edge_index", lambda a: np.hstack([a, a[:, :1]])), ["edge_index", ", 3)"]),
-    ("edges on their side", become("edge_index", lambda a: a.T), ["edge_index", "(2, "]),
     ("self loop", put("edge_index", 0, (2, 2)), ["edge_index", "cycle"]),
     ("cycle", become("edge_index", lambda a: np.vstack([a, [[0, 3]]])), ["edge_index", "cycle"]),
     # config_runtime
@@ -104,12 +99,10 @@ SHARED_DEFECTS = [
     ("large integer in full", put("edge_index", (0, 1), 2**40 + 1), ["edge_index holds 1099511627777"]),
     ("beyond float32", become("node_feat", lambda a: a.astype("f8") + 1e300), ["node_feat"]),
     ("fraction of a size", put("node_feat", column("shape_dimensions_1"), 0.5), ["0.5", "whole"]),
-    ("fraction in a layout", put("node_feat", column("layout_minor_to_major_1"), 0.5), ["0.5", "whole"]),
     ("giant dimension", put("node_feat", column("shape_dimensions_0"), 1e30), ["node_feat holds 1e+30"]),
     ("giant tensor", put("node_feat", (1, slice(21, 24)), 1e5), ["node 1 in node_feat has", "elements"]),
     ("giant group count", put("node_feat", column("feature_group_count"), -1e30), ["node_feat holds 1e+30"]),
     ("role 6", put("node_feat", column(ROLE), 6), ["the convolution's dimension numbers in node_feat holds 6"]),
-    ("role -1", put("node_feat", column(ROLE), -1), ["dimension numbers in node_feat holds -1"]),
     ("role 0.5", put("node_feat", column(ROLE), 0.5), ["0.5", "whole dimension numbers"]),
 ]
 LAYOUT_DEFECTS = [
@@ -126,22 +119,18 @@ LAYOUT_DEFECTS = [
     # node_config_feat
     ("entry 6", put("node_config_feat", (1, 0, 0), 6), ["node_config_feat", "6", "0-5"]),
     ("entry 0.5", put("node_config_feat", (1, 0, 0), 0.5), ["node_config_feat", "0.5", "whole"]),
-    ("int8 entry 6", put("node_config_feat", (1, 0, 0), 6, "i1"), ["node_config_feat", "6"]),
     ("uint8 entry 255", put("node_config_feat", (1, 0, 0), 255, "u1"), ["node_config_feat", "255"]),
     ("entry 2**40", put("node_config_feat", (1, 0, 0), 2**40, "i8"), ["node_config_feat", str(2**40)]),
     ("17 columns", become("node_config_feat", lambda a: a[..., :-1]), ["node_config_feat", "17", "18"]),
     ("a node short", become("node_config_feat", lambda a: a[:, :1]), ["node_config_feat", "(6, 1, 18)"]),
     ("a configuration short", become("node_config_feat", lambda a: a[:5]), ["node_config_feat", "(5, 2, "]),
-    ("text", become("node_config_feat", lambda a: a.astype("U2")), ["node_config_feat", "<U2"]),
     ("fortran order", become("node_config_feat", np.asfortranarray), ["node_config_feat", "Fortran"]),
     # layouts
     ("output twice", row(CONV, 1, output=(3, 3)), ["output layout (3, 3) of node 2", "twice"]),
-    ("input twice", row(CONV, 1, input=(1, 2, 1)), ["input layout (1, 2, 1) of node 2", "twice"]),
     ("output beyond rank", row(RESHAPE, 2, output=(2,)), ["output layout (2) of node 4", "rank"]),
     ("input beyond rank", row(RESHAPE, 2, input=(4,)), ["input layout (4) of node 4", "rank"]),
     ("kernel beyond rank", row(CONV, 2, kernel=(5, 0)), ["kernel layout (5, 0) of node 2", "rank"]),
     ("gap", row(CONV, 0, output=(1, -1, 0)), ["output layout (1, 0) of node 2", "-1 before"]),
-    ("gap at the start", row(CONV, 0, input=(-1, 3)), ["input layout (3) of node 2", "-1 before"]),
 ]
 NORMALIZERS = "config_runtime_normalizers"
 TILE_DEFECTS = [

@@ -9,6 +9,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,22 +86,20 @@ def data_span(raw: bytes, array: str) -> tuple[int, int]:
     return start, start + info.compress_size
 
 
-def measured(call: Callable[[], object]) -> tuple[object, int]:
+def measured(call: Callable[[], Any]) -> tuple[Any, int]:
     """The result of a call and the peak of the memory it took."""
     tracemalloc.start()
     try:
-        result = call()
-        return result, tracemalloc.get_traced_memory()[1]
+        return call(), tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
 
 def refusal(path: Path) -> str:
     try:
-        read_graph(path)
+        return f"{read_graph(path)} was read"
     except GraphFileError as error:
         return str(error)
-    return "it was read"
 
 
 def wrong(path: Path, cases: Mapping[str, tuple[bytes, str]]) -> dict[str, object]:
@@ -109,7 +108,7 @@ def wrong(path: Path, cases: Mapping[str, tuple[bytes, str]]) -> dict[str, objec
     for name, (content, words) in cases.items():
         path.write_bytes(content)
         message, peak = measured(lambda: refusal(path))
-        if path.name not in str(message) or words not in str(message) or "\n" in str(message) or peak > MODEST:
+        if path.name not in message or words not in message or "\n" in message or peak > MODEST:
             found[name] = message, peak
     return found
 
@@ -179,7 +178,7 @@ def test_corrupted_bytes_are_refused(path):
             damaged = flipped(raw, start + int((end - start) * share), count=8)
             cases[f"{key} {share}"] = damaged, f"array {key} is damaged"
     raw = save_npz(path, layout_arrays(), compressed=False).read_bytes()
-    # The configurations are checked while they are streamed, so a bad value may be met before the end.
+    # The configurations are checked while they are streamed, and the last block only with its checksum.
     for key in ("node_feat", "config_runtime", "node_config_feat"):
         cases[f"stored {key}"] = flipped(raw, data_span(raw, key)[1] - 8, mask=1), key
     assert wrong(path, cases) == {}
@@ -190,25 +189,20 @@ def test_directory_entries_that_lie_are_refused_and_take_no_memory(path, valid):
         size = archive.getinfo("config_runtime.npy").file_size
         other = archive.getinfo("node_opcode.npy").header_offset
     unpacked, unopened = ((CENTRAL, 24), (LOCAL, 22)), "array node_feat cannot be opened"
+    short = struct.pack("<H", 99)
     cases = {}
     for name, places, value, words in (
         ("config_runtime", [(CENTRAL, 16)], bytes(4), "array config_runtime has an unreadable header (Bad CRC"),
-        ("node_feat", [(CENTRAL, 8), (LOCAL, 6)], struct.pack("<H", 1), unopened),
-        (
-            "node_opcode",
-            [(CENTRAL, 10), (LOCAL, 8)],
-            struct.pack("<H", 99),
-            "array node_opcode is compressed by zip method 99",
-        ),
+        ("node_feat", [(CENTRAL, 8), (LOCAL, 6)], struct.pack("<H", 1), unopened),  # encrypted
+        ("node_opcode", [(CENTRAL, 10), (LOCAL, 8)], short, "array node_opcode is compressed by zip method 99"),
         ("config_runtime", unpacked, struct.pack("<I", size - 8), "array config_runtime"),
         ("config_runtime", unpacked, struct.pack("<I", size + 8), "array config_runtime"),
         ("node_feat", [(CENTRAL, 42)], struct.pack("<I", 2**31), unopened),  # outside the file
         ("node_feat", [(CENTRAL, 42)], struct.pack("<I", other), unopened),
     ):
         cases[f"{name} {places} {value!r}"] = patched(valid, places, name, value), words
-    for method in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
-        content = with_member("node_feat", npy_of(layout_arrays()["node_feat"]), method)
-        cases[f"method {method}"] = content, f"compressed by zip method {method}; expected stored or deflated"
+    lzma = with_member("node_feat", npy_of(layout_arrays()["node_feat"]), zipfile.ZIP_LZMA)
+    cases["lzma"] = lzma, "compressed by zip method 14; expected stored or deflated"
     # More than a deflate stream this short can hold; or the compressed size is a lie too.
     both = ((CENTRAL, 20), (LOCAL, 18))
     for method, places, claims, words in (
@@ -225,31 +219,19 @@ def test_directory_entries_that_lie_are_refused_and_take_no_memory(path, valid):
 GARBAGE_HEADERS = {
     "no magic": b"garbage" * 20,
     "empty member": b"",
-    "magic only": b"\x93NUMPY\x01\x00",
     "header cut short": b"\x93NUMPY\x01\x00" + struct.pack("<H", 500) + b"{'descr'",
+    "header of version 2 cut short": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31),
     "version 3": npy(npy_header((5, 140)), bytes(2800), (3, 0)),
-    "version 9": npy(npy_header((5, 140)), bytes(2800), (9, 9)),
-    "text": npy(b"hello world\n"),
     "binary": npy(bytes(range(118))),
-    "not a dict": npy(b"[1, 2, 3]\n"),
     "keys missing": npy(b"{'descr': '<f4'}\n"),
-    "keys not text": npy(b"{1: '<f4', 'fortran_order': False, 'shape': (5, 140)}\n"),
     "keys not hashable": npy(b"{[1]: '<f4', 'fortran_order': False, 'shape': (5, 140)}\n"),
-    "shape not a tuple": npy(npy_header("'five'")),
     "shape of floats": npy(npy_header("(5.0, 140.0)")),
-    "order not a flag": npy(b"{'descr': '<f4', 'fortran_order': 1, 'shape': (5, 140)}\n"),
-    "unknown dtype": npy(npy_header((5, 140), "<q99")),
-    "dtype none": npy(npy_header((5, 140), None)),
     "giant dtype": npy(npy_header((5, 140), "S99999999999")),
     "code": npy(b"__import__('os').getcwd()\n"),
     "longer than numpy trusts": npy(npy_header((5, 140)).rstrip() + b" " * 20_000 + b"\n"),
-    "deep minus signs": npy(b"-" * 9000 + b"1\n"),
-    "header of version 2 cut short": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31),
-    # What numpy raises here is TokenError, IndexError or nothing, not one of its usual errors.
+    # What numpy raises here is TokenError, RecursionError or nothing, not one of its usual errors.
     "open bracket": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 140\n"),
-    "open string": npy(b"'''\n"),
     "deep brackets": npy(b"(" * 5000 + b"\n"),
-    "dtype of nothing": npy(npy_header((5, 140), ())),
     "product too long to print": npy(npy_header(f"({'9' * 4200}, {'9' * 4200})")),
 }
 
@@ -391,15 +373,6 @@ def test_reading_takes_little_more_than_the_array_and_streaming_one_block(path):
             got, peak = measured(lambda archive=archive: archive.read("a"))
         assert np.array_equal(got, array)
         assert peak < array.nbytes + (5 << 20)
-
-
-def test_stream_notices_damage_at_the_end_and_the_file_is_closed(path):
-    """The last block must not be accepted before its checksum."""
-    raw = save_npz(path, {"a": np.ones((5000, 18), np.int8)}, compressed=False).read_bytes()
-    path.write_bytes(flipped(raw, data_span(raw, "a")[1] - 1, mask=1))
-    with pytest.raises(GraphFileError, match="array a is damaged"), NpzReader(path) as archive:
-        list(archive.stream("a"))
-    assert archive._zip.fp is None
 
 
 def test_only_npy_members_are_arrays_of_either_version(path):

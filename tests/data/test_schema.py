@@ -25,20 +25,14 @@ from xlarank.data.schema import (
 #: Spread over all columns, so that one name too many or too few anywhere is seen. Positions as in the
 #: description of google-research-datasets/tpu_graphs, ids of opcodes as in its hlo_opcode.h.
 POSITIONS = {
-    "is_root": 0, "element_size_in_bits": 1, "shape_element_type_is_invalid_type": 2,
-    "shape_element_type_is_pred": 3, "shape_element_type_is_f32": 13, "shape_element_type_is_bf16": 15,
-    "shape_element_type_is_token": 20, "shape_dimensions_0": 21, "shape_dimensions_product": 28,
-    "shape_tuple_shapes_size": 29, "parameter_number": 30, "dimensions_0": 31, "window_size_0": 37,
-    "window_stride_0": 45, "window_padding_low_0": 53, "window_padding_high_0": 61,
-    "window_window_dilation_0": 69, "window_base_dilation_0": 77, "window_window_reversal_0": 85,
-    "window_window_reversal_true_count": 91, "window_window_reversal_false_count": 92,
-    "convolution_dim_numbers_input_batch_dim": 93,
-    "convolution_dim_numbers_kernel_input_feature_dim": 99,
-    "convolution_dim_numbers_output_batch_dim": 105, "convolution_dim_numbers_output_feature_dim": 106,
-    "feature_group_count": 107, "batch_group_count": 108, "slice_dims_start_0": 109,
+    "is_root": 0, "shape_element_type_is_invalid_type": 2, "shape_element_type_is_f32": 13, "parameter_number": 30,
+    "shape_dimensions_product": 28, "shape_dimensions_0": 21, "dimensions_0": 31, "window_size_0": 37,
+    "window_stride_0": 45, "window_padding_low_0": 53, "window_padding_high_0": 61, "window_window_dilation_0": 69,
+    "window_base_dilation_0": 77, "window_window_reversal_0": 85, "window_window_reversal_false_count": 92,
+    "convolution_dim_numbers_input_batch_dim": 93, "convolution_dim_numbers_kernel_input_feature_dim": 99,
+    "convolution_dim_numbers_output_feature_dim": 106, "feature_group_count": 107, "slice_dims_start_0": 109,
     "slice_dims_stride_0": 113, "slice_dims_limit_0": 117, "dynamic_slice_sizes_0": 121,
-    "padding_config_edge_padding_low_0": 125, "padding_config_edge_padding_high_0": 129,
-    "is_stable": 133, "layout_minor_to_major_0": 134, "layout_minor_to_major_5": 139,
+    "padding_config_edge_padding_low_0": 125, "is_stable": 133, "layout_minor_to_major_5": 139,
 }  # fmt: skip
 OPCODE_IDS = {
     "unknown": 0, "abs": 1, "add": 2, "broadcast": 13, "convolution": 26, "copy": 27, "dot": 34, "fusion": 41,

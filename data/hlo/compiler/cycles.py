@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from xlarank.data.errors import CompilerError
@@ -59,13 +59,6 @@ class Compiled:
     estimate: Estimate
 
 
-@dataclass
-class _Computation:
-    cycles: int = 0
-    #: (computation, times); a list of several is a choice of which one runs.
-    calls: list[tuple[list[str], int | None]] = field(default_factory=list)
-
-
 def read_estimate(text: str) -> Estimate:
     """Return the estimate in a compiled program's text.
 
@@ -90,48 +83,43 @@ def read_compiled(text: str) -> Compiled:
             lines[current].append(line)
     if not entry:
         raise CompilerError("the compiled program has no entry computation", expected="HLO text")
-    computations = {name: _Computation() for name in lines}
-    for name, body in lines.items():
-        for line in body:
-            _read_line(line, computations[name], body, lines)
-    estimate, runs = _run(entry, computations)
+    estimate, runs = _run(entry, lines)
     return Compiled(lines, runs, estimate)
 
 
-def _read_line(
-    text: str, computation: _Computation, around: Sequence[str], lines: Mapping[str, Sequence[str]]
-) -> None:
-    cycles = cycles_of(text)
-    if not cycles and not any(word in text for word in (" while(", " call(", " conditional(")):
-        return
-    line = split_line(text)
-    if line is None:
-        return
-    computation.cycles += cycles
-    if line.opcode in _CALLED and (called := _CALLED[line.opcode].search(line.rest)):
-        times = 1 if line.opcode == "call" else trip_count(line, around, lines)
-        computation.calls.append(([called[1]], times))
-    elif line.opcode == "conditional":
-        names = [one for many, single in _BRANCHES.findall(line.rest) for one in (many or single).split(",")]
-        computation.calls.append(([one.strip().lstrip("%") for one in names], 1))
+def _run(name: str, lines: Mapping[str, Sequence[str]]) -> tuple[Estimate, Counter[str]]:
+    """Return the estimate of one run of a computation with all it calls, and their runs; HLO has no recursion."""
+    cycles, unknown, runs = 0, 0, Counter({name: 1})
+    for text in lines[name]:
+        own = cycles_of(text)
+        if not own and not any(word in text for word in (" while(", " call(", " conditional(")):
+            continue
+        if (line := split_line(text)) is None:
+            continue
+        cycles += own
+        if branches := _called(line):
+            called, inner = max((_run(one, lines) for one in branches), key=lambda run: run[0].cycles)
+            times = trip_count(line, lines[name], lines) if line.opcode == "while" else 1
+            often = 1 if times is None else times
+            cycles += called.cycles * often
+            unknown += called.unknown_loops + (times is None)
+            runs.update({one: count * often for one, count in inner.items()})
+    return Estimate(cycles, unknown), runs
+
+
+def _called(line: Line) -> list[str]:
+    """Return the computation that an operation runs; those of which it runs one, where it is a ``conditional``."""
+    if line.opcode in _CALLED:
+        return _CALLED[line.opcode].findall(line.rest)[:1]
+    if line.opcode != "conditional":
+        return []
+    names = [one for many, single in _BRANCHES.findall(line.rest) for one in (many or single).split(",")]
+    return [one.strip().lstrip("%") for one in names]
 
 
 def cycles_of(line: str) -> int:
     """Return the estimated cycles of one line, 0 where it has none."""
     return sum(int(number) for number in _CYCLES.findall(line))
-
-
-def _run(name: str, computations: dict[str, _Computation]) -> tuple[Estimate, Counter[str]]:
-    """Return the estimate of one run of a computation with all it calls, and their runs; HLO has no recursion."""
-    computation = computations[name]
-    cycles, unknown, runs = computation.cycles, 0, Counter({name: 1})
-    for names, times in computation.calls:
-        called, inner = max((_run(one, computations) for one in names), key=lambda run: run[0].cycles)
-        often = 1 if times is None else times
-        cycles += called.cycles * often
-        unknown += called.unknown_loops + (times is None)
-        runs.update({one: count * often for one, count in inner.items()})
-    return Estimate(cycles, unknown), runs
 
 
 @dataclass(frozen=True)

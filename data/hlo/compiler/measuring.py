@@ -107,7 +107,8 @@ def difference(found: NDArray[np.float64], right: NDArray[np.float64]) -> float:
     finite = np.isfinite(right)
     if found.shape != right.shape or not np.array_equal(np.isfinite(found), finite):
         return float("inf")
-    return float((np.abs(found - right)[finite] / _largest(right)).max(initial=0.0))
+    largest = np.abs(right[finite]).max(initial=0.0) + 1e-12
+    return float((np.abs(found - right)[finite] / largest).max(initial=0.0))
 
 
 def close(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.float64]]) -> bool:
@@ -119,8 +120,3 @@ def close(outputs: Sequence[NDArray[np.float64]], right: Sequence[NDArray[np.flo
     return len(outputs) == len(right) and all(
         difference(one, other) <= TOLERANCE for one, other in zip(outputs, right, strict=True)
     )
-
-
-def _largest(values: NDArray[np.float64]) -> float:
-    finite = np.abs(values[np.isfinite(values)])
-    return float(finite.max(initial=0.0)) + 1e-12

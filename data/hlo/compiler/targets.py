@@ -14,22 +14,29 @@ class Target:
 
     Attributes:
         name: as on the command line.
-        platform: ``tpu`` (labels are the compiler's estimate) or ``cpu`` (labels are measured).
         topology: what libtpu calls the smallest slice of such chips; empty for the CPU.
         megahertz: clock of the chip's core; 0 for the CPU.
-        source: the middle part of a collection's name, ``layout:<source>:<search>``.
     """
 
     name: str
-    platform: str
-    topology: str
-    megahertz: int
-    source: str
+    topology: str = ""
+    megahertz: int = 0
+
+    @property
+    def platform(self) -> str:
+        return "tpu" if self.estimated else "cpu"
 
     @property
     def estimated(self) -> bool:
         """Whether labels are the compiler's estimate and not a measurement."""
-        return self.platform == "tpu"
+        return bool(self.topology)
+
+    @property
+    def source(self) -> str:
+        """The middle part of a collection's name, ``layout:<source>:<search>``."""
+        if self.name == DEFAULT_TARGET:  # the others name themselves
+            return "tpu-estimate"
+        return f"{self.name}-estimate" if self.estimated else self.name
 
     def nanoseconds(self, cycles: int) -> int:
         """Return the time of a number of cycles in whole nanoseconds.
@@ -40,22 +47,16 @@ class Target:
         return round(cycles * 1000 / self.megahertz)
 
 
-def _tpu(name: str, topology: str, megahertz: int) -> Target:
-    # TpuGraphs was measured on v3: its estimates have the plain name, other chips name themselves.
-    source = "tpu-estimate" if name == "tpu-v3" else f"{name}-estimate"
-    return Target(name, "tpu", topology, megahertz, source)
-
-
 #: Clocks: published for v3 (940 MHz) and v4 (1050 MHz); for v5e and v6e they follow from the published peak, 197
 #: and 918 bf16 teraflop/s, over 2 x 4 matrix units of 128 x 128 and of 256 x 256. They scale labels, order nothing.
 TARGETS: Final[dict[str, Target]] = {
     target.name: target
     for target in (
-        _tpu("tpu-v3", "v3:2x2", 940),
-        _tpu("tpu-v4", "v4:2x2x1", 1050),
-        _tpu("tpu-v5e", "v5e:2x2", 1500),
-        _tpu("tpu-v6e", "v6e:2x2", 1750),
-        Target("cpu", "cpu", "", 0, "cpu"),
+        Target("tpu-v3", "v3:2x2", 940),
+        Target("tpu-v4", "v4:2x2x1", 1050),
+        Target("tpu-v5e", "v5e:2x2", 1500),
+        Target("tpu-v6e", "v6e:2x2", 1750),
+        Target("cpu"),
     )
 }
 

@@ -9,7 +9,6 @@ import pytest
 
 import xlarank
 from tests.data.hlo.programs import matmul_module
-from tests.data.hlo.test_parsing import kernels, tuning_data
 from xlarank.data.errors import HloError
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.encoding import encode_module
@@ -37,11 +36,6 @@ def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) 
 def saved(path: Path, message: Message) -> Path:
     path.write_bytes(message.SerializeToString())
     return path
-
-
-def test_tuning_data_gives_its_program(tmp_path: Path) -> None:
-    for data in (tuning_data(), kernels()):
-        assert read_hlo(saved(tmp_path / "tuned.pb", data)).nodes == 9
 
 
 def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:
