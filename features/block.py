@@ -33,19 +33,14 @@ class Block(ABC):
     A subclass sets the class attributes and `compute`, and is listed in `xlarank.features.catalogue`. A missing
     docstring, a column without a meaning or a malformed name fails where the class is declared, a name used
     twice where the catalogue is imported.
-
-    Attributes:
-        kinds: the kinds of graphs it is for.
-        scope: one number per graph, per configuration or per instance.
-        tier: its cost.
-        transductive: it looks at the unlabelled candidate set of the graph, not at one configuration.
-        columns: name (``block__what__how``) -> meaning with its unit; the order is the column order.
     """
 
-    kinds: ClassVar[tuple[Kind, ...]]
-    scope: ClassVar[Scope] = Scope.CONFIG
-    tier: ClassVar[Tier] = Tier.FAST
+    kinds: ClassVar[tuple[Kind, ...]]  # the kinds of graphs it is for
+    scope: ClassVar[Scope] = Scope.CONFIG  # one number per graph, per configuration or per instance
+    tier: ClassVar[Tier] = Tier.FAST  # its cost
+    # transductive: it looks at the unlabelled candidate set of the graph, not at one configuration.
     transductive: ClassVar[bool] = False
+    # columns: name (``block__what__how``) -> meaning with its unit; the order is the column order.
     columns: ClassVar[dict[str, str]]
 
     @abstractmethod

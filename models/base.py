@@ -28,17 +28,11 @@ P = TypeVar("P", bound=RankerParams)
 
 @dataclass(frozen=True)
 class Learned:
-    """The saved state of a fitted ranker.
+    """The saved state of a fitted ranker."""
 
-    Attributes:
-        state: numbers and names, as JSON takes them.
-        files: name -> text of files beside it.
-        parts: folder -> ranker within the ranker.
-    """
-
-    state: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, str] = field(default_factory=dict)
-    parts: dict[str, Ranker[Any]] = field(default_factory=dict)
+    state: dict[str, Any] = field(default_factory=dict)  # numbers and names, as JSON takes them
+    files: dict[str, str] = field(default_factory=dict)  # name -> text of files beside it
+    parts: dict[str, Ranker[Any]] = field(default_factory=dict)  # folder -> ranker within the ranker
 
 
 class Ranker(ABC, Generic[P]):

@@ -14,21 +14,14 @@ if TYPE_CHECKING:  # it loads LightGBM
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How long, from which random numbers and on how many cores; raises `ModelError` for what makes no sense.
+    """How long, from which random numbers and on how many cores; raises `ModelError` for what makes no sense."""
 
-    Attributes:
-        rounds: trees to learn.
-        seed: of every random draw. The same data, parameters and seed give the same scores.
-        threads: 0 takes all cores, and -1, which becomes 0.
-        cluster: grows LightGBM's trees in place of this process; only for what it has objectives for itself.
-        grows: keep what `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
-    """
-
-    rounds: int
-    seed: int = 0
-    threads: int = 0
+    rounds: int  # trees to learn
+    seed: int = 0  # of every random draw. The same data, parameters and seed give the same scores.
+    threads: int = 0  # 0 takes all cores, and -1, which becomes 0
+    # cluster: grows LightGBM's trees in place of this process; only for what it has objectives for itself.
     cluster: TreeCluster | None = field(default=None, compare=False, repr=False)
-    grows: bool = False
+    grows: bool = False  # keep what `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
 
     def __post_init__(self) -> None:
         for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):

@@ -138,17 +138,13 @@ class RankNetLoss:
 
     RankNet: Burges et al. 2005, *Learning to Rank using Gradient Descent*, with certain targets. Every pair of
     a graph counts the same, which is what Kendall's tau counts. A tie (`faster_by_sign`) teaches nothing.
-
-    Attributes:
-        cost, indptr: as of `xlarank.models.training_data.TrainingData`.
-        weight: ``(rows,)`` constant within a graph.
-        pairs: partners drawn for each row and round; a row meets as many again as a partner of others.
     """
 
+    # cost, indptr: as of `xlarank.models.training_data.TrainingData`.
     cost: Floats
     indptr: Integers
-    weight: Floats
-    pairs: int
+    weight: Floats  # ``(rows,)`` constant within a graph
+    pairs: int  # partners drawn for each row and round; a row meets as many again as a partner of others
     tie_tolerance: float
 
     def partners(self, rng: np.random.Generator) -> Integers:

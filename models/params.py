@@ -127,19 +127,14 @@ _SAME: Final[Any] = object()
 
 @dataclass(frozen=True)
 class ParamSpec:
-    """A declared parameter: its defaults by kind of graph, what it may be, and where studies look for it.
-
-    Attributes:
-        search: None: it stays at the default.
-        searched_for: kinds of graphs whose studies vary it.
-        complete: for a parameter that holds parameters: makes them whole and checks them.
-    """
+    """A declared parameter: its defaults by kind of graph, what it may be, and where studies look for it."""
 
     layout: Any
     tile: Any
     check: Check | None
-    search: Search | None
-    searched_for: tuple[Kind, ...]
+    search: Search | None  # None: it stays at the default
+    searched_for: tuple[Kind, ...]  # kinds of graphs whose studies vary it
+    # complete: for a parameter that holds parameters: makes them whole and checks them.
     complete: Callable[[Kind, Any], Any] | None = None
 
     def default(self, kind: Kind) -> Any:

@@ -38,62 +38,43 @@ _LIBRARIES: Final = ("lightgbm", "xgboost", "xgboost-cpu", "numpy", "scipy", "xl
 
 @dataclass(frozen=True)
 class Continued:
-    """The model that another was warm-started from.
+    """The model that another was warm-started from."""
 
-    Attributes:
-        where: it was found: "shipped", or a folder.
-        rate: new trees learn so many times as fast as the parameters say.
-        graphs: names of all that it learned from.
-    """
-
-    where: str
+    where: str  # it was found: "shipped", or a folder
     collection: str
     fingerprint: str
-    rate: float
-    graphs: list[str]
+    rate: float  # new trees learn so many times as fast as the parameters say
+    graphs: list[str]  # names of all that it learned from
 
 
 @dataclass
 class ModelCard:
-    """What a trained model is, as written to ``model.json``.
-
-    Attributes:
-        model: name of the ranker, fitted with ``params`` and ``rounds``.
-        tuned: whether the parameters come from a study.
-        recipe: how its rows were made.
-        trained_on: split -> names of its graphs.
-        folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
-        folds_by: what was held out together, a key of `xlarank.models.validation.fold_plan.FOLDS_OF`.
-        target: name of the hardware that it ranks for (`xlarank.features.targets`).
-        kinds: of the kernels that it learned from, where that is certain; empty for layouts.
-        fallback: what kernels of other kinds fall back on; None where that was not measured.
-        select: what the number of rounds was chosen by, one of `xlarank.models.validation.paired.SELECTIONS`.
-        also_from: other collections that were learned from, too -> names of their graphs.
-        also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
-        continues: the model that it goes on from: ``rounds`` are those that were added to it.
-        versions: of Python and the libraries behind the numbers.
-        seeds: folder and checksum of each booster.
-    """
+    """What a trained model is, as written to ``model.json``."""
 
     collection: str
-    model: str
+    model: str  # name of the ranker, fitted with ``params`` and ``rounds``
     params: dict[str, Any]
     rounds: int
-    tuned: bool
-    recipe: Recipe
+    tuned: bool  # whether the parameters come from a study
+    recipe: Recipe  # how its rows were made
     columns: list[str]
-    trained_on: dict[str, list[str]]
+    trained_on: dict[str, list[str]]  # split -> names of its graphs
+    # folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
     folds: dict[str, dict[str, float]]
-    folds_by: str = "family"
-    target: str = ""
+    folds_by: str = "family"  # what was held out together, a key of `xlarank.models.validation.fold_plan.FOLDS_OF`.
+    target: str = ""  # name of the hardware that it ranks for (`xlarank.features.targets`).
+    # kinds: of the kernels that it learned from, where that is certain; empty for layouts.
     kinds: list[str] = field(default_factory=list)
-    fallback: Fallback | None = None
+    fallback: Fallback | None = None  # what kernels of other kinds fall back on; None where that was not measured
+    # select: what the number of rounds was chosen by, one of `xlarank.models.validation.paired.SELECTIONS`.
     select: str = "mean"
+    # also_from: other collections that were learned from, too -> names of their graphs.
     also_from: dict[str, list[str]] = field(default_factory=dict)
+    # also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
     also_weights: dict[str, float] = field(default_factory=dict)
-    continues: Continued | None = None
-    versions: dict[str, str] = field(default_factory=dict)
-    seeds: dict[str, str] = field(default_factory=dict)
+    continues: Continued | None = None  # the model that it goes on from: ``rounds`` are those that were added to it
+    versions: dict[str, str] = field(default_factory=dict)  # of Python and the libraries behind the numbers
+    seeds: dict[str, str] = field(default_factory=dict)  # folder and checksum of each booster
 
     @property
     def kind(self) -> Kind:
@@ -119,16 +100,12 @@ class Scores:
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A loaded model: what it is and a ranker of each seed.
-
-    Attributes:
-        calibration: how far it can be trusted, where that was measured for this very model.
-        shipped: whether it came with xlarank (`xlarank.models.pretrained`): it picks its columns by name.
-    """
+    """A loaded model: what it is and a ranker of each seed."""
 
     card: ModelCard
     rankers: list[Ranker[Any]]
-    calibration: Calibration | None = None
+    calibration: Calibration | None = None  # how far it can be trusted, where that was measured for this very model
+    # shipped: whether it came with xlarank (`xlarank.models.pretrained`): it picks its columns by name.
     shipped: bool = False
 
     @property

@@ -28,28 +28,18 @@ def in_batches(rows: int, columns: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """Query groups of one kind of graphs.
+    """Query groups of one kind of graphs."""
 
-    Attributes:
-        parts: rows of each group; shared with whoever made them, not copied.
-        cost: ``(rows,)`` lower is faster; only compared within a group.
-        indptr: ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``.
-        names, families: of each group.
-        columns: names of the columns of the rows.
-        weight: ``(groups,)`` factor of each group in a loss; None for 1.
-        target: the hardware that is ranked for; None where that is unknown.
-        also: groups of other collections, to learn from but not to validate on.
-    """
-
-    parts: Sequence[GraphRows]
-    cost: Floats
-    indptr: Integers
+    parts: Sequence[GraphRows]  # rows of each group; shared with whoever made them, not copied
+    cost: Floats  # ``(rows,)`` lower is faster; only compared within a group
+    indptr: Integers  # ``(groups + 1,)``; group g is rows ``indptr[g]:indptr[g + 1]``
+    # names, families: of each group.
     names: list[str]
     families: list[str]
-    columns: list[str]
-    weight: Floats | None = None
-    target: Target | None = None
-    also: TrainingData | None = None
+    columns: list[str]  # names of the columns of the rows
+    weight: Floats | None = None  # ``(groups,)`` factor of each group in a loss; None for 1
+    target: Target | None = None  # the hardware that is ranked for; None where that is unknown
+    also: TrainingData | None = None  # groups of other collections, to learn from but not to validate on
 
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> TrainingData:

@@ -39,30 +39,21 @@ _DRAWS: Final = 1000
 
 @dataclass(frozen=True, eq=False)
 class ScoredGraph:
-    """One graph scored by rankers that never saw its family (of programs, or its kind of kernel).
-
-    Attributes:
-        scores: ``(seeds, rows)`` of each seed, lower is faster.
-        cost: ``(rows,)``.
-    """
+    """One graph scored by rankers that never saw its family (of programs, or its kind of kernel)."""
 
     family: str
-    scores: Floats
-    cost: Floats
+    scores: Floats  # ``(seeds, rows)`` of each seed, lower is faster
+    cost: Floats  # ``(rows,)``
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Pairs of similar ``t``.
+    """Pairs of similar ``t``."""
 
-    Attributes:
-        distance: their median ``t``.
-        right: share in the right order, every graph counting the same; low and high are its 95 % bootstrap
-            interval over graphs.
-    """
-
-    distance: float
+    distance: float  # their median ``t``
     pairs: int
+    # right: share in the right order, every graph counting the same; low and high are its 95 % bootstrap interval
+    # over graphs.
     right: float
     right_low: float
     right_high: float
@@ -70,33 +61,27 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How far a ranking can be trusted, by out-of-fold scores.
+    """How far a ranking can be trusted, by out-of-fold scores."""
 
-    Attributes:
-        threshold: pairs of at least this ``t`` are called certain; infinite where no threshold holds its promise.
-        certain: share of pairs that are.
-        right: share of those in the right order, each graph by a threshold from the other families.
-        right_low, right_high: its 95 % bootstrap interval over graphs.
-        first: share of the distinct configurations, from the top, that holds the best with probability
-            `AMONG_FIRST`; 1 where there are too few graphs to say so.
-        first_nearly: the same for one at most `NEARLY` slower than the best.
-        graphs, families, seeds: what it rests on.
-        bins: the reliability table, of rising ``t``.
-        by: what ``families`` are, "family" or "kind" (`xlarank.models.validation.fold_plan.FOLDS_OF`).
-    """
-
+    # threshold: pairs of at least this ``t`` are called certain; infinite where no threshold holds its promise.
     threshold: float
-    certain: float
-    right: float
+    certain: float  # share of pairs that are
+    right: float  # share of those in the right order, each graph by a threshold from the other families
+    # right_low, right_high: its 95 % bootstrap interval over graphs.
     right_low: float
     right_high: float
+    # first: share of the distinct configurations, from the top, that holds the best with probability `AMONG_FIRST`;
+    # 1 where there are too few graphs to say so.
     first: float
-    first_nearly: float
+    first_nearly: float  # the same for one at most `NEARLY` slower than the best
+    # graphs, families, seeds: what it rests on.
     graphs: int
     families: int
     seeds: int
-    bins: tuple[Bin, ...]
-    by: str = "family"
+    bins: tuple[Bin, ...]  # the reliability table, of rising ``t``
+    by: str = (
+        "family"  # what ``families`` are, "family" or "kind" (`xlarank.models.validation.fold_plan.FOLDS_OF`).
+    )
 
     @classmethod
     def of(cls, graphs: Sequence[ScoredGraph], seed: int = 0) -> Calibration:

@@ -7,25 +7,25 @@ scores of instances where a score is their sum. Parts always add up to the diffe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from xlarank.features.attribution import Walk
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Matrix
 
+_Key = TypeVar("_Key")
+
 
 @dataclass(frozen=True)
 class Place:
-    """A node, or a pair of nodes that meet over a tensor, and what its instance adds to the difference.
+    """A node, or a pair of nodes that meet over a tensor, and what its instance adds to the difference."""
 
-    Attributes:
-        nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
-        now, then: what stands there in either configuration, for people.
-    """
-
+    # nodes: the node, or consumer (or first reader) and producer (or next reader), as numbered in the graph.
     nodes: tuple[int, ...]
+    # now, then: what stands there in either configuration, for people.
     now: str
     then: str
     value: float
@@ -38,79 +38,63 @@ class Parts:
     ``difference == sum(columns) + sum(places)``, ``sum(places) == sum(instance_columns)`` and, where there was a
     walk to follow, ``sum(columns) == sum(nodes)``, up to the rounding of floating point numbers (XGBoost's
     contributions are float32).
-
-    Attributes:
-        difference: score of the first configuration minus that of the second.
-        columns: wide-row column -> its contribution; columns without any are left out.
-        places: nodes and pairs whose instance differs.
-        instance_columns: the same as ``places``, by column of the instances.
-        nodes: the same as ``columns``, by node of the graph.
-        members: name of a ranker -> its share of the difference; one entry unless rankers are combined.
     """
 
-    difference: float
+    difference: float  # score of the first configuration minus that of the second
+    # columns: wide-row column -> its contribution; columns without any are left out.
     columns: dict[str, float] = field(default_factory=dict)
-    places: tuple[Place, ...] = ()
+    places: tuple[Place, ...] = ()  # nodes and pairs whose instance differs
+    # instance_columns: the same as ``places``, by column of the instances.
     instance_columns: dict[str, float] = field(default_factory=dict)
+    # members: name of a ranker -> its share of the difference; one entry unless rankers are combined.
     members: dict[str, float] = field(default_factory=dict)
-    nodes: dict[int, float] = field(default_factory=dict)
+    nodes: dict[int, float] = field(default_factory=dict)  # the same as ``columns``, by node of the graph
 
     def scaled(self, factor: float) -> Parts:
         """All parts times a factor."""
+
+        def times(values: Mapping[_Key, float]) -> dict[_Key, float]:
+            return {key: value * factor for key, value in values.items()}
+
         return Parts(
             self.difference * factor,
-            {name: value * factor for name, value in self.columns.items()},
+            times(self.columns),
             tuple(replace(place, value=place.value * factor) for place in self.places),
-            {name: value * factor for name, value in self.instance_columns.items()},
-            {name: value * factor for name, value in self.members.items()},
-            {node: value * factor for node, value in self.nodes.items()},
+            times(self.instance_columns),
+            times(self.members),
+            times(self.nodes),
         )
 
     @classmethod
     def total(cls, parts: Iterable[Parts]) -> Parts:
         """The sum of differences; the same place of several is one."""
-        difference = 0.0
-        columns: dict[str, float] = {}
-        instance_columns: dict[str, float] = {}
-        members: dict[str, float] = {}
-        nodes: dict[int, float] = {}
-        places: dict[tuple[tuple[int, ...], str, str], float] = {}
-        for part in parts:
-            difference += part.difference
-            for found, more in (
-                (columns, part.columns), (instance_columns, part.instance_columns), (members, part.members),
-            ):  # fmt: skip
-                for name, value in more.items():
-                    found[name] = found.get(name, 0.0) + value
-            for node, value in part.nodes.items():
-                nodes[node] = nodes.get(node, 0.0) + value
-            for place in part.places:
-                key = place.nodes, place.now, place.then
-                places[key] = places.get(key, 0.0) + place.value
+        each = list(parts)
+        places = _added(((place.nodes, place.now, place.then), place.value) for one in each for place in one.places)
         return cls(
-            difference,
-            columns,
+            sum(one.difference for one in each),
+            _added(item for one in each for item in one.columns.items()),
             tuple(Place(*key, value) for key, value in places.items()),
-            instance_columns,
-            members,
-            nodes,
+            _added(item for one in each for item in one.instance_columns.items()),
+            _added(item for one in each for item in one.members.items()),
+            _added(item for one in each for item in one.nodes.items()),
         )
+
+
+def _added(items: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
+    total: dict[_Key, float] = {}
+    for key, value in items:
+        total[key] = total.get(key, 0.0) + value
+    return total
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """The distinct configurations of one graph, as rankers are given them.
+    """The distinct configurations of one graph, as rankers are given them."""
 
-    Attributes:
-        matrix: ``(rows, columns)`` float32.
-        columns: their names.
-        instances: what they are made of, where they have any.
-        walk: from the second configuration that is explained to the first, where nodes are asked for.
-    """
-
-    matrix: Matrix
-    columns: list[str]
-    instances: LazyInstances | None = None
+    matrix: Matrix  # ``(rows, columns)`` float32
+    columns: list[str]  # their names
+    instances: LazyInstances | None = None  # what they are made of, where they have any
+    # walk: from the second configuration that is explained to the first, where nodes are asked for.
     walk: Walk | None = None
 
     @classmethod

@@ -20,14 +20,10 @@ class InitScore:
 
     Few kernels teach trees little about a family that they have not seen. What is known of the hardware holds
     there too, and the trees have only to learn where the estimate is wrong.
-
-    Attributes:
-        column: index of the estimate, log2 of a time, among the columns; only rows of tiles have one.
-        weight: relevance for each factor of two in time.
     """
 
-    column: int
-    weight: float
+    column: int  # index of the estimate, log2 of a time, among the columns; only rows of tiles have one
+    weight: float  # relevance for each factor of two in time
 
     @classmethod
     def find(cls, columns: Sequence[str], weight: float, target: Target | None = None) -> Self | None:

@@ -30,15 +30,11 @@ from xlarank.models.training_data import TrainingData, in_batches
 
 @dataclass(frozen=True, eq=False)
 class PairColumns:
-    """Which columns of wide rows a pair's row is made of.
+    """Which columns of wide rows a pair's row is made of."""
 
-    Attributes:
-        own: indices of the columns of the first configuration, ascending.
-        differences: indices of those whose difference, first minus second, follows, ascending. What is constant
-            within a graph has none.
-    """
-
-    own: Indices
+    own: Indices  # indices of the columns of the first configuration, ascending
+    # differences: indices of those whose difference, first minus second, follows, ascending. What is constant
+    # within a graph has none.
     differences: Indices
 
     def __len__(self) -> int:
@@ -50,13 +46,11 @@ class PairColumns:
         return np.concatenate([self.own, self.differences])
 
     def of_all(self, first: Matrix, second: Matrix) -> Matrix:
-        """``(a, b, columns of a pair)`` of each of ``(a, columns)`` with each of ``(b, columns)`` wide rows."""
+        """``(a * b, columns of a pair)`` of each of ``(a, columns)`` with each of ``(b, columns)`` wide rows."""
         found = np.empty((len(first), len(second), len(self)), np.float32)
         found[:, :, : len(self.own)] = first[:, None, self.own]
-        np.subtract(
-            first[:, None, self.differences], second[None, :, self.differences], out=found[:, :, len(self.own) :]
-        )
-        return found
+        found[:, :, len(self.own) :] = first[:, None, self.differences] - second[:, self.differences]
+        return found.reshape(-1, len(self))
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +67,9 @@ class PairPart:
 
     def matrix(self, which: slice = slice(None)) -> Matrix:
         """``(pairs, columns of a pair)`` float32, a copy."""
-        first, second = self.first[which], self.second[which]
-        own, apart = self.columns.own, self.columns.differences
-        found = np.empty((len(first), len(self.columns)), np.float32)
-        found[:, : len(own)] = self.rows.matrix(first, own)
-        np.subtract(self.rows.matrix(first, apart), self.rows.matrix(second, apart), out=found[:, len(own) :])
-        return found
+        first, second, apart = self.first[which], self.second[which], self.columns.differences
+        difference = self.rows.matrix(first, apart) - self.rows.matrix(second, apart)
+        return np.concatenate([self.rows.matrix(first, self.columns.own), difference], axis=1)
 
 
 #: ``(a, columns), (b, columns) -> (stages, a, b)`` the chance that each of the first is faster than each of the
@@ -196,7 +187,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
         ``stages`` are numbers of trees, ascending.
         """
-        pairs = self._pair_columns.of_all(first, second).reshape(-1, len(self._pair_columns))
+        pairs = self._pair_columns.of_all(first, second)
         total = (self._started(first)[:, None] - self._started(second)).reshape(-1)
         found = np.empty((len(stages), len(pairs)))
         for number, (start, stop) in enumerate(zip([0, *stages[:-1]], stages, strict=True)):
@@ -209,7 +200,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     def margin_parts(self, first: Matrix, second: Matrix) -> Floats:
         """``(a, b, columns + 1)`` what each column of wide rows adds to `margins`, and last what all share."""
-        pairs = self._pair_columns.of_all(first, second).reshape(-1, len(self._pair_columns))
+        pairs = self._pair_columns.of_all(first, second)
         grown = np.asarray(self._trees().predict(pairs, pred_contrib=True, num_threads=self._threads), np.float64)
         added = np.zeros((len(pairs), first.shape[1] + 1))
         own, apart = self._pair_columns.own, self._pair_columns.differences
@@ -236,51 +227,40 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         behind = _change(self.margin_parts(voters, two).swapaxes(0, 1))
         change = -(ahead - behind) / (2 * len(voters))
         columns = {self.columns[i]: float(change[i]) for i in np.flatnonzero(change)}
-        nodes = {} if rows.walk is None else rows.walk.by_node(self.shares(rows.walk.matrix, voters)[0])
+        nodes = (
+            {} if rows.walk is None else rows.walk.by_node(self.shares(rows.walk.matrix, voters, [self._rounds])[0])
+        )
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
-        (found,) = self._votes(rows, [max(1, self._trees().num_trees())])
-        return np.asarray(found)
+        return np.asarray(self._votes(rows, [self._rounds])[0])
 
     def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
-        most = max(1, self._trees().num_trees())
-        yield from self._votes(rows, [*range(every, most, every), most])
+        yield from self._votes(rows, [*range(every, self._rounds, every), self._rounds])
+
+    @property
+    def _rounds(self) -> int:
+        return max(1, self._trees().num_trees())
 
     def _votes(self, rows: Matrix, stages: Sequence[int]) -> Floats:
         """``(stages, rows)`` shares of votes against each."""
-        order, found = self._order(rows), np.empty((len(stages), len(rows)))
-        voters = None if self._all_vote(rows) else self.voters(rows, order)
-        found[:, order] = self.shares(rows[order], voters, stages)
+        order, found = _order(rows), np.empty((len(stages), len(rows)))
+        found[:, order] = self.shares(rows[order], self.voters(rows) if self._sampled(rows) else None, stages)
         return found
 
-    def _all_vote(self, rows: Matrix) -> bool:
-        return len(rows) <= self.params.all_pairs
+    def _sampled(self, rows: Matrix) -> bool:
+        return len(rows) > self.params.all_pairs
 
-    def shares(self, rows: Matrix, voters: Matrix | None, stages: Sequence[int] = ()) -> Floats:
-        """``(stages, rows)`` `vote_shares` after so many trees, without ``stages`` after all."""
-        numbers = stages or [max(1, self._trees().num_trees())]
-        return vote_shares(lambda first, second: expit(self.margins(first, second, numbers)), rows, voters)
+    def shares(self, rows: Matrix, voters: Matrix | None, stages: Sequence[int]) -> Floats:
+        """``(stages, rows)`` `vote_shares` after so many trees."""
+        return vote_shares(lambda first, second: expit(self.margins(first, second, stages)), rows, voters)
 
-    def _order(self, rows: Matrix) -> Indices:
-        """``(rows,)`` an order that is the same however they came: the sums of votes, and who votes, follow it."""
-        whole = np.ascontiguousarray(rows)
-        order: Indices = np.argsort(
-            whole.view((np.void, whole.itemsize * whole.shape[1])).reshape(-1), kind="stable"
-        )
-        return order
-
-    def voters(self, rows: Matrix, order: Indices | None = None) -> Matrix:
-        """The rows of a graph that all are compared with: all, or a sample that does not depend on their order.
-
-        ``order`` is that of `_order`, where it is known already.
-        """
-        if self._all_vote(rows):
+    def voters(self, rows: Matrix) -> Matrix:
+        """The rows of a graph that all are compared with: all, or a sample that does not depend on their order."""
+        if not self._sampled(rows):
             return rows
-        chosen = np.random.default_rng(self._seed).choice(
-            len(rows), min(len(rows), self.params.opponents), replace=False
-        )
-        return rows[(self._order(rows) if order is None else order)[np.sort(chosen)]]
+        most = min(len(rows), self.params.opponents)
+        return rows[_order(rows)[np.sort(np.random.default_rng(self._seed).choice(len(rows), most, replace=False))]]
 
     def _gains(self) -> dict[str, float]:
         """A column's own gain and that of its difference."""
@@ -304,6 +284,13 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         return len(self._pair_columns)
 
 
+def _order(rows: Matrix) -> Indices:
+    """``(rows,)`` an order that is the same however they came: the sums of votes, and who votes, follow it."""
+    whole = np.ascontiguousarray(rows)
+    order: Indices = np.argsort(whole.view((np.void, whole.itemsize * whole.shape[1])).reshape(-1), kind="stable")
+    return order
+
+
 def _change(parts: Floats) -> Floats:
     """``(columns,)`` what columns add to the sum over voters of the chances of the first minus the second's.
 
@@ -325,29 +312,16 @@ def vote_shares(chance: Chance, rows: Matrix, voters: Matrix | None = None) -> F
     v(a, b) + v(b, a) = 1. The share is 1 minus the mean of v over all ``voters (voters, columns)``; who votes on
     itself gives 1/2. Without voters all rows vote, and each p is asked for once.
     """
-    if voters is None:
-        ahead, behind = _among(chance, rows)
-    else:
-        sides = [
-            (chance(batch, voters).sum(axis=2), chance(voters, batch).sum(axis=1))
-            for batch in _batches(rows, len(voters))
-        ]
-        ahead, behind = (np.concatenate([side[k] for side in sides], axis=1) for k in (0, 1))
-    return 0.5 - (ahead - behind) / (2 * len(rows if voters is None else voters))
-
-
-def _among(chance: Chance, rows: Matrix) -> tuple[Floats, Floats]:
-    """``(stages, rows)`` each: the sums over all rows of p(row, other), and of p(other, row)."""
+    asked = rows if voters is None else voters
     ahead: list[Floats] = []
-    behind: Floats = np.zeros((1, len(rows)))
-    for batch in _batches(rows, len(rows)):
-        found = chance(batch, rows)  # says of a pair what the first's ahead and the second's behind ask for
-        ahead.append(found.sum(axis=2))
-        behind = behind + found.sum(axis=1)
-    return np.concatenate(ahead, axis=1), behind
-
-
-def _batches(rows: Matrix, opponents: int) -> Iterator[Matrix]:
-    step = max(1, _BATCH // max(1, opponents))
+    behind: list[Floats] = []
+    step = max(1, _BATCH // max(1, len(asked)))
     for at in range(0, len(rows), step):
-        yield rows[at : at + step]
+        batch = rows[at : at + step]
+        found = chance(batch, asked)
+        ahead.append(found.sum(axis=2))
+        # where all vote, what the first's ahead ask for is what the second's behind do
+        behind.append((found if voters is None else chance(voters, batch)).sum(axis=1))
+    against = sum(behind) if voters is None else np.concatenate(behind, axis=1)
+    shares: Floats = 0.5 - (np.concatenate(ahead, axis=1) - against) / (2 * len(asked))
+    return shares

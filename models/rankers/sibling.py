@@ -39,23 +39,14 @@ _PRIORS: Final[WeakKeyDictionary[TrainingData, tuple[SiblingParams, FitSettings,
 
 @dataclass(frozen=True, eq=False)
 class Sibling:
-    """A training graph, reduced to what its siblings are compared with.
+    """A training graph, reduced to what its siblings are compared with."""
 
-    Attributes:
-        structure: hash of its opcodes and edges.
-        node: ``(nodes,)`` numbers of its configurable nodes.
-        sizes: ``(nodes, 6)`` their output shapes.
-        outputs: ``(configs, nodes, 6)`` layouts set on their outputs, -1 for none.
-        target: ``(configs,)`` from -1 for the fastest to 1.
-        prior: ``(configs,)`` the same of a general ranker that did not see the graph's family.
-    """
-
-    structure: int
-    node: Integers
-    sizes: Integers
-    outputs: NDArray[np.int8]
-    target: Floats
-    prior: Floats
+    structure: int  # hash of its opcodes and edges
+    node: Integers  # ``(nodes,)`` numbers of its configurable nodes
+    sizes: Integers  # ``(nodes, 6)`` their output shapes
+    outputs: NDArray[np.int8]  # ``(configs, nodes, 6)`` layouts set on their outputs, -1 for none
+    target: Floats  # ``(configs,)`` from -1 for the fastest to 1
+    prior: Floats  # ``(configs,)`` the same of a general ranker that did not see the graph's family
 
     def plain(self) -> dict[str, Any]:
         """As JSON takes it."""

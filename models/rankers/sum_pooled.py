@@ -66,18 +66,12 @@ class SumPooledParams(TreeParams):
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
-    """Configurations to learn from, graph after graph, and the instances that they hold.
+    """Configurations to learn from, graph after graph, and the instances that they hold."""
 
-    Attributes:
-        counts: ``(configs, instances)`` how many of each, a block a graph.
-        values: ``(instances, used columns)``.
-        cost: ``(configs,)``.
-        sizes, weight: ``(graphs,)`` numbers of configurations, and factors of the losses.
-    """
-
-    counts: sparse.csr_array
-    values: Matrix
-    cost: Floats
+    counts: sparse.csr_array  # ``(configs, instances)`` how many of each, a block a graph
+    values: Matrix  # ``(instances, used columns)``
+    cost: Floats  # ``(configs,)``
+    # sizes, weight: ``(graphs,)`` numbers of configurations, and factors of the losses.
     sizes: Indices
     weight: Floats
 
@@ -321,14 +315,10 @@ class PairTerms:
     faster, p to the slower one's, and p (1 - p) to its weight; all is divided by the number of pairs. A tie (see
     `faster_by_sign`) is no pair. The matrix of second derivatives is the Laplacian of the weights: their row sums
     on the diagonal, minus the weights. A relevance is higher for what is faster.
-
-    Attributes:
-        gradient: ``(..., configs)``, of several graphs of equally many configurations at once.
-        weight: ``(..., configs, configs)`` symmetric, 0 on the diagonal.
     """
 
-    gradient: Floats
-    weight: Floats
+    gradient: Floats  # ``(..., configs)``, of several graphs of equally many configurations at once.
+    weight: Floats  # ``(..., configs, configs)`` symmetric, 0 on the diagonal.
 
     @classmethod
     def of(cls, relevance: Floats, sign: Floats) -> PairTerms:

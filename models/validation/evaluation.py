@@ -28,20 +28,14 @@ _VOLUMES: Final = ("bounds__output_volume__log", "bounds__kernel_volume__log")
 
 @dataclass(frozen=True)
 class GraphEvaluation:
-    """Metrics of one graph.
+    """Metrics of one graph."""
 
-    Attributes:
-        metrics, once: of the ranking, every configuration counted, and each distinct one once.
-        baselines: of orders that need no model, ``{baseline: {metric: value}}``.
-        speedups: over the compiler's own choice; empty where its runtime is not known.
-        seeds: metrics of the ranking by each seed alone.
-    """
-
+    # metrics, once: of the ranking, every configuration counted, and each distinct one once.
     metrics: dict[str, float]
     once: dict[str, float]
-    baselines: dict[str, dict[str, float]]
-    speedups: dict[str, float]
-    seeds: tuple[dict[str, float], ...] = ()
+    baselines: dict[str, dict[str, float]]  # of orders that need no model, ``{baseline: {metric: value}}``
+    speedups: dict[str, float]  # over the compiler's own choice; empty where its runtime is not known
+    seeds: tuple[dict[str, float], ...] = ()  # metrics of the ranking by each seed alone
 
 
 def evaluate_graph(

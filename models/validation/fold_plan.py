@@ -22,15 +22,10 @@ FOLDS_OF: Final = {FAMILY: "families", KIND: "kinds of kernels"}
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """Which graphs are held out together.
+    """Which graphs are held out together."""
 
-    Attributes:
-        by: a key of `FOLDS_OF`.
-        folds: empty where nothing can be held out.
-    """
-
-    by: str
-    folds: list[Fold]
+    by: str  # a key of `FOLDS_OF`
+    folds: list[Fold]  # empty where nothing can be held out
 
     @classmethod
     def of(cls, data: TrainingData, most: int = MOST_FOLDS) -> FoldPlan:

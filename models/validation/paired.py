@@ -72,18 +72,14 @@ COMPARED: Final[dict[Kind, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class Difference:
-    """A metric of one ranker minus that of another, the mean over the graphs that both were evaluated on.
-
-    Attributes:
-        low, high: 95 % interval of the mean: graphs are drawn anew with their differences, so that what makes a
-            graph hard for both rankers is no part of its width (`bootstrap_interval`).
-        graphs: how many.
-    """
+    """A metric of one ranker minus that of another, the mean over the graphs that both were evaluated on."""
 
     mean: float
+    # low, high: 95 % interval of the mean: graphs are drawn anew with their differences, so that what makes a graph
+    # hard for both rankers is no part of its width (`bootstrap_interval`).
     low: float
     high: float
-    graphs: int
+    graphs: int  # how many
 
     def __str__(self) -> str:
         """Such as ``+0.012 (-0.010 to +0.031)``.
