@@ -71,11 +71,6 @@ class TrainingData:
     def groups(self) -> int:
         return len(self.names)
 
-    @property
-    def rows(self) -> Matrix:
-        """``(rows, columns)`` float32, a new copy at each call."""
-        return self.matrix()
-
     def matrix(self, orders: Sequence[Indices] | None = None, used: Indices | None = None) -> Matrix:
         """``(rows, columns)`` float32, a copy: each group's rows in its order of ``orders``, columns ``used``."""
         each = orders if orders is not None else [None] * self.groups

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Scope
-from xlarank.features.catalogue import blocks_of
+from xlarank.features.catalogue import every_block
+from xlarank.features.instances.pair_blocks import InstanceGraph
 from xlarank.features.targets import Target, foreign_columns
 from xlarank.models.arrays import Indices
 from xlarank.models.objectives import GRAPH_WEIGHTS
@@ -19,37 +19,21 @@ from xlarank.models.params import Among, Between, Number, OneOf, RankerParams, W
 #: anything alone and tell graphs apart); ``no_candidates``: without the transductive ones; ``alone``: neither.
 CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 
-#: Slots of operands, as words of columns' names.
-_OPERANDS: Final = frozenset(LAYOUT_SLOTS[1:])
-
-
-def is_about_operands(column: str) -> bool:
-    """Whether a column is about the layout of an operand, which programs may not let one set.
-
-    >>> is_about_operands("padding__input_waste__mean"), is_about_operands("padding__output_waste__mean")
-    (True, False)
-    """
-    return not _OPERANDS.isdisjoint(column.replace("__", "_").split("_"))
-
 
 def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
-    """Indices into ``columns`` of those that the choice and the target leave, ascending; raises `ModelError`."""
-    graph, candidates = leaves_out(choice)
-    left_out: set[str] = {*foreign_columns(target)}
-    for block in [*blocks_of("layout"), *blocks_of("tile")]:
-        if (graph and block.scope is Scope.GRAPH) or (candidates and block.transductive):
-            left_out.update(block.columns)
-    return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
+    """Indices into ``columns`` of those that the choice and the target leave, ascending; raises `ModelError`.
 
-
-def leaves_out(choice: str) -> tuple[bool, bool]:
-    """Whether a choice leaves out the columns that are constant within a graph, and the transductive ones.
-
-    >>> leaves_out("no_graph")
-    (True, False)
+    >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "mine"], "alone").tolist()
+    [2]
     """
     OneOf(CHOICES)("columns", choice)
-    return choice in ("no_graph", "alone"), choice in ("no_candidates", "alone")
+    graph, candidates = choice in ("no_graph", "alone"), choice in ("no_candidates", "alone")
+    left_out: set[str] = {*foreign_columns(target)}
+    for block in [*every_block("layout"), *every_block("tile")]:
+        of_graph = block.scope is Scope.GRAPH or isinstance(block, InstanceGraph)
+        if (graph and of_graph) or (candidates and block.transductive):
+            left_out.update(block.columns)
+    return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
 
 
 def checked_indices(value: Any, columns: int) -> Indices:

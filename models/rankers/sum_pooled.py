@@ -14,7 +14,6 @@ from scipy.special import expit
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
-from xlarank.features.instances.pair_blocks import InstanceGraph, InstanceRarity
 from xlarank.features.sampling import even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned
@@ -26,7 +25,6 @@ from xlarank.models.rankers.columns import (
     chosen_columns,
     columns_param,
     graph_weight_param,
-    leaves_out,
     leaves_param,
     tie_tolerance_param,
 )
@@ -165,12 +163,11 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
                 raise ModelError(
                     f"{data.names[g]} and {data.names[0]} have different instances", do="run build-features again"
                 )
+        looked_at = self._instance_columns or data.columns
         if self._start is not None:
-            self._used = self._start.places(self._tree_columns() if self._instance_columns else data.columns)
-        elif self._instance_columns:
-            self._used = _chosen(self._tree_columns(), columns)
+            self._used = self._start.places(looked_at)
         else:
-            self._used = chosen_columns(data.columns, columns, data.target)
+            self._used = chosen_columns(looked_at, columns, data.target)
 
     def _grow(self, pool: _Pool, settings: FitSettings, rng: np.random.Generator) -> lgb.Booster:
         own, values = self.params, pool.values
@@ -298,13 +295,6 @@ def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
         left = values[rows, node["split_feature"]] <= np.float64(node["threshold"])
         waiting += [(node["left_child"], rows[left]), (node["right_child"], rows[~left])]
     return leaf
-
-
-def _chosen(columns: list[str], choice: str) -> Indices:
-    """Indices of the columns of instances that a choice of `xlarank.models.rankers.columns.CHOICES` leaves."""
-    graph, candidates = leaves_out(choice)
-    left_out = {*(InstanceGraph.columns if graph else ()), *(InstanceRarity.columns if candidates else ())}
-    return np.array([i for i, name in enumerate(columns) if name not in left_out], np.intp)
 
 
 @dataclass(frozen=True, eq=False)

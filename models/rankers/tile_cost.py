@@ -44,7 +44,9 @@ class TileCost(LightGBMRanker[TileCostParams]):
         if start is None:
             label = data.per_group(lambda cost: np.log2(cost).mean() - np.log2(cost))
         else:
-            label = -np.log2(_nanoseconds(data)) - start.relevance(data.matrix())
+            # runs of one kernel are brought to one normalizer
+            times = np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])
+            label = -np.log2(times) - start.relevance(data.matrix())
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
         self._train(
@@ -55,8 +57,3 @@ class TileCost(LightGBMRanker[TileCostParams]):
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         return np.exp2(np.minimum(scores, _MOST)) if self._init_score else None
-
-
-def _nanoseconds(data: TrainingData) -> Floats:
-    """``(rows,)`` times; runs of one kernel are brought to one normalizer."""
-    return np.concatenate([part.row_cost * float(np.median(part.normalizer)) for part in data.parts])

@@ -45,9 +45,13 @@ class Curves:
     def smooth_score(self, how: str = "mean") -> Floats:
         """``(stages,)`` `objective_value` of the scores of all graphs, averaged with the stages before and after.
 
-        Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too.
+        Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too. The
+        ends count twice.
         """
-        return smooth(objective_value(self.column("score"), how))
+        value = objective_value(self.column("score"), how)
+        padded = np.concatenate([value[:1], value, value[-1:]])
+        smooth: Floats = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
+        return smooth
 
     def best_stage(self, how: str = "mean") -> int:
         """The stage of the highest smooth score; the earliest of equals."""
@@ -56,13 +60,6 @@ class Curves:
     def at(self, stage: int) -> dict[str, dict[str, float]]:
         """``{graph: {metric: value}}`` at one stage."""
         return {name: stages[stage] for name, stages in self.metrics.items()}
-
-
-def smooth(values: Floats) -> Floats:
-    """``(..., stages)`` values averaged with those before and after; the ends count twice."""
-    padded = np.concatenate([values[..., :1], values, values[..., -1:]], axis=-1)
-    found: Floats = (padded[..., :-2] + padded[..., 1:-1] + padded[..., 2:]) / 3
-    return found
 
 
 #: Folds still running for a caller that stopped early.

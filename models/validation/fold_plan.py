@@ -67,13 +67,8 @@ class FoldPlan:
         fallback = Fallback() if self.by == KIND else None
         found: dict[str, list[dict[str, float]]] = {}
         rounds: list[int] = []
-        for number, part in enumerate(validate_folds(data, self.held, ranker, settings, fallback)):
-            found |= self.scored(data, number, part).metrics
+        for fold, part in zip(self.folds, validate_folds(data, self.held, ranker, settings, fallback), strict=True):
+            found |= {data.names[group]: part.metrics[data.names[group]] for group in fold.scored}
             rounds = part.rounds
-            step(self.folds[number])
+            step(fold)
         return Curves(rounds, {name: found[name] for name in data.names if name in found})
-
-    def scored(self, data: TrainingData, fold: int, curves: Curves) -> Curves:
-        """The curves of a fold, of those graphs alone that it scores."""
-        names = {data.names[group] for group in self.folds[fold].scored}
-        return Curves(curves.rounds, {name: found for name, found in curves.metrics.items() if name in names})

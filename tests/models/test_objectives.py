@@ -11,43 +11,22 @@ from hypothesis import strategies as st
 
 from xlarank.data.errors import ModelError
 from xlarank.models.objectives import (
-    GRAPH_WEIGHTS,
     HESSIAN_FLOOR,
     RankNetLoss,
     faster_by_sign,
-    mean_rank,
     merge_ties,
     relevance,
     row_weights,
 )
 
-_COSTS = st.lists(
-    st.one_of(st.floats(0.1, 1e12), st.sampled_from((1.0, 2.0, 2.0**31, 2.0**31 + 1))), min_size=1, max_size=30
-).map(np.array)
+_COSTS = st.lists(st.floats(0.1, 1e12), min_size=1, max_size=30).map(np.array)
 
 
-@given(_COSTS)
-def test_labels_are_dense_ranks_or_steps_of_the_logarithm(cost: np.ndarray) -> None:
-    assert relevance(cost, "rank").tolist() == [len({other for other in cost if other > one}) for one in cost]
-    steps = relevance(cost, "log")
-    exact = [300 * max(0.0, 1 - np.log(one / cost.min()) / 2) for one in cost]
-    assert np.abs(steps - exact).max() <= 0.5 + 1e-9 and steps.max() == 300
-    assert np.array_equal(steps, np.rint(steps)), "LightGBM takes whole numbers only"
-
-
-@given(_COSTS)
-def test_the_mean_rank_is_the_share_of_slower_costs_ties_by_half(cost: np.ndarray) -> None:
-    below = np.array([(cost < one).sum() + ((cost == one).sum() - 1) / 2 for one in cost])
-    assert mean_rank(cost) == pytest.approx(below / max(1, len(cost) - 1))
-
-
-@given(_COSTS, st.sampled_from((0.0, 0.01, 0.5)))
-def test_signs_of_all_pairs_against_plain_loops(cost: np.ndarray, tolerance: float) -> None:
-    found = faster_by_sign(cost[:, None], cost[None, :], tolerance)
-    for row, one in enumerate(cost):
-        for column, other in enumerate(cost):
-            tie = abs(other - one) <= tolerance * min(one, other)
-            assert found[row, column] == (0 if tie else 1 if one < other else -1)
+def test_signs_of_pairs_by_hand() -> None:
+    """A share of the smaller cost: 1.005 is more than 1 % of 100, if less than 1 % of 101.005."""
+    costs, others = np.array([100.0, 101.005, 100.0, 90.0]), np.array([101.005, 100.0, 100.9, 90.0])
+    assert faster_by_sign(costs, others, 0.01).tolist() == [1.0, -1.0, 0.0, 0.0]
+    assert faster_by_sign(costs, others, 0.0).tolist() == [1.0, -1.0, 1.0, 0.0]
 
 
 @given(_COSTS, st.sampled_from((1e-4, 0.01, 0.5)))
@@ -80,15 +59,6 @@ def test_unknown_choices_are_refused_by_name() -> None:
             call()
 
 
-@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.sampled_from(sorted(GRAPH_WEIGHTS)))
-def test_total_weights_follow_the_power_of_the_size(sizes: list[int], how: str) -> None:
-    weights = row_weights(np.cumsum([0, *sizes]), how)
-    assert weights.mean() == pytest.approx(1)
-    for part, size in zip(np.split(weights, np.cumsum(sizes)[:-1]), sizes, strict=True):
-        assert np.ptp(part) == 0
-        assert part.sum() / weights[: sizes[0]].sum() == pytest.approx((size / sizes[0]) ** GRAPH_WEIGHTS[how])
-
-
 # RankNet -------------------------------------------------------------------------------------------------
 
 
@@ -98,27 +68,6 @@ def loss_of(
     indptr = np.cumsum([0, *map(len, graphs)])
     cost = np.array([cost for graph in graphs for cost in graph])
     return RankNetLoss(cost, indptr, row_weights(indptr, how), pairs, tie_tolerance)
-
-
-def loop(loss: RankNetLoss, relevance: np.ndarray, seed: int) -> tuple[list[float], list[float], float]:
-    """Gradient, hessian and loss, one pair after the other, of the pairs that the seed draws."""
-    rng = np.random.default_rng(seed)
-    rows = len(relevance)
-    gradient, hessian, total = [0.0] * rows, [0.0] * rows, 0.0
-    for _ in range(loss.pairs):
-        for one, other in enumerate(loss.partners(rng).tolist()):
-            low, high = sorted((loss.cost[one], loss.cost[other]))
-            if high - low <= loss.tie_tolerance * low:
-                continue
-            faster, slower = (one, other) if loss.cost[one] == low else (other, one)
-            wrong = 1 / (1 + math.exp(relevance[faster] - relevance[slower]))
-            share = loss.weight[one] / loss.pairs
-            gradient[faster] -= share * wrong
-            gradient[slower] += share * wrong
-            hessian[faster] += share * wrong * (1 - wrong)
-            hessian[slower] += share * wrong * (1 - wrong)
-            total += share * math.log(1 + math.exp(relevance[slower] - relevance[faster]))
-    return gradient, [max(h, HESSIAN_FLOOR * w) for h, w in zip(hessian, loss.weight, strict=True)], total
 
 
 def test_gradients_by_hand() -> None:
@@ -132,32 +81,6 @@ def test_gradients_by_hand() -> None:
     assert hessian == pytest.approx([0.75, 0.75, *[0.75 * HESSIAN_FLOOR] * 4])
     gradient, _ = loss_of([[1.0, 2.0]]).gradients(np.array([-1e4, 1e4]), np.random.default_rng(0))
     assert gradient.tolist() == [-2.0, 2.0], "no overflow"
-
-
-_GRAPHS = st.lists(
-    st.lists(st.sampled_from([100.0, 100.5, 101.0, 102.0, 150.0, 2e9]), min_size=1, max_size=6),
-    min_size=1, max_size=5,
-)  # fmt: skip
-
-
-@given(_GRAPHS, st.integers(1, 4), st.sampled_from((0.0, 0.007, 0.02)), st.sampled_from(("equal", "sqrt", "rows")))
-def test_gradients_are_those_of_a_loop_over_pairs(
-    graphs: list[list[float]], pairs: int, tolerance: float, how: str
-) -> None:
-    loss = loss_of(graphs, pairs=pairs, tie_tolerance=tolerance, how=how)
-    relevance = np.random.default_rng(1).normal(0, 2, len(loss.cost))
-    expected = loop(loss, relevance, 5)
-    for found, wanted in zip(loss.gradients(relevance, np.random.default_rng(5)), expected[:2], strict=True):
-        assert found == pytest.approx(wanted)
-
-
-def test_the_gradient_is_the_slope_of_the_loss() -> None:
-    loss = loss_of([[10.0, 20.0, 15.0], [3.0, 1.0, 2.0, 2.0]], pairs=3, how="sqrt")
-    relevance = np.random.default_rng(2).normal(size=7)
-    gradient, _ = loss.gradients(relevance, np.random.default_rng(0))
-    for row, step in enumerate(1e-5 * np.eye(7)):
-        slope = (loop(loss, relevance + step, 0)[2] - loop(loss, relevance - step, 0)[2]) / 2e-5
-        assert gradient[row] == pytest.approx(slope, abs=1e-8)
 
 
 def test_partners_are_others_of_the_same_graph_all_as_likely() -> None:

@@ -121,18 +121,6 @@ def test_choices_leave_out_what_they_say(kind: str) -> None:
         assert expected and (choice == "all") == (expected == columns)
 
 
-def test_indices_point_into_the_columns_given() -> None:
-    """Also where the columns are those of another tier or not ours at all."""
-    constant = blocks_of("layout")[0]
-    assert constant.scope is Scope.GRAPH
-    first = next(iter(constant.columns))
-    assert chosen_columns(["mine", first, "yours"], "no_graph").tolist() == [0, 2]
-    assert chosen_columns(["mine", first, "yours"], "all").tolist() == [0, 1, 2]
-    assert chosen_columns([], "alone").tolist() == []
-    with pytest.raises(ModelError, match=r"columns is 'some'; expected .*no_graph"):
-        chosen_columns(["mine"], "some")
-
-
 def test_a_target_leaves_out_the_columns_of_others() -> None:
     columns, layouts = FeatureSettings().columns("tile"), FeatureSettings().columns("layout")
     for target, dropped in ((TPU, CPU), (CPU, TPU)):

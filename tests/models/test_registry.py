@@ -47,11 +47,11 @@ from xlarank.models.registry import ranker_class
 data, settings = easy_data(), FitSettings(3, threads=2)
 for name in sys.argv[1:]:
     ranker = ranker_class(name)(kind="layout").fit(data, settings)
-    scores = ranker.predict(data.rows, COLUMNS)
+    scores = ranker.predict(data.matrix(), COLUMNS)
     if not (child := os.fork()):
         signal.alarm(30)
         again = ranker.clone().fit(data, settings)
-        os._exit(not all(np.array_equal(one.predict(data.rows, COLUMNS), scores) for one in (ranker, again)))
+        os._exit(not all(np.array_equal(one.predict(data.matrix(), COLUMNS), scores) for one in (ranker, again)))
     print(name, os.waitpid(child, 0)[1])
 """
 

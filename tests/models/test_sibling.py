@@ -19,7 +19,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
 from xlarank.models.objectives import mean_rank
 from xlarank.models.rankers import sibling
-from xlarank.models.rankers.sibling import Sibling, SiblingRanker, alike, nearness
+from xlarank.models.rankers.sibling import Sibling, SiblingRanker, nearness
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.metrics import kendall_tau
@@ -141,11 +141,7 @@ def test_the_general_ranker_keeps_its_weight() -> None:
     assert ranker.predict(graph.matrix(), graph.columns, graph.instances) == pytest.approx(expected)
 
 
-def test_likeness_is_a_kernel_and_siblings_of_like_shapes_count_more() -> None:
-    outputs = instances_of(graph_of("f0__a", 0, 0, configs=9)).outputs()
-    kernel = alike(outputs, outputs)
-    assert np.diag(kernel) == pytest.approx(np.ones(9)) and np.array_equal(kernel, kernel.T)
-    assert np.linalg.eigvalsh(kernel).min() > -1e-9
+def test_siblings_of_like_shapes_count_more() -> None:
     asked = instances_of(graph_of("f0__a", 0, 0, batch=8))
     for batch, expected in ((8, 1.0), (16, 0.5), (4, 0.5), (32, 0.25)):
         other = instances_of(graph_of("f0__b", 0, 0, batch=batch))

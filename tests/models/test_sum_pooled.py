@@ -159,26 +159,3 @@ def test_derivatives_are_those_of_the_loss(tolerance: float) -> None:
         assert terms.gradient[i] == pytest.approx(slope, abs=1e-7)
         up, down = (terms_of(at + sign * unit, cost, tolerance).gradient for sign in (1, -1))
         assert second[i] == pytest.approx((up - down) / (2 * step), abs=1e-7)
-
-
-def test_the_step_minimises_the_second_order_loss() -> None:
-    rng = np.random.default_rng(1)
-    terms, held = [], []
-    for configs in (4, 7):
-        terms.append(terms_of(rng.normal(size=configs), rng.random(configs)))
-        held.append(rng.integers(0, 4, (configs, 3)).astype(float))
-    ridge = 0.3
-    step = step_of(terms, held, ridge)
-
-    def quadratic(values: np.ndarray) -> float:
-        total = 0.0
-        for term, counts in zip(terms, held, strict=True):
-            change = counts @ values
-            for i in range(len(change)):
-                total += term.gradient[i] * change[i]
-                for j in range(i):
-                    total += term.weight[i, j] * (change[i] - change[j]) ** 2 / 2
-        return total / len(terms) + ridge / 2 * float(values @ values)
-
-    for direction in np.eye(3) * 1e-3:
-        assert min(quadratic(step + direction), quadratic(step - direction)) > quadratic(step)

@@ -29,9 +29,9 @@ def test_graphs_are_stacked_in_order_with_the_smallest_cost_of_each_row() -> Non
     assert data.cost.tolist() == [25, 10, 2.0**33 + 1, 2.0**33, 8], "exact beyond float32"
     assert (data.names, data.families) == (["cnn__a", "mlp__b"], ["cnn", "mlp"])
     assert (data.groups, data.columns) == (2, COLUMNS)
-    assert data.rows.dtype == np.float32
-    assert data.rows[:, 0].tolist() == [2, 2, 3, 3, 3], "the graph column, repeated"
-    assert np.array_equal(data.rows[2:, 1:], second.config_values)
+    assert data.matrix().dtype == np.float32
+    assert data.matrix()[:, 0].tolist() == [2, 2, 3, 3, 3], "the graph column, repeated"
+    assert np.array_equal(data.matrix()[2:, 1:], second.config_values)
     assert data.per_group(mean_rank).tolist() == [1, 0, 1, 0.5, 0]
 
 
@@ -56,8 +56,8 @@ def test_groups_are_taken_and_joined_with_their_rows_and_weights() -> None:
     joined = DATA.take([5, 1]).join(ALSO.weighted(0.5))
     assert joined.names == ["family2__b", "family0__b", "family1__z", "other__a"]
     assert joined.indptr.tolist() == [0, 9, 18, 27, 36]
-    parts = [DATA.rows[45:], DATA.rows[9:18], ALSO.rows]
-    assert np.array_equal(joined.rows, np.concatenate(parts))
+    parts = [DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()]
+    assert np.array_equal(joined.matrix(), np.concatenate(parts))
     assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
     assert DATA.weight is None and DATA.row_weight is None and DATA.take([0]).weight is None
     assert joined.take([3, 0]).group_weight.tolist() == [0.5, 1.0]

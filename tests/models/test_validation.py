@@ -9,13 +9,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.models.contract import fitted
 from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
-from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
@@ -102,7 +99,7 @@ def test_no_held_out_family_is_learned_from(spy: type[Spy]) -> None:
         assert set(learned.names) == set(data.names) - {data.names[g] for g in held}
         by_name = {graph.name: graph for graph in GRAPHS}
         expected = np.concatenate([by_name[name].matrix() for name in learned.names])
-        assert np.array_equal(learned.rows, expected), "and no row of theirs either"
+        assert np.array_equal(learned.matrix(), expected), "and no row of theirs either"
         judged += curves.metrics
     assert len(folds) == len(spy.fits) == 3
     assert sorted(judged) == sorted(data.names), "every graph is judged once"
@@ -117,20 +114,18 @@ def test_stages_end_with_all_rounds(spy: type[Spy], monkeypatch: pytest.MonkeyPa
     assert len(stages) == 3 and stages[0] == stages[1] == stages[2], "it ran out of splits"
 
 
-@pytest.mark.parametrize("kind", ["layout", "tile"])
-def test_every_configuration_counts_at_every_stage(spy: type[Spy], kind: Kind) -> None:
+def test_every_configuration_counts_at_every_stage(spy: type[Spy]) -> None:
     """Identical configurations share a row and a score, and are judged each with its own runtime."""
-    features = np.array([[0.3, 0.1, 0], [0.1, 0.2, 0], [0.2, 0.4, 0]])
-    repeated = graph_rows("cnn__a", [30, 10, 20], copies=[2, 0, 3], features=features)
-    graphs = [easy_graph("mlp__a", 5, seed=0), repeated, easy_graph("rnn__a", 6, seed=1)]
-    training = TrainingData.from_graphs(graphs)
-    curves = validate_fold(training, [2, 1], Spy(kind=kind), FitSettings(50))
-    assert list(curves.metrics) == ["rnn__a", "cnn__a"] and len(repeated.cost) == 8
-    for graph in (graphs[2], graphs[1]):
-        for stage in range(2):
-            row = graph.matrix()[:, 1] - stage * graph.matrix()[:, 2]
-            expected = graph_metrics(kind, row[graph.group].astype(float), graph.cost, graph.group)
-            assert curves.metrics[graph.name][stage] == pytest.approx(expected)
+    repeated = graph_rows(
+        "cnn__a", [30, 10, 20], copies=[2, 0, 3], features=np.array([[3, 1, 0], [1, 2, 0], [2, 4, 0]])
+    )
+    training = TrainingData.from_graphs([easy_graph("mlp__a", 5, seed=0), repeated])
+    found = validate_fold(training, [1], SPY, FitSettings(50)).metrics["cnn__a"]
+    for stage in range(2):
+        row = repeated.matrix()[:, 1] - stage * repeated.matrix()[:, 2]
+        assert len(repeated.cost) == 8
+        expected = graph_metrics("layout", row[repeated.group].astype(float), repeated.cost, repeated.group)
+        assert found[stage] == pytest.approx(expected)
 
 
 def test_folds_come_in_order_and_as_if_each_was_alone(spy: type[Spy]) -> None:
@@ -205,7 +200,7 @@ def test_out_of_fold_scores_of_a_family_are_those_of_the_others() -> None:
     for first in (0, 2, 4):
         others = [g for g in range(6) if g not in (first, first + 1)]
         held = slice(data.indptr[first], data.indptr[first + 2])
-        expected = fitted("lambdarank", data.take(others), seed=2, rounds=5).predict(data.rows[held], COLUMNS)
+        expected = fitted("lambdarank", data.take(others), seed=2, rounds=5).predict(data.matrix()[held], COLUMNS)
         assert np.array_equal(scores[held], expected)
     assert not out_of_fold_scores(LambdaRank(kind="layout"), data, [], settings).any()
 
@@ -215,16 +210,6 @@ def test_out_of_fold_scores_of_a_family_are_those_of_the_others() -> None:
 
 def curves(rounds: list[int], **scores: list[float]) -> Curves:
     return Curves(rounds, {name: [{"score": value} for value in values] for name, values in scores.items()})
-
-
-@given(st.lists(st.lists(st.floats(-1, 1), min_size=7, max_size=7), min_size=1, max_size=4))
-def test_the_smooth_score_is_the_mean_of_each_stage_and_its_neighbours(scores: list[list[float]]) -> None:
-    """At either end the stage itself stands in for the neighbour that is not there."""
-    found = curves(list(range(7)), **{f"graph{number}": values for number, values in enumerate(scores)})
-    mean = [sum(values[stage] for values in scores) / len(scores) for stage in range(7)]
-    expected = [(mean[max(0, s - 1)] + mean[s] + mean[min(6, s + 1)]) / 3 for s in range(7)]
-    assert found.smooth_score().tolist() == pytest.approx(expected, abs=1e-12)
-    assert expected[found.best_stage()] == pytest.approx(max(expected), abs=1e-12)
 
 
 def test_a_lonely_peak_is_not_chosen() -> None:
