@@ -59,22 +59,6 @@ class Request:
     count: int
 
 
-@dataclass(frozen=True)
-class _Group:
-    """Quantities that are computed together: those numbered ``which`` (ascending) of one kind of aggregate."""
-
-    which: Ints
-    values: Floats
-
-    def part(self, request: Request) -> tuple[slice, Ints]:
-        """Columns of ``values`` that were requested, and which columns of the result they are."""
-        low, high = np.searchsorted(self.which, (request.first, request.first + request.count))
-        return slice(int(low), int(high)), self.which[low:high] - request.first
-
-
-_Results = dict[_Kind, list[_Group]]
-
-
 class Batch:
     """Aggregates of some configurations; index it with a `Request` to get ``(configs, count)``.
 
@@ -82,28 +66,12 @@ class Batch:
         codes: ``(configs, nodes)`` the type of row that each node takes.
     """
 
-    def __init__(self, codes: NDArray[np.integer], results: _Results) -> None:
+    def __init__(self, codes: NDArray[np.integer], results: dict[_Kind, Floats]) -> None:
         self.codes = codes
         self._results = results
 
     def __getitem__(self, request: Request) -> Floats:
-        total = np.zeros((len(self), request.count))
-        for group in self._results[request.kind]:
-            source, columns = group.part(request)
-            total[:, columns] = group.values[:, source]
-        return total
-
-    def write(self, requests: Sequence[tuple[Request, int]], target: NDArray[np.float32]) -> None:
-        """Several requests, each with the column it goes to, into an array ``(configs, columns)`` of zeros.
-
-        Quantities that are 0 for all configurations are not touched.
-        """
-        for kind in {request.kind for request, _ in requests}:
-            for group in self._results[kind]:
-                parts = [(*group.part(request), at) for request, at in requests if request.kind == kind]
-                source = np.concatenate([np.arange(part.start, part.stop) for part, _, _ in parts])
-                columns = np.concatenate([columns + at for _, columns, at in parts])
-                target.T[columns] = group.values.T[source]
+        return self._results[request.kind][:, request.first : request.first + request.count]
 
     @cached_property
     def by_node(self) -> NDArray[np.integer]:
@@ -164,7 +132,7 @@ class Aggregation:
         """What turns the codes of some configurations into their `Batch`."""
         context = self._context
         row_type = context.row_type.astype(np.int32)
-        sums: dict[_OverNodes, list[_Table]] = {}
+        sums: dict[_OverNodes, tuple[int, list[_Table]]] = {}
         maxima: dict[_OverNodes, list[Callable[[NDArray[np.integer]], Floats]]] = {}
         for kind, tables in self._tables.items():
             joined = np.concatenate(tables, axis=1)
@@ -173,21 +141,22 @@ class Aggregation:
                 maxima[kind] = [_maximum(*both, context) for both in zip(joined.T, by_row.T, strict=True)]
             elif kind.each_node:
                 everywhere = np.ones(context.table.nodes, bool)
-                sums[kind] = [_Table(np.arange(joined.shape[1]), everywhere, joined)]
+                sums[kind] = joined.shape[1], [_Table(np.arange(joined.shape[1]), everywhere, joined)]
             else:
-                sums[kind] = _by_nodes(joined, context)
+                sums[kind] = joined.shape[1], _by_nodes(joined, context)
         pair_sums = {pairs: _pair_sums(context, pairs, requests) for pairs, requests in self._pairs.items()}
 
         def batch(codes: NDArray[np.int32]) -> Batch:
             types = row_type[codes]
-            results: _Results = {pairs: [summed(types)] for pairs, summed in pair_sums.items()}
+            results: dict[_Kind, Floats] = {pairs: summed(types) for pairs, summed in pair_sums.items()}
             aggregates = Batch(types, results)
-            for kind, tables in sums.items():
-                results[kind] = [table.sums(codes if kind.each_node else types) for table in tables]
+            for kind, (count, tables) in sums.items():
+                results[kind] = np.zeros((len(codes), count))
+                for table in tables:
+                    results[kind][:, table.which] = table.sums(codes if kind.each_node else types)
             for kind, quantities in maxima.items():
                 by_node = np.ascontiguousarray(codes.T) if kind.each_node else aggregates.by_node
-                values = np.stack([most(by_node) for most in quantities], axis=1)
-                results[kind] = [_Group(np.arange(len(quantities)), values)]
+                results[kind] = np.stack([most(by_node) for most in quantities], axis=1)
             return aggregates
 
         return batch
@@ -201,8 +170,8 @@ class _Table:
     nodes: NDArray[np.bool_]
     values: Floats
 
-    def sums(self, codes: NDArray[np.integer]) -> _Group:
-        return _Group(self.which, _looked_up(codes if self.nodes.all() else codes[:, self.nodes], self.values))
+    def sums(self, codes: NDArray[np.integer]) -> Floats:
+        return _looked_up(codes if self.nodes.all() else codes[:, self.nodes], self.values)
 
 
 def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
@@ -264,7 +233,7 @@ def _maximum(values: Floats, row_values: Floats, context: LayoutContext) -> Call
 
 def _pair_sums(
     context: LayoutContext, pairs: Pairs, requests: Sequence[tuple[PairQuantities, Sequence[float]]]
-) -> Callable[[NDArray[np.integer]], _Group]:
+) -> Callable[[NDArray[np.integer]], Floats]:
     """What sums over one set of pairs, by codes ``(configs, nodes)``.
 
     A pair takes few distinct combinations of requested layouts; the quantities of every combination are computed
@@ -290,9 +259,10 @@ def _pair_sums(
         everything = np.ascontiguousarray(everything[:, used])
         number, width, base = (array.astype(np.int32) for array in (number, width, base))
 
-    def summed(codes: NDArray[np.integer]) -> _Group:
+    def summed(codes: NDArray[np.integer]) -> Floats:
+        total = np.zeros((len(codes), len(over)))
         if len(pairs) == 0:
-            return _Group(np.zeros(0, np.int64), np.zeros((len(codes), 0)))
+            return total
         combination = number[codes[:, pairs.left] + offsets[0]] * width
         combination += number[codes[:, pairs.right] + offsets[1]]
         combination += base
@@ -300,7 +270,8 @@ def _pair_sums(
         if table is None:
             taken, place = np.unique(combination, return_inverse=True)
             table, combination = quantities(taken), place.reshape(combination.shape)
-        return _Group(used, _looked_up(combination, table))
+        total[:, used] = _looked_up(combination, table)
+        return total
 
     return summed
 
@@ -336,24 +307,14 @@ def compute_together(
     transductive columns look at.
     """
     aggregation = Aggregation(context)
-    direct, later = [], []
-    for block, at in blocks:
-        finalize = block.prepare(context, aggregation)
-        if not isinstance(finalize, Request):
-            later.append((finalize, at, block))
-        elif finalize.count == len(block.columns):
-            direct.append((finalize, at))
-        else:
-            raise AssertionError(f"{type(block).__name__} requested {finalize.count} columns")
+    prepared = [(block, at, block.prepare(context, aggregation)) for block, at in blocks]
     batch_of = aggregation.plan()
     codes = context.table.codes if codes is None else codes
     step = min(max(_CODES // context.configurable_nodes, _CONFIGS[0]), _CONFIGS[1])
     for start in range(0, len(codes), step):
         batch = batch_of(codes[start : start + step])
-        mine = target[start : start + step]
-        batch.write(direct, mine)
-        for finalize, at, block in later:
-            values = finalize(batch)
+        for block, at, finalize in prepared:
+            values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
             if values.shape != (len(batch), len(block.columns)):
                 raise AssertionError(f"{type(block).__name__} gave {values.shape}")
-            mine[:, at : at + len(block.columns)] = values
+            target[start : start + step, at : at + len(block.columns)] = values
