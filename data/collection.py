@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,7 +21,7 @@ SPLITS: Final = ("train", "valid", "test")
 #: Folders from ``layout/`` or ``tile/`` down to the files.
 _LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<split>"}
 #: Deepest level that is searched for skipped files: a tree of links may have no end.
-_DEEPEST: Final = 8
+_DEEPEST: Final = 7
 _ALSO_CALLED: Final = {
     "validation": "valid",
     "val": "valid",
@@ -155,30 +155,29 @@ class SkippedFile:
 
 def skipped_files(npz: Path) -> list[SkippedFile]:
     """Return what looks like graphs below ``layout/`` and ``tile/`` of an ``npz`` folder and is not read."""
-    return [file for kind in _LEVELS if os.path.isdir(npz / kind) for file in _skipped(npz / kind, npz, kind)]
+    found: list[SkippedFile] = []
 
+    def unreadable(error: OSError) -> None:
+        why = f"cannot be read ({error.strerror or error})"
+        found.append(SkippedFile(Path(error.filename), why, unreadable=True))
 
-def _skipped(folder: Path, npz: Path, kind: str) -> Iterator[SkippedFile]:
-    try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    except OSError as error:
-        yield SkippedFile(folder, f"cannot be read ({error.strerror or error})", unreadable=True)
-        return
-    visible = [entry for entry in entries if not entry.name.startswith(".")]
-    folders = [entry for entry in visible if _is_dir(entry)]
-    graphs = [e.name for e in visible if e not in folders and e.name.lower().endswith(".npz")]
-    too_deep = len(folder.relative_to(npz / kind).parts) - len(_LEVELS[kind].split("/"))
-    if too_deep or folder.name not in SPLITS:
-        why = f"not looked at: {_why(folder.name, too_deep, kind)}"
-    else:
-        why = "not called .npz in small letters; rename"
-        graphs = [name for name in graphs if not name.endswith(".npz")]
-    if graphs:
-        yield SkippedFile(folder, f"{len(graphs)} file{'s are' if len(graphs) > 1 else ' is'} here {why}")
-    if len(folder.relative_to(npz).parts) < _DEEPEST:
-        for entry in folders:
-            if not entry.name.endswith(".npz"):
-                yield from _skipped(Path(entry.path), npz, kind)
+    for kind in (one for one in _LEVELS if os.path.isdir(npz / one)):
+        for name, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
+            folder = Path(name)
+            level = len(folder.relative_to(npz / kind).parts)
+            visible = sorted(one for one in folders if not one.startswith(".") and not one.endswith(".npz"))
+            folders[:] = visible if level < _DEEPEST else []
+            graphs = [one for one in files if one.lower().endswith(".npz") and not one.startswith(".")]
+            too_deep = level - len(_LEVELS[kind].split("/"))
+            if too_deep or folder.name not in SPLITS:
+                why = f"not looked at: {_why(folder.name, too_deep, kind)}"
+            else:
+                why = "not called .npz in small letters; rename"
+                graphs = [one for one in graphs if not one.endswith(".npz")]
+            if graphs:
+                count = f"{len(graphs)} file{'s are' if len(graphs) > 1 else ' is'}"
+                found.append(SkippedFile(folder, f"{count} here {why}"))
+    return found
 
 
 def _why(name: str, too_deep: int, kind: str) -> str:
@@ -189,10 +188,3 @@ def _why(name: str, too_deep: int, kind: str) -> str:
     meant = _ALSO_CALLED.get(name.lower()) or "".join(close)
     hint = f"; rename the folder to {meant}" if meant else ""
     return f"{name} is not a split ({', '.join(SPLITS)}){hint}"
-
-
-def _is_dir(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        return False

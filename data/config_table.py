@@ -128,9 +128,7 @@ class ConfigTable:
 def code_counts(codes: NDArray[np.integer], width: int) -> sparse.csr_array:
     """Return sparse counts of codes, ``(configs, width)``."""
     configs, nodes = codes.shape
-    indptr = np.arange(0, configs * nodes + 1, max(1, nodes), dtype=np.int64)
-    if nodes == 0:
-        indptr = np.zeros(configs + 1, np.int64)
+    indptr = np.arange(configs + 1, dtype=np.int64) * nodes
     return sparse.csr_array((np.ones(codes.size), codes.reshape(-1), indptr), shape=(configs, width))
 
 

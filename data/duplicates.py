@@ -46,6 +46,10 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
 
     Rows are compared by a 64-bit random projection first; the groups are then checked exactly, and a
     collision (never seen) falls back to sorting whole rows.
+
+    >>> groups = group_codes(np.array([[5, 5], [1, 2], [5, 5]]))
+    >>> groups.first.tolist(), groups.group.tolist()
+    ([0, 1], [0, 1, 0])
     """
     configs, nodes = codes.shape
     if codes.size == 0:
@@ -59,18 +63,8 @@ def group_codes(codes: NDArray[np.integer]) -> Duplicates:
     groups = _number(np.unique(hashes, return_inverse=True)[1])
     for at in range(0, configs, step):
         if not np.array_equal(codes[at : at + step], codes[groups.first[groups.group[at : at + step]]]):
-            return group_rows(codes)
+            return _number(np.unique(codes, axis=0, return_inverse=True)[1].reshape(-1))
     return groups
-
-
-def group_rows(rows: NDArray[Any]) -> Duplicates:
-    """Group equal rows of any two-dimensional array.
-
-    >>> groups = group_rows(np.array([[5, 5], [1, 2], [5, 5]]))
-    >>> groups.first.tolist(), groups.group.tolist()
-    ([0, 1], [0, 1, 0])
-    """
-    return _number(np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1))
 
 
 def _number(labels: NDArray[Any]) -> Duplicates:

@@ -8,29 +8,18 @@ from __future__ import annotations
 
 import re
 
-#: Architectures known by another spelling, or hidden behind a prefix. The first match wins, so
-#: a name built from two (``mask_rcnn_resnet50``) is listed under the one that makes it special.
-_ARCHITECTURES: tuple[tuple[str, str], ...] = (
-    (r"mask_?rcnn", "maskrcnn"),
-    (r"albert", "albert"),
-    (r"talking_heads?", "talking_heads"),
+#: The first match wins, so a name built from two (``mask_rcnn_resnet50``) stands at the one that makes it special.
+_ARCHITECTURES = (
+    "maskrcnn", "albert", "talking_heads", "bert", "retinanet", "efficientnet", "mobilenet", "mnasnet", "shapemask",
+    "resnet", "unet", "inception", "xception", "alexnet", "transformer", "magenta", "ssd", "nmt",
+)  # fmt: skip
+#: How those are spelled that have several spellings.
+_SPELLINGS = {
+    "maskrcnn": "mask_?rcnn",
+    "talking_heads": "talking_heads?",
     # ELECTRA and TensorFlow Hub's experts/bert/* are BERT with other weights
-    (r"(?:bert|electra|experts_(?:pubmed|wiki))", "bert"),
-    (r"retinanet", "retinanet"),
-    (r"efficientnet", "efficientnet"),
-    (r"mobilenet", "mobilenet"),
-    (r"mnasnet", "mnasnet"),
-    (r"shapemask", "shapemask"),
-    (r"resnet", "resnet"),
-    (r"unet", "unet"),
-    (r"inception", "inception"),
-    (r"xception", "xception"),
-    (r"alexnet", "alexnet"),
-    (r"transformer", "transformer"),
-    (r"magenta", "magenta"),
-    (r"ssd", "ssd"),
-    (r"nmt", "nmt"),
-)
+    "bert": "(?:bert|electra|experts_(?:pubmed|wiki))",
+}
 #: Words that say how a program is run, not which program it is; a name is cut at the first of them.
 _SETTING = re.compile(
     r"[._](?:batch|bs|train|eval|test|inference|fp16|fp32|bf16|f16|f32|\d+x\d+|l_\d+|v\d+|\d+|dynamic|optimized|natural"
@@ -63,8 +52,8 @@ def program_family(name: str) -> str:
     if "__" in name:  # family__variant; _train marks the training step of the same program
         return name.split("__", 1)[0].removesuffix("_train") or name
     plain = _TILE_KERNEL.sub("", name).lower().replace("-", "_")
-    for pattern, family in _ARCHITECTURES:
-        if re.search(rf"(?:^|[._]){pattern}", plain):
+    for family in _ARCHITECTURES:
+        if re.search(rf"(?:^|[._]){_SPELLINGS.get(family, family)}", plain):
             return family
     plain = _SUITE.sub("", plain)
     cut = _SETTING.search(plain)

@@ -125,8 +125,7 @@ def candidate_rows(
     dimension brought to the front, and random ones. Outputs of one dimension or of fewer than ``min_elements``
     elements are left to the compiler.
     """
-    if slots not in get_args(Slots):
-        raise XlarankError(f"slots is {slots!r}", expected=" or ".join(get_args(Slots)))
+    _check(slots)
     if per_node < 1 or (named is not None and named < 1):
         raise XlarankError("per_node and named must be at least 1", expected="a few rows that name something")
     ranks = tensor_ranks(graph.node_feat)
@@ -155,8 +154,7 @@ def tied_candidates(graph: LayoutGraph, *, slots: Slots = "output", min_elements
     every order of their blocks. Outputs of one dimension or of fewer than ``min_elements`` elements are left to the
     compiler.
     """
-    if slots not in get_args(Slots):
-        raise XlarankError(f"slots is {slots!r}", expected=" or ".join(get_args(Slots)))
+    _check(slots)
     tied = tied_nodes(graph)
     elements = graph.node_feat[graph.configurable, NODE_COLUMN["shape_dimensions_product"]]
     set_here = (elements >= min_elements) & (tensor_ranks(graph.node_feat)[graph.configurable] > 1)
@@ -168,6 +166,11 @@ def tied_candidates(graph: LayoutGraph, *, slots: Slots = "output", min_elements
     rows = tuple(node.rows(operands=slots == "all") for node in nodes)
     least = np.array([0 if node.optional else 1 for node in nodes], np.int64)
     return Candidates(rows, group, np.minimum(least, [len(one) - 1 for one in rows]).astype(np.int64))
+
+
+def _check(slots: Slots) -> None:
+    if slots not in get_args(Slots):
+        raise XlarankError(f"slots is {slots!r}", expected=" or ".join(get_args(Slots)))
 
 
 def _orders(rank: int, default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:

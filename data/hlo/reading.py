@@ -71,15 +71,11 @@ def read_hlo(path: Path | str) -> LayoutGraph:
     )
 
 
-def unlabelled_arrays(program: ProgramArrays, rows: NDArray[np.int8] | None = None) -> dict[str, NDArray[Any]]:
-    """Return the arrays that `xlarank.data.writing.write_graph` takes, for configurations without runtimes.
-
-    ``rows`` is ``(configs, configurable nodes, 18)``; None means the compiler's default alone.
-    """
+def unlabelled_arrays(program: ProgramArrays) -> dict[str, NDArray[Any]]:
+    """Return what `xlarank.data.writing.write_graph` takes: the compiler's default alone, without a runtime."""
     arrays = program_arrays(program, "node_splits", "node_config_ids")
-    rows = default_configuration(len(program.node_config_ids)) if rows is None else rows
-    arrays["node_config_feat"] = rows.astype(np.float32)
-    arrays["config_runtime"] = np.zeros(len(rows), np.int64)
+    arrays["node_config_feat"] = default_configuration(len(program.node_config_ids)).astype(np.float32)
+    arrays["config_runtime"] = np.zeros(1, np.int64)
     return arrays
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from xlarank.data.duplicates import Duplicates, group_codes, group_minimum, group_rows
+from xlarank.data.duplicates import Duplicates, group_codes, group_minimum
 
 _CODES = hnp.arrays(np.int32, st.tuples(st.integers(1, 12), st.integers(0, 5)), elements=st.integers(0, 2))
 
@@ -34,7 +34,6 @@ class Ones:
 def test_equal_rows_are_grouped_and_the_fastest_repeat_counts(codes, data):
     groups = group_codes(codes)
     assert_groups(groups, codes)
-    assert_groups(group_rows(codes / 2), codes)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(np.random, "default_rng", lambda seed: Ones())
         assert_groups(group_codes(codes), codes)

@@ -7,14 +7,12 @@ import json
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any, Final, Self
+from typing import IO, Any, Self
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import read_text, regular_no_link
 from xlarank.data.hlo.compiler.cycles import Estimate
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
-
-_NO_TEXT: Final = base64.b64encode(zlib.compress(b"")).decode()
 
 
 class Journal:
@@ -59,7 +57,7 @@ class Journal:
                 self.estimates[line["fingerprint"]] = Estimate(int(line["cycles"]), int(line["unknown_loops"]))
             status, key = Status(line["status"]), line["fingerprint"]
             estimate = self.estimates[key] if status is Status.OK else Estimate(line.get("predicted", 0))
-            text = zlib.decompress(base64.b64decode(line.get("text", _NO_TEXT))).decode()
+            text = zlib.decompress(base64.b64decode(line["text"])).decode() if "text" in line else ""
             outcome = Outcome(status, estimate, key, line["shared"], line["seconds"], line["message"], text)
             self.outcomes[line["configuration"]] = outcome
 

@@ -27,6 +27,8 @@ from xlarank.data.hlo.messages import Message
 
 #: Not by -m: what is pickled must belong to the module's own name.
 _SERVICE: Final = "from xlarank.data.hlo.compiler.service import main; main()"
+#: For the other process's PYTHONPATH: it imports this package, installed or not.
+_ROOT: Final = str(Path(xlarank.__file__).resolve().parents[1])
 #: Seconds for loading jax and libtpu on a busy machine.
 _START: Final = 120.0
 #: Where dumps of single compilations go: memory where the machine offers it as a folder.
@@ -47,6 +49,7 @@ class Compiler:
         self.target = target
         self._number, self._jobs, self._limit = 0, jobs, limit
         mine, theirs = socket.socketpair()
+        paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._stderr = tempfile.TemporaryFile()
         with theirs:
             self._process = subprocess.Popen(
@@ -55,7 +58,7 @@ class Compiler:
                 stdin=subprocess.DEVNULL,
                 stdout=self._stderr,
                 stderr=self._stderr,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(_path())},
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,  # Ctrl-C goes to the client alone
             )
         self._connection = Connection(mine.detach())
@@ -210,9 +213,3 @@ class Compiler:
                 f"the compiler's process ended ({output[-1][:300] if output else 'without output'})",
                 do="run it again; what was done is kept",
             ) from error
-
-
-def _path() -> list[str]:
-    """Return the PYTHONPATH with which the other process imports this package, installed or not."""
-    root = str(Path(xlarank.__file__).resolve().parents[1])
-    return [root, *filter(None, [os.environ.get("PYTHONPATH")])]
