@@ -65,14 +65,11 @@ class BuildRequest:
     """Settings of `build_features`.
 
     Attributes:
-        collections, splits: names or patterns; empty for all.
-        settings: of the features.
         max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0 keeps all.
             Validation and test graphs are always whole: every configuration must be ranked.
         jobs: processes; 0 chooses by the size of the files.
         timeout: seconds after which no further graph is begun. The others are not in the manifest: later commands
             work without them, and a second call continues.
-        replace: remove rows, studies and models of another data root.
         scheduler: the address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs``
             workers (0: one per core). Workers read the data root under the same path and send the rows here; the
             files are the same.

@@ -20,7 +20,6 @@ class Checked:
     Attributes:
         rows: expected of the file.
         against: what it was compared with, in words.
-        problems: everything that is wrong, in the order of the file.
         unknown: id -> why, of test graphs that could not be read; their number of configurations is unknown.
     """
 

@@ -55,11 +55,8 @@ class CollectSettings:
     Attributes:
         target: a name of `xlarank.data.hlo.compiler.targets.TARGETS`.
         search: ``random``, or ``evolve`` for a genetic search by the label from the compiler's choice.
-        configs: how many configurations, the compiler's own among them.
-        seed: of candidate rows and search.
         tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
         per_node: candidate rows of a node, the compiler's choice among them; only for nodes that are not tied.
-        limit: seconds for compiling one configuration.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
     """
 

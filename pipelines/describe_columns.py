@@ -21,7 +21,6 @@ class ColumnDescription:
 
     Attributes:
         meaning: what it holds, with its unit.
-        kinds: kinds of graphs that have it.
         block, about: name and description of the block that computes it: formula and source.
         scope: ``graph``, ``configuration`` or ``instance``.
         transductive: whether it is computed from all candidates of the graph.

@@ -31,10 +31,7 @@ class Imported:
     """One graph file that was written.
 
     Attributes:
-        source: the file it came from.
         nodes, edges, configurable, configs: counts; ``configurable`` is 0 for a kernel.
-        labelled: whether it came with runtimes.
-        seconds: to read, encode, write and read back.
         notes: what the format could not hold.
     """
 

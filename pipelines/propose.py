@@ -35,12 +35,9 @@ class ProposeSettings:
 
     Attributes:
         search: ``random``, or ``evolve`` for a genetic search around the compiler's choice by a model's scores.
-        configs: number of configurations; the first is the compiler's default.
         tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
         slots, min_elements: of `xlarank.data.hlo.candidates.tied_candidates` or `candidate_rows`.
         per_node, named: of `candidate_rows`, for nodes that are not tied.
-        population, generations: of the genetic search.
-        seed: the same seed gives the same configurations.
     """
 
     search: Search = "random"
@@ -60,16 +57,12 @@ class Proposal:
     """What was written.
 
     Attributes:
-        graph, out: the program and the file with its configurations.
-        search: random or evolve.
-        configs: how many there are; the first is the compiler's default.
         configurable, free: nodes that can be configured, and those of them that have a choice.
         groups: number of groups that the free nodes make; as many as they are where nothing is tied.
         choices: (fewest, most) rows that a free node may take, the default among them.
         space: logarithm to base 10 of how many configurations the candidate rows allow.
         guided_by: collection of the model whose scores guided the search, or None.
         default_place: how many of them the model ranks ahead of the default, or None.
-        seconds: for the search.
     """
 
     graph: str

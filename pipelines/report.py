@@ -23,14 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """What was written.
-
-    Attributes:
-        out: the page.
-        size: its bytes.
-        judged: collection -> mean score and number of graphs.
-        left_out: collection -> why it could not be judged.
-    """
+    """A page of ``size`` bytes; ``judged``: collection -> mean score and number of graphs; ``left_out``: -> why not."""
 
     out: Path
     size: int

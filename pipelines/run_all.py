@@ -67,7 +67,6 @@ class CollectionOutcome:
         valid: summary of the first model's metrics on valid (`xlarank.models.validation.metrics.summarise`).
         trials: of its study, None where nothing was tuned.
         folds: out-of-fold summary of the model that its rows are from.
-        notes: what failed, and what there was no time for.
     """
 
     collection: str

@@ -47,10 +47,8 @@ class TuneResult:
     Attributes:
         trials: finished trials of the study, of them ``fresh`` by this call and ``pruned`` early.
         mean, std: out-of-fold score over graphs of the chosen trial (tau; tiles: 1 - slowdown@5).
-        rounds, params: of the chosen trial.
         note: why the chosen trial is not the best one.
         pictures: SVG files: optimization history and parameter importances; none without matplotlib.
-        skipped: the reason where nothing was tuned.
     """
 
     collection: str

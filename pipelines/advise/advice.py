@@ -44,11 +44,9 @@ class Change:
     """One layout to set.
 
     Attributes:
-        node: its number in the graph.
         name, opcode, shape: of the operation in the program before layout assignment.
         source: where the program's author wrote it, as far as the module says.
         minor_to_major: TpuGraphs' and XLA's order, the dimension along the lanes first.
-        major_to_minor: JAX's order, the reverse.
     """
 
     node: int
@@ -73,14 +71,11 @@ class Advice:
             above default.
         compiled: how many configurations ended how (`xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a
             program that had an estimate already), the compiler's own choice included.
-        stopped: why the search ended.
         diagnosis, diagnosis_after: where the cycles go, as written and by the advice.
         inputs, outputs: how they should lie, where that is otherwise than now.
-        changes: layouts of operations to set.
         difference: largest relative difference of outputs on this CPU, or why there is none.
         lines: for JAX programs, the calls to put in.
         configuration: rows of the changes by node, as in ``node_config_feat``.
-        files: what was written.
     """
 
     program: str
@@ -128,11 +123,8 @@ class AdviceSettings:
     """How to search.
 
     Attributes:
-        target: a TPU, as ``tpu-v3``.
         budget: compilations, the compiler's own choice included; 1 is the diagnosis alone.
-        minutes: when to stop before the budget is spent.
         per_node: candidate layouts of a node, the default among them.
-        jobs: configurations compiled at a time.
         limit: seconds that one configuration may compile.
         check: compare outputs on this CPU; None: where that is done within a minute.
     """

@@ -17,12 +17,8 @@ _PLURALS: Final = {"weight": "weights", "input": "inputs", "output": "outputs", 
 
 @dataclass(frozen=True)
 class Relayout:
-    """A copy or transpose because layouts disagree.
-
-    Attributes:
-        operation: with its layout and that of the value before.
-        kind: ``weight``, ``input``, ``output`` or ``between``.
-        tensor: name of the input or output; between two operations, the names of both.
+    """A copy or transpose because layouts disagree: of a ``weight``, an ``input``, an ``output`` or ``between`` two
+    operations, whose names ``tensor`` holds.
     """
 
     operation: Operation

@@ -23,13 +23,7 @@ sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])"""
 
 @dataclass(frozen=True)
 class EntryChange:
-    """One input or output that lies differently.
-
-    Attributes:
-        leaf: which.
-        before: its layout without advice, minor to major.
-        minor_to_major: its layout by the advice.
-    """
+    """One input or output that lies otherwise by the advice than ``before``, minor to major both."""
 
     leaf: Leaf
     before: Order

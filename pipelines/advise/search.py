@@ -72,7 +72,6 @@ class LayoutSearch:
 
     Attributes:
         codes, outcomes: everything looked at, the compiler's own choice first, without repetitions.
-        stopped: why the search ended.
         screening: leave out code where the optimised module promises nothing.
         guided: try first what the copies of the best program ask for.
     """

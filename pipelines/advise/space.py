@@ -26,8 +26,6 @@ class Space:
     """Configurations as codes ``(configs, nodes + 2)``; code 0 leaves everything as it is.
 
     Attributes:
-        program: whose layouts are set.
-        inputs, outputs: its leaves.
         candidates: rows of configurable nodes, none of which is what the compiler chooses anyway; the last two
             columns are the modes of all inputs and of all outputs.
     """

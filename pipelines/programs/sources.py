@@ -36,7 +36,6 @@ class Program:
     """A program before layout assignment.
 
     Attributes:
-        name: of files made from it.
         module: ``HloModuleProto``.
         graph: its TpuGraphs graph, node ``i`` being the i-th instruction of the module.
         written: dimensions of the values that its author wrote; None where only the compiler's form is known.
@@ -152,7 +151,6 @@ class Collected:
 
     Attributes:
         path: the npz file, beside which the module and the manifest lie; of tiles the manifest.
-        manifest: its content.
         fresh: False when it was there already and nothing was done.
     """
 

@@ -91,10 +91,7 @@ class Ranked:
     Attributes:
         rank: from 1 on, among distinct configurations.
         configuration: the first of those that are identical, as numbered in the file.
-        score: lower is faster; only comparable within the graph.
         runtime_ns: its own runtime in the file; None where not measured.
-        identical: the other configurations that are the same.
-        identical_runtime_ns: their runtimes.
         certainly_ahead_of: how many distinct configurations it is certainly faster than; None where the model was
             not calibrated.
         speedup: the runtime of the compiler's own choice over its own; None where either is not known.

@@ -33,7 +33,6 @@ class NodePart:
     Attributes:
         now, then: the layouts that both configurations give it, for people.
         value: below 0 where it makes ``now`` faster.
-        name: in the HLO module, if given.
     """
 
     node: int
@@ -62,7 +61,6 @@ class Explanation:
         collection, model: by the model of which collection, which ranker.
         now, then: ids of the configurations; ``against`` says in words what ``then`` is.
         ranks: of both among all configurations, 1 is the fastest.
-        difference: score of ``now`` minus score of ``then``.
         runtime: measured nanoseconds of both; None where withheld.
         nodes: every node whose layouts differ, largest contribution first; empty for tiles.
         rest: what is not attributed to a node: columns of the whole graph, and changes that cancel.
@@ -70,7 +68,6 @@ class Explanation:
         causes, columns: physical cause or column -> contribution, largest first.
         members: ranker of an ensemble -> contribution.
         segments: connected nodes with most of the difference, largest contribution first.
-        notes: limits of this explanation.
         names: of all nodes in the HLO module; empty without one.
     """
 

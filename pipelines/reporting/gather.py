@@ -64,10 +64,7 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
-        manifests: of the splits that were built.
         model: None where there is none, or none that can be used; ``why_not`` says why.
-        graphs: scored, in the order of the split.
-        left_out: graph -> why it was not scored.
         importance: column -> share of the gain, the mean over seeds, largest first.
         explained: the graph of the median score, with its picture where there is a segment to draw.
         studies: SVG of the studies, as `tune` left them.

@@ -39,11 +39,9 @@ class Drawn:
     """What is drawn.
 
     Attributes:
-        graph: the program.
         values: contributions of nodes, below 0 where they make the configuration faster.
         config, other: whose layouts stand on the edges, and whose they are compared with.
         focus: nodes to draw, with what is around them.
-        title: one line above.
         names: what the module calls nodes, where that is known.
     """
 

@@ -19,12 +19,7 @@ _MOST: Final = 5
 
 @dataclass(frozen=True)
 class Segment:
-    """A connected part of the program.
-
-    Attributes:
-        nodes: its nodes as numbered in the graph, ascending.
-        value: the sum of their contributions.
-    """
+    """Connected nodes, ascending, and the sum of their contributions."""
 
     nodes: tuple[int, ...]
     value: float

@@ -60,11 +60,8 @@ class RunSettings:
     """Settings of `run_all`.
 
     Attributes:
-        hours: of wall clock, from the beginning of the work.
         ram_gb: memory in 1e9 bytes; 0 for nine tenths of the machine's.
         cores: of the processor; 0 for all that this process may use.
-        seeds: boosters of a final model.
-        trials: most trials of a study; 0 for none.
         jobs: processes that build features; 0 chooses by cores and memory.
         models: a workspace whose trained models rank the test graphs; then nothing is tuned or trained.
     """
@@ -98,8 +95,6 @@ class CollectionPlan:
         max_configs: kept of each training graph; ``most_configs`` would still fit into memory.
         rows: learned from, valid included; 0 where there is nothing to learn from or to rank, or no memory for it.
         first_seconds: expected until its test graphs are ranked by a first model.
-        memory_gb: of a training.
-        jobs: processes that build its features.
     """
 
     collection: Collection

@@ -41,7 +41,6 @@ class TrainResult:
     """One trained collection, or why it was left out.
 
     Attributes:
-        graphs, rows, families: numbers of what was trained on.
         why: how the ranker was chosen, or which model is continued.
         note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was chosen.
@@ -76,20 +75,15 @@ class TrainRequest:
     """Settings of `train` and `fine_tune`.
 
     Attributes:
-        collections: names or patterns; empty for all.
         also_from: other collections of the same kind to learn from but not to score, each ``NAME`` or
             ``NAME=WEIGHT``, the weight of each graph (1). A fold holds out a family in all of them.
-        model: a ranker's name; for `train` also "auto".
-        seeds: boosters of each collection.
         with_valid: also learn from the valid split, before a submission; scores on valid mean nothing afterwards.
         rounds: the most boosting rounds; folds choose the number.
         select: criterion of the best number of rounds, one of `xlarank.models.validation.paired.SELECTIONS`.
-        seed: of the first booster.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
         engine: "local", or "dask" to grow trees, those of the folds too, on the workers of a cluster. One worker
             makes the trees that this process would; several make others, and as many always the same.
         scheduler: address of the cluster, or "local" for one that is started here.
-        allow_constant: save models that learned nothing.
     """
 
     collections: Sequence[str] = ()
@@ -139,7 +133,6 @@ class Choice:
 
     Attributes:
         rankers: unfitted; the seeds take them in turn.
-        tuned: whether their parameters come from a study.
         rounds, chosen_by: trees of each, and in words why so many.
         metrics: out of fold, of each graph; empty without folds.
         value: what rankers are compared by.

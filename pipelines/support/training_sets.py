@@ -31,7 +31,6 @@ class StoredTrainingSet:
 
     Attributes:
         data: its query groups, and those of other collections.
-        collection: that the graphs are of.
         splits: split -> names of its graphs, in the order of the groups.
         manifest: of the first split.
         manifests: of all splits that were read, those of other collections too.

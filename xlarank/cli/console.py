@@ -40,14 +40,7 @@ STDOUT: Final = Path("-")
 
 @dataclass
 class Settings:
-    """Settings of the output.
-
-    Attributes:
-        quiet: print errors only (and JSON).
-        verbose: print a line for each step.
-        log: file for all output, with the time.
-        json_on_stdout: print tables and notes to standard error, so that a pipe gets JSON alone.
-    """
+    """With ``json_on_stdout`` tables and notes go to standard error, so that a pipe gets JSON alone."""
 
     quiet: bool = False
     verbose: bool = False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress, TaskID
+    from rich.progress import Progress
 
 #: Seconds of a job before its first line, between the lines of its first minute, and between later ones.
 _FIRST: Final = 2.0
@@ -34,13 +34,7 @@ def shortened(text: str, most: int) -> str:
 
 
 class Lines:
-    """Prints lines, also during a long step: a thread watches the clock.
-
-    Args:
-        write: takes a line.
-        first, often: seconds, see above.
-        every: print a line for each step.
-    """
+    """Prints lines, also during a long step: a thread watches the clock; with ``every`` a line for each step."""
 
     def __init__(
         self, write: Callable[[str], None], *, first: float = _FIRST, often: float = _OFTEN, every: bool = False
@@ -96,18 +90,15 @@ class Bar:
 
     def __init__(self, bars: Progress) -> None:
         self.bars = bars
-        self.task: TaskID | None = None
 
     def begin(self, what: str, total: int) -> None:
         self.task = self.bars.add_task(what, total=total, note="")
 
     def step(self, note: str = "") -> None:
-        if self.task is not None:
-            self.bars.update(self.task, advance=1, note=note)
+        self.bars.update(self.task, advance=1, note=note)
 
     def end(self) -> None:
-        if self.task is not None:
-            self.bars.stop_task(self.task)
+        self.bars.stop_task(self.task)
 
 
 class Several:
