@@ -17,8 +17,8 @@ from xlarank.data.root import DataRoot
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, write_manifest
-from xlarank.pipelines.support.building import GraphJob, Outcome, local_outcomes
-from xlarank.pipelines.support.cluster import cluster_outcomes, connected
+from xlarank.pipelines.support.building import GraphJob, Outcome, cluster_outcomes, local_outcomes
+from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.workspace_collections import require_one_root
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -113,7 +113,7 @@ def build_features(
     splits, settings, started = choose_splits(request.splits), request.settings, time.monotonic()
     chosen = [file for file in files if file.split in splits]
     work = [GraphJob(file, workspace, _recipe(file, request), settings) for file in chosen]
-    outcomes = _run(work, data_root, request, progress)
+    outcomes = _run(work, request, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
@@ -127,9 +127,7 @@ def _recipe(file: GraphFile, request: BuildRequest) -> Recipe:
     return Recipe.of(request.settings, file.collection.kind, max_configs=most, seed=request.seed)
 
 
-def _run(
-    work: list[GraphJob], data_root: DataRoot, request: BuildRequest, progress: Progress
-) -> dict[GraphFile, Outcome]:
+def _run(work: list[GraphJob], request: BuildRequest, progress: Progress) -> dict[GraphFile, Outcome]:
     """Outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
     done: dict[GraphFile, Outcome] = {}
@@ -138,7 +136,7 @@ def _run(
             outcomes = local_outcomes(work, _processes(request.jobs, work), end)
         else:
             client = stack.enter_context(connected(request.scheduler, request.jobs))
-            outcomes = cluster_outcomes(client, data_root.npz.absolute(), work, end)
+            outcomes = cluster_outcomes(client, work, end)
         progress.begin("building features", len(work))
         stack.callback(progress.end)
         for job, outcome in stack.enter_context(closing(outcomes)):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """A page of ``size`` bytes; ``judged``: collection -> mean score and number of graphs; ``left_out``: -> why not."""
+    """A page of ``size`` bytes, mean score and number of graphs where a model was judged, else why not."""
 
     out: Path
     size: int

@@ -1,4 +1,4 @@
-"""One graph file to its stored rows, wherever that is done, and many of them by processes of this machine."""
+"""Graph files to stored rows, by processes of this machine or by workers of a Dask cluster."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from xlarank.data.collection import GraphFile
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import ClusterError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
@@ -25,10 +26,17 @@ from xlarank.features.sampling import at_most
 from xlarank.features.store import current_summary, instances_current, write_instances, write_rows
 from xlarank.pipelines.support.processes import end_with_parent, interrupts_held_back
 
+if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
+    from distributed import Client
+
 #: What became of one file: counts, the source and whether the rows were ``kept``; or ``{"broken": why}``.
 Outcome = dict[str, Any]
 #: Of a job that is sent away: the contents of the files to write, in their order, stand under this name.
 _FILES: Final = "files"
+#: Seconds between looks at what a cluster has built, and without a single worker after which the build ends.
+_LOOK, _WITHOUT_WORKERS = 0.05, 60.0
+_AGAIN: Final = "and run the same command again; graphs already built are kept"
+_SAME: Final = "install the same xlarank on all machines"
 #: What the libraries behind numpy's matrix product read when they are loaded.
 _MATRIX_THREADS: Final = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -103,7 +111,17 @@ def build_remotely(job: GraphJob, source: Source) -> Outcome:
     """Build a graph where its workspace is out of reach; the outcome holds the files that `store_result` writes.
 
     ``source`` is the file as the client sees it: a copy on this machine may have another date.
+    Raises `ClusterError` where no graph could be built right.
     """
+
+    if (code_hash := job.settings.code_hash(job.file.collection.kind)) != job.recipe.code_hash:
+        raise ClusterError(f"a worker has the feature code {code_hash}", expected=job.recipe.code_hash, do=_SAME)
+    if not job.file.path.parent.is_dir():
+        raise ClusterError(
+            f"a worker does not see {job.file.path.parent}",
+            expected="the data root under the same path on all machines",
+            do="share its file system, or copy it to the same place",
+        )
 
     def make() -> Outcome:
         if (size := job.file.path.stat().st_size) != source.size:
@@ -111,12 +129,6 @@ def build_remotely(job: GraphJob, source: Source) -> Outcome:
                 f"{job.file.path} has {size:,} bytes where a worker runs",
                 expected=f"{source.size:,}, as where build-features was called",
                 do="give all machines the same data root",
-            )
-        if (code_hash := job.settings.code_hash(job.file.collection.kind)) != job.recipe.code_hash:
-            raise XlarankError(
-                f"a worker has the feature code {code_hash}",
-                expected=f"{job.recipe.code_hash}, that of the command",
-                do="install the same xlarank on all machines",
             )
         with tempfile.TemporaryDirectory(prefix="xlarank-") as folder:
             outcome = job.write(source, Workspace(Path(folder)))
@@ -190,3 +202,61 @@ def _one_thread_each() -> Iterator[None]:
         for name in _MATRIX_THREADS:
             del os.environ[name]
         os.environ.update(before)
+
+
+def cluster_outcomes(
+    client: Client, work: Sequence[GraphJob], end: float | None
+) -> Generator[tuple[GraphJob, Outcome], None, None]:
+    """Outcomes of the jobs that are done before the ``end`` (monotonic), in that order.
+
+    The graphs of a worker that dies are built again by the others; Dask gives a graph up after its fourth worker
+    has died: it is broken then, and the others go on.
+    Raises `ClusterError` for workers that cannot build, and where the scheduler or all workers are gone.
+    """
+    from distributed import as_completed as completed
+
+    jobs = []
+    for job in work:
+        if kept := with_errors(job, partial(_kept, job)):
+            yield job, kept
+        else:
+            jobs.append(job)
+    jobs.sort(key=lambda job: -job.size)
+    # a relative path means something else where the workers run
+    there = [replace(job, file=replace(job.file, path=job.file.path.absolute())) for job in jobs]
+    futures = client.map(build_remotely, there, [Source.of(job.file.path) for job in jobs], pure=False)
+    waiting = dict(zip(futures, jobs, strict=True))
+    done, alive = completed(futures, loop=client.loop), time.monotonic()
+    del futures
+    try:
+        while waiting and (end is None or time.monotonic() < end):
+            for future in done.next_batch(block=False):
+                job = waiting.pop(future)
+                yield job, _outcome(job, future)
+            if waiting and done.queue.empty():
+                if client.nthreads():
+                    alive = time.monotonic()
+                elif time.monotonic() - alive > _WITHOUT_WORKERS:
+                    seconds = f"{_WITHOUT_WORKERS:.0f} s"
+                    raise ClusterError(f"the cluster has had no worker for {seconds}", do=f"start workers {_AGAIN}")
+                time.sleep(_LOOK)
+    except ImportError as error:
+        raise ClusterError(f"a worker cannot import what it needs ({error})", do=_SAME) from error
+    except (CancelledError, OSError) as error:
+        raise ClusterError("the scheduler of the cluster is gone", do=f"start it {_AGAIN}") from error
+    finally:
+        client.cancel([*waiting], force=True)
+
+
+def _kept(job: GraphJob) -> Outcome:
+    return job.kept() or {}  # workers do not see the workspace
+
+
+def _outcome(job: GraphJob, future: Any) -> Outcome:
+    from distributed import KilledWorker
+
+    try:
+        return store_result(job, future.result())
+    except KilledWorker as error:
+        died = f"{job.file.path.name}: {error.allowed_failures + 1} workers died while they built it"
+        return {"broken": f"{died}; expected workers with enough memory; start fewer of them on each machine"}

@@ -1,21 +1,14 @@
-"""A Dask cluster: the connection, and graphs built by its workers; the client alone writes their rows."""
+"""The connection to a Dask cluster."""
 
 from __future__ import annotations
 
 import logging
 import os
-import time
-from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import CancelledError
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from xlarank.data.errors import ClusterError
-from xlarank.features.recipe import Source
-from xlarank.pipelines.support.building import GraphJob, Outcome, build_remotely, store_result, with_errors
 from xlarank.pipelines.support.processes import interrupts_held_back
 
 if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
@@ -25,11 +18,8 @@ if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
 LOCAL: Final = "local"
 #: Seconds for the scheduler to answer, and for the first worker to report to it.
 _PATIENCE: Final = 20
-#: Seconds between looks at what is built, and without a single worker after which the build ends.
-_LOOK, _WITHOUT_WORKERS = 0.05, 60.0
 #: Loggers that report every lost worker; what matters is raised.
 _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
-_AGAIN: Final = "and run the same command again; graphs already built are kept"
 
 
 @contextmanager
@@ -114,86 +104,3 @@ def _silence_output() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.close(nowhere)
-
-
-def cluster_outcomes(
-    client: Client, npz: Path, work: Sequence[GraphJob], end: float | None
-) -> Generator[tuple[GraphJob, Outcome], None, None]:
-    """Outcomes of the jobs that are done before the ``end`` (monotonic), in that order.
-
-    The graphs of a worker that dies are built again by the others; Dask gives a graph up after its fourth worker
-    has died: it is broken then, and the others go on. ``npz`` is the folder with the files.
-    Raises `ClusterError` for workers that cannot build, and where the scheduler or all workers are gone.
-    """
-    from distributed import as_completed
-
-    _require_prepared(client, npz, work)
-    jobs = []
-    for job in work:
-        if kept := with_errors(job, partial(_kept, job)):
-            yield job, kept
-        else:
-            jobs.append(job)
-    jobs.sort(key=lambda job: -job.size)
-    # a relative path means something else where the workers run
-    there = [replace(job, file=replace(job.file, path=job.file.path.absolute())) for job in jobs]
-    futures = client.map(build_remotely, there, [Source.of(job.file.path) for job in jobs], pure=False)
-    waiting = dict(zip(futures, jobs, strict=True))
-    done, alive = as_completed(futures, loop=client.loop), time.monotonic()
-    del futures
-    try:
-        while waiting and (end is None or time.monotonic() < end):
-            for future in done.next_batch(block=False):
-                job = waiting.pop(future)
-                yield job, _outcome(job, future)
-            if waiting and done.queue.empty():
-                if client.nthreads():
-                    alive = time.monotonic()
-                elif time.monotonic() - alive > _WITHOUT_WORKERS:
-                    seconds = f"{_WITHOUT_WORKERS:.0f} s"
-                    raise ClusterError(f"the cluster has had no worker for {seconds}", do=f"start workers {_AGAIN}")
-                time.sleep(_LOOK)
-    except (CancelledError, OSError) as error:
-        raise ClusterError("the scheduler of the cluster is gone", do=f"start it {_AGAIN}") from error
-    finally:
-        client.cancel([*waiting], force=True)
-
-
-def _kept(job: GraphJob) -> Outcome:
-    return job.kept() or {}  # workers do not see the workspace
-
-
-def _outcome(job: GraphJob, future: Any) -> Outcome:
-    from distributed import KilledWorker
-
-    try:
-        return store_result(job, future.result())
-    except KilledWorker as error:
-        died = f"{job.file.path.name}: {error.allowed_failures + 1} workers died while they built it"
-        return {"broken": f"{died}; expected workers with enough memory; start fewer of them on each machine"}
-
-
-def _require_prepared(client: Client, npz: Path, work: Sequence[GraphJob]) -> None:
-    """Raise `ClusterError` unless every worker has this xlarank and sees the data root."""
-    jobs = list({job.file.collection.kind: job for job in work}.values())
-    wanted = [job.recipe.code_hash for job in jobs]
-    same = "install the same xlarank on all machines"
-    try:
-        prepared = client.run(_prepared, jobs, npz)
-    except ImportError as error:
-        raise ClusterError(f"a worker cannot import what it needs ({error})", do=same) from error
-    for worker, (hashes, sees) in prepared.items():
-        if hashes != wanted:
-            raise ClusterError(
-                f"the worker {worker} has the feature code {', '.join(hashes)}", expected=", ".join(wanted), do=same
-            )
-        if not sees:
-            raise ClusterError(
-                f"the worker {worker} does not see {npz}",
-                expected="the data root under the same path on all machines",
-                do="share its file system, or copy it to the same place",
-            )
-
-
-def _prepared(jobs: Sequence[GraphJob], npz: Path) -> tuple[list[str], bool]:
-    return [job.settings.code_hash(job.file.collection.kind) for job in jobs], npz.is_dir()

@@ -10,18 +10,6 @@ import pytest
 from tests.cli.shell import FILES, LAYOUT, TILE, here
 
 
-def test_out_of_fold_scores_are_shown_and_written(trained: Path, tmp_path: Path) -> None:
-    done = here("cross-validate", "--workspace", trained, "--json", tmp_path / "scores.json")
-    assert (done.code, done.errors) == (0, [])
-    report = json.loads((tmp_path / "scores.json").read_text())
-    for collection in (LAYOUT, TILE):
-        assert set(report[collection]["score"]["graphs"]) == set(FILES[collection]["train"])
-        assert f"{collection}, out of fold, families never seen: 3 graphs" in done.out
-    card = json.loads((trained / "models" / Path(*LAYOUT.split(":")) / "model.json").read_text())
-    assert card["folds_by"] == "family"
-    assert report[LAYOUT]["tau"]["graphs"] == {name: metrics["tau"] for name, metrics in card["folds"].items()}
-
-
 @pytest.mark.slow
 def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
     words = ["cross-validate", "--workspace", trained, "--rounds", "5", "--threads", "1", "--json", "-"]

@@ -342,13 +342,10 @@ def test_workspaces_that_cannot_be_written_to(tree: Path, tmp_path: Path, monkey
 
 
 def test_bad_requests(tree: Path, tmp_path: Path) -> None:
-    for options, error, message in (
-        ({"collections": ["layout:cpu:randon"]}, CollectionError, "did you mean layout:cpu:random"),
-        ({"splits": ["validation"]}, CollectionError, "'validation' is not a split; expected train, valid, test"),
-        ({"jobs": -1}, XlarankError, "--jobs is -1"),
-    ):
-        with pytest.raises(error, match=message):
-            build(tree, tmp_path / "work", **options)
+    with pytest.raises(CollectionError, match="'validation' is not a split; expected train, valid, test"):
+        build(tree, tmp_path / "work", splits=["validation"])
+    with pytest.raises(XlarankError, match="--jobs is -1"):
+        build(tree, tmp_path / "work", jobs=-1)
     (tmp_path / "empty" / "npz" / "layout" / "cpu").mkdir(parents=True)
     with pytest.raises(DataRootError, match="has no graph files"):
         build(tmp_path / "empty", tmp_path / "work")

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,11 @@ import pytest
 
 from tests.models.rows import easy_data
 from tests.pipelines.postgres import need
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, stored, write_tree
-from xlarank.data.collection import Collection
+from tests.pipelines.trees import FAST, LAYOUT, TILE, TREE, Listener, build, graph_path, stored, write_tree
+from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import ClusterError, ModelError
 from xlarank.data.workspace import Workspace
+from xlarank.features.recipe import Recipe, Source
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.lightgbm import BOOSTER
@@ -28,7 +30,8 @@ from xlarank.models.rankers.lightgbm_text import checked_text
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import model_of
 from xlarank.pipelines.submit import submit
-from xlarank.pipelines.support import cluster as module
+from xlarank.pipelines.support import building as module
+from xlarank.pipelines.support import cluster
 from xlarank.pipelines.support.cluster import connected, local_cluster
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
@@ -94,10 +97,13 @@ def test_a_cluster_stores_what_this_machine_would(
     again = build(tree, tmp_path / "there", max_configs=10, scheduler=address)
     assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
 
-    with connected(address) as client, pytest.raises(ClusterError, match=r"does not see .*absent.*same path"):
-        list(module.cluster_outcomes(client, tmp_path / "absent", [], None))
+    file = next(file for file in discover(tree / "npz") if str(file.collection) == TILE)
+    away = replace(file, path=tmp_path / "absent" / file.path.name)
+    job = module.GraphJob(away, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"), FAST)
+    with pytest.raises(ClusterError, match=r"a worker does not see .*absent.*same path"):
+        module.build_remotely(job, Source.of(file.path))
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
-    with pytest.raises(ClusterError, match=r"the worker tcp://.* has the feature code .*install the same xlarank"):
+    with pytest.raises(ClusterError, match=r"a worker has the feature code .*install the same xlarank"):
         build(tree, tmp_path / "work", scheduler=address)
 
 
@@ -211,7 +217,7 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
 
 @slow
 def test_clusters_that_cannot_be_used(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE", 0.5)
+    monkeypatch.setattr(cluster, "_PATIENCE", 0.5)
     with running(0) as address, pytest.raises(ClusterError, match=r"has no workers.*dask worker tcp://"):
         build(tree, tmp_path / "work", scheduler=address)
     for nobody in ("tcp://127.0.0.1:1", "nonsense://x"):

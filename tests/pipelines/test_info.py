@@ -66,13 +66,7 @@ def test_a_named_pipe_is_broken_and_not_waited_for(tree: Path) -> None:
     reader = Thread(target=lambda: parts.update(found(tree, collections=[TILE])), daemon=True)
     reader.start()
     reader.join(10)
-    waited = reader.is_alive()
-    if waited:
-        pipe.open("wb").close()
-        reader.join()
-    assert not waited
-    part = parts.get((TILE, "valid"))
-    assert part is not None
+    part = parts[TILE, "valid"]
     assert (part.graphs - len(part.broken), list(part.broken)) in [(1, ["pipe__a"]), (1, [])]
 
 
