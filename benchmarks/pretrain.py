@@ -45,7 +45,7 @@ WEIGHTS = {"weight_lambdarank": 1.0, "weight_ranknet": 1.0, "weight_sum_pooled":
 _FOLDS = 8
 
 
-def estimated(data_root: Path | None, split: str = "train", kind: Kind = "layout") -> dict[str, list[GraphRows]]:
+def estimated(data_root: Path | None, kind: Kind = "layout") -> dict[str, list[GraphRows]]:
     """Rows of the labelled graphs of each estimated collection; of layouts, columns of configurations.
 
     Without families whose measured configurations judge (`benchmarks.adopt.MEASURED`).
@@ -55,7 +55,7 @@ def estimated(data_root: Path | None, split: str = "train", kind: Kind = "layout
     for file in graph_files(root.npz, [], where=str(root.path)):
         if (
             file.collection.parts[:2] == (kind, "tpu-estimate")
-            and file.split == split
+            and file.split == "train"
             and file.family not in MEASURED
         ):
             rows = labelled_rows([file.path], kind)
@@ -108,7 +108,7 @@ def main() -> None:
     kind: Kind = asked.kind
     tile = kind == "tile"
     rounds = asked.rounds or (TILE_ROUNDS if tile else ROUNDS)
-    collections = estimated(asked.data_root, kind=kind)
+    collections = estimated(asked.data_root, kind)
     graphs = [graph for rows in collections.values() for graph in rows]
     titles = [
         graph.name if tile else f"{name} {graph.name}" for name, rows in collections.items() for graph in rows

@@ -229,7 +229,7 @@ _INNER = st.sampled_from(
 
 
 @st.composite
-def programs(draw: st.DrawFn, *, min_nodes: int = 1, max_nodes: int = 8) -> list[Node]:
+def programs(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 8) -> list[Node]:
     """A random DAG of nodes of rank 0-6 with random default layouts, in topological order.
 
     Shapes do not fit each other, opcodes are drawn freely: what xlarank computes must not depend on a
@@ -258,27 +258,20 @@ def layout_rows(draw: st.DrawFn, nodes: Sequence[Node], node: int) -> np.ndarray
 
 @st.composite
 def layout_graphs(
-    draw: st.DrawFn,
-    *,
-    min_nodes: int = 1,
-    max_nodes: int = 8,
-    min_configurable: int = 0,
-    max_configs: int = 10,
-    labelled: bool = True,
-    relabel: bool = False,
+    draw: st.DrawFn, *, min_nodes: int = 1, min_configurable: int = 0, max_configs: int = 10, relabel: bool = False
 ) -> Arrays:
     """A random valid layout graph.
 
     Each configurable node has a pool of at most four rows, and configurations repeat. ``relabel`` also
     shuffles the node ids, so that the file is no longer in topological order.
     """
-    nodes = draw(programs(min_nodes=max(min_nodes, min_configurable), max_nodes=max_nodes))
+    nodes = draw(programs(min_nodes))
     count = draw(st.integers(min_configurable, len(nodes)))
     configurable = draw(st.permutations(range(len(nodes))))[:count]
     pools = [draw(st.lists(layout_rows(nodes, node), min_size=1, max_size=4)) for node in configurable]
     different = st.tuples(*(st.integers(0, len(pool) - 1) for pool in pools))
-    candidates = draw(st.lists(different, min_size=1, max_size=max(1, max_configs)))
-    configs = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max(1, max_configs)))
+    candidates = draw(st.lists(different, min_size=1, max_size=max_configs))
+    configs = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max_configs))
     feat = np.full((len(configs), count, len(LAYOUT_COLUMNS)), -1, np.float32)
     for at in np.ndindex(len(configs), count):
         feat[at] = pools[at[1]][configs[at[0]][at[1]]]
@@ -288,7 +281,7 @@ def layout_graphs(
         "node_splits": np.array([[0, cut, len(nodes)]], np.int64),
         "node_config_ids": np.array(configurable, np.int64),
         "node_config_feat": feat,
-        "config_runtime": draw(runtimes(len(configs), labelled=labelled)),
+        "config_runtime": draw(runtimes(len(configs))),
     }
     return relabelled(arrays, draw(st.permutations(range(len(nodes))))) if relabel else arrays
 
@@ -307,27 +300,25 @@ def relabelled(arrays: Mapping[str, np.ndarray], new_id: Sequence[int]) -> Array
 
 
 @st.composite
-def runtimes(draw: st.DrawFn, configs: int, *, labelled: bool = True) -> np.ndarray:
-    """``(configs,)`` int64 ns, with ties and near ties beyond 2**24; all 0 where labels are withheld."""
-    if not labelled:
-        return np.zeros(configs, np.int64)
+def runtimes(draw: st.DrawFn, configs: int) -> np.ndarray:
+    """``(configs,)`` int64 ns, with ties and near ties beyond 2**24."""
     near = st.integers(2**31, 2**31 + 5)
     values = st.lists(st.one_of(st.integers(1, 10), near), min_size=configs, max_size=configs)
     return np.array(draw(values), np.int64)
 
 
 @st.composite
-def tile_graphs(draw: st.DrawFn, *, max_nodes: int = 6, max_configs: int = 10, labelled: bool = True) -> Arrays:
+def tile_graphs(draw: st.DrawFn) -> Arrays:
     """A random valid tile graph; configurations repeat."""
-    nodes = draw(programs(max_nodes=max_nodes))
+    nodes = draw(programs(max_nodes=6))
     bounds = st.lists(_SIZES, max_size=MAX_RANK)
     row = st.tuples(bounds, bounds, bounds)
-    candidates = draw(st.lists(row, min_size=1, max_size=max(1, max_configs)))
-    picked = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=max(1, max_configs)))
+    candidates = draw(st.lists(row, min_size=1, max_size=10))
+    picked = draw(st.lists(st.sampled_from(candidates), min_size=1, max_size=10))
     normalizer = st.lists(st.integers(1, 2**33), min_size=len(picked), max_size=len(picked))
     return {
         **program_arrays(nodes),
         "config_feat": np.stack([tile_row(*slots) for slots in picked]),
-        "config_runtime": draw(runtimes(len(picked), labelled=labelled)),
+        "config_runtime": draw(runtimes(len(picked))),
         "config_runtime_normalizers": np.array(draw(normalizer), np.int64),
     }
