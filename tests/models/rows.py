@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from xlarank.data.schema import MAX_RANK, TILE_SLOTS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.rows import GraphRows
 from xlarank.models.training_data import TrainingData
@@ -85,3 +87,23 @@ def easy_data(graphs: int = 6, configs: int = 60, seed: int = 0) -> TrainingData
     return TrainingData.from_graphs(
         [easy_graph(name, configs, 100 * seed + number) for number, name in enumerate(names)]
     )
+
+
+#: As stored: log2(1 + bound), 0 for a whole dimension.
+BOUNDS = [f"bounds__{slot}_{i}__log" for slot in TILE_SLOTS for i in range(MAX_RANK)]
+_OUTPUT = BOUNDS.index("bounds__output_0__log")
+
+
+def kernel(
+    name: str,
+    logs: Sequence[float],
+    costs: Sequence[float],
+    *,
+    kinds: Sequence[str] = ("dot",),
+    copies: object = None,
+) -> GraphRows:
+    """A kernel whose row ``i`` has log2(1 + output bound 0) of ``logs[i]`` and costs ``costs[i]``."""
+    features = np.zeros((len(logs), len(BOUNDS)))
+    features[:, _OUTPUT] = logs
+    rows = graph_rows(name, costs, features=features, columns=["size", *BOUNDS], copies=copies)  # type: ignore[arg-type]
+    return replace(rows, kinds=tuple(kinds))

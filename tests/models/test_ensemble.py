@@ -7,8 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.models.contract import fitted, saved
 from tests.models.rows import COLUMNS, easy_data, easy_graph
@@ -17,13 +15,6 @@ from xlarank.models.rankers.ensemble import MEMBERS, Ensemble, EnsembleParams, b
 
 #: No member counts.
 _NONE = {weight_name(name): 0.0 for name in MEMBERS}
-
-
-@given(st.lists(st.integers(-50, 50), min_size=1, max_size=20), st.integers(0, 5))
-def test_a_blend_does_not_see_the_units_of_scores(values: list[int], seed: int) -> None:
-    scores = np.array(values, np.float64)
-    other = np.random.default_rng(seed).normal(size=len(scores))
-    assert np.array_equal(blend([scores, other], [1, 2]), blend([scores**3, 5 * other - 9], [1, 2]))
 
 
 def test_scores_are_the_blend_of_the_members_of_positive_weight(tmp_path: Path) -> None:

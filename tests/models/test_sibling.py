@@ -129,18 +129,6 @@ def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) 
     assert ranker._read_off(known, instances_of(graph), prior) == pytest.approx(expected, abs=1e-8)
 
 
-def test_the_general_ranker_keeps_its_weight() -> None:
-    graphs = [graph_of(f"f{number}__a", number, number) for number in range(4)]
-    ranker = fitted("sibling", TrainingData.from_graphs(graphs), rounds=5, **{**QUICK, "sibling_weight": 0.25})
-    graph = graph_of("f1__b", 1, 50)
-    assert isinstance(ranker, SiblingRanker)
-    general = ranker._general.predict(graph.matrix(), graph.columns, graph.instances)
-    (known,) = ranker.siblings_of(instances_of(graph))
-    corrected = ranker._read_off(known, instances_of(graph), 2 * mean_rank(general) - 1)
-    expected = 0.75 * mean_rank(general) + 0.25 * mean_rank(corrected)
-    assert ranker.predict(graph.matrix(), graph.columns, graph.instances) == pytest.approx(expected)
-
-
 def test_siblings_of_like_shapes_count_more() -> None:
     asked = instances_of(graph_of("f0__a", 0, 0, batch=8))
     for batch, expected in ((8, 1.0), (16, 0.5), (4, 0.5), (32, 0.25)):

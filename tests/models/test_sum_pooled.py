@@ -119,16 +119,6 @@ def step_of(terms: list[PairTerms], held: list[np.ndarray], ridge: float) -> np.
     return newton_step(*(np.stack(each) for each in zip(*derivatives, strict=True)), ridge)
 
 
-def loss(relevance: np.ndarray, cost: np.ndarray, tolerance: float) -> float:
-    """Written from the docstring."""
-    terms = []
-    for i in range(len(cost)):
-        for j in range(len(cost)):
-            if cost[i] < cost[j] and cost[j] - cost[i] > tolerance * cost[i]:
-                terms.append(math.log1p(math.exp(relevance[j] - relevance[i])))
-    return sum(terms) / len(terms) if terms else 0.0
-
-
 def test_pairs_and_a_leaf_by_hand() -> None:
     """Relevances ln 3 apart the wrong way: p = 3/4."""
     terms = terms_of(np.array([0.0, math.log(3)]), np.array([1.0, 2.0]))
@@ -146,16 +136,3 @@ def test_pairs_and_a_leaf_by_hand() -> None:
     assert far.gradient == pytest.approx([-1, 1]) and far.curvature == pytest.approx([0, 0])
     ties = terms_of(np.arange(3.0), np.array([100.0, 101.0, 100.5]), 0.01)
     assert not ties.gradient.any() and not ties.weight.any()
-
-
-@pytest.mark.parametrize("tolerance", [0.0, 0.2])
-def test_derivatives_are_those_of_the_loss(tolerance: float) -> None:
-    cost = np.array([5.0, 3.0, 3.0, 9.0, 3.3, 7.0])
-    at, step = np.random.default_rng(0).normal(size=6), 1e-4
-    terms = terms_of(at, cost, tolerance)
-    second = np.diag(terms.curvature) - terms.weight
-    for i, unit in enumerate(np.eye(6) * step):
-        slope = (loss(at + unit, cost, tolerance) - loss(at - unit, cost, tolerance)) / (2 * step)
-        assert terms.gradient[i] == pytest.approx(slope, abs=1e-7)
-        up, down = (terms_of(at + sign * unit, cost, tolerance).gradient for sign in (1, -1))
-        assert second[i] == pytest.approx((up - down) / (2 * step), abs=1e-7)

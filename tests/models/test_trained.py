@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from tests.models.contract import fitted
-from tests.models.rows import COLUMNS, easy_data, graph_rows
-from tests.models.tile_rows import kernel
+from tests.models.rows import COLUMNS, easy_data, graph_rows, kernel
 from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.features.recipe import Recipe
 from xlarank.models import trained

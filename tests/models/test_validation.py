@@ -1,4 +1,4 @@
-"""Out-of-fold scores: nothing of a held-out family may be learned from."""
+"""What is held out together, and out-of-fold scores: nothing of a held-out family may be learned from."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.models.contract import fitted
-from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
+from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows, kernel
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
+from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams, Whole, param
 from xlarank.models.rankers.lambdarank import LambdaRank
@@ -31,8 +32,39 @@ from xlarank.models.validation.curves import (
     validate_fold,
     validate_folds,
 )
+from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
 from xlarank.models.validation.folds import Fold, family_folds, whole_folds
 from xlarank.models.validation.metrics import graph_metrics
+
+
+def tiles(*kinds: tuple[str, ...]) -> TrainingData:
+    graphs = [kernel(f"f{i % 2}__{i}", [1, 2], [10, 20], kinds=of) for i, of in enumerate(kinds)]
+    return TrainingData.from_graphs(graphs)
+
+
+def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family() -> None:
+    several = tiles(("dot",), ("copy",), ("dot",), ("slice",))
+    layouts = easy_data(configs=5)
+    for training, most, by, held in (
+        (several, 10, KIND, [[1], [0, 2], [3]]),
+        (tiles(("dot",), ("dot",), ("dot",)), 10, FAMILY, [[0, 2], [1]]),
+        (layouts, 10, FAMILY, [[0, 1], [2, 3], [4, 5]]),
+    ):
+        plan = FoldPlan.of(training, most)
+        assert (plan.by, plan.held) == (by, held)
+        assert all(fold.scored == fold.held for fold in plan.folds)
+    assert len(FoldPlan.of(several, 2).folds) == 2
+
+
+def test_kernels_that_may_be_of_a_kind_are_held_out_with_it_and_not_scored() -> None:
+    training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",))
+    plan = FoldPlan.of(training, 10)
+    dot = next(i for i, fold in enumerate(plan.folds) if fold.scored == [0])
+    assert plan.folds[dot].held == [0, 1]
+    ranker = ranker_class("lambdarank")(kind="tile")
+    found = plan.curves(training, ranker, FitSettings(1, threads=1)).metrics
+    (alone,) = validate_folds(training, [[0, 1]], ranker, FitSettings(1, threads=1), Fallback())
+    assert found[training.names[0]] == alone.metrics[training.names[0]]
 
 
 @dataclass(frozen=True, kw_only=True)
