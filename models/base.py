@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
@@ -15,7 +15,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
-from xlarank.models.arrays import Floats, Matrix
+from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams
@@ -241,3 +241,18 @@ def require_columns(got: list[str], wanted: list[str]) -> None:
         expected=f"the {len(wanted)} columns that the model was trained on",
         do="run build-features with the settings of the model, or train again",
     )
+
+
+def places_by_name(wanted: list[str], columns: Sequence[str], what: str, do: str) -> Indices:
+    """Indices of the wanted ones among columns; raises `ModelError` where one is missing or the order differs.
+
+    Columns keep their names and meanings while the code around them changes.
+    """
+    place = {name: number for number, name in enumerate(columns)}
+    missing = [name for name in wanted if name not in place]
+    if missing:
+        raise ModelError(f"the rows lack {len(missing)} columns of {what} ({missing[0]}, ...)", do=do)
+    found = np.array([place[name] for name in wanted], np.intp)
+    if (np.diff(found) <= 0).any():
+        raise ModelError(f"the rows have the columns of {what} in another order", do=do)
+    return found

@@ -11,11 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.rows import GraphRows
+from xlarank.models.base import places_by_name
 from xlarank.models.trained import TrainedModel, load_model
 
 FOLDER: Final = Path(__file__).parent / "shipped"
@@ -31,20 +29,6 @@ def pretrained_model(kind: Kind = "layout") -> TrainedModel:
 
 
 def columns_by_name(rows: GraphRows, wanted: list[str]) -> GraphRows:
-    """Rows with these columns alone; raises `ModelError` for one that they lack.
-
-    Columns keep their names and meanings while the code around them changes, so that a shipped model needs no
-    other rows than today's.
-    """
-    place = {name: number for number, name in enumerate(rows.columns)}
-    missing = [name for name in wanted if name not in place]
-    if missing:
-        raise ModelError(
-            f"the rows lack {len(missing)} columns of the model ({missing[0]}, ...)",
-            do="run build-features with --tier full, or make the model again: python -m benchmarks.pretrain",
-        )
-    used = np.array(sorted(place[name] for name in wanted), np.intp)
-    chosen = rows.only(used)
-    if chosen.columns != wanted:
-        raise ModelError("the rows have the columns of the model in another order", do="make it again")
-    return chosen
+    """Rows with these columns alone: a shipped model needs no other rows than today's; raises `ModelError`."""
+    do = "run build-features with --tier full, or make the model again: python -m benchmarks.pretrain"
+    return rows.only(places_by_name(wanted, rows.columns, "the model", do))

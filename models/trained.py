@@ -167,31 +167,30 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
+        try:
+            _write(fresh, card, rankers)
+        except BaseException:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
     except OSError as error:
-        raise _not_writable(folder, error) from error
-    try:
-        fresh.chmod(0o755)
-        card.seeds = {}
-        for number, ranker in enumerate(rankers):
-            own = fresh / f"seed-{number}"
-            own.mkdir()
-            ranker.save(own)
-            card.seeds[f"{fresh.name}/{own.name}"] = _checksum(own)
-        card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
-        write_json(folder / CARD, asdict(card))
-    except BaseException as error:
-        shutil.rmtree(fresh, ignore_errors=True)
-        if isinstance(error, OSError):
-            raise _not_writable(folder, error) from error
-        raise
+        got = f"cannot write {folder} ({error.strerror or error})"
+        do = "choose another workspace or change permissions"
+        raise WorkspaceError(got, expected="a folder that can be written to", do=do) from error
     for old in folder.glob("boosters-*"):
         if old != fresh:
             shutil.rmtree(old, ignore_errors=True)
 
 
-def _not_writable(folder: Path, error: OSError) -> WorkspaceError:
-    got, do = f"cannot write {folder} ({error.strerror or error})", "choose another workspace or change permissions"
-    return WorkspaceError(got, expected="a folder that can be written to", do=do)
+def _write(fresh: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
+    fresh.chmod(0o755)
+    card.seeds = {}
+    for number, ranker in enumerate(rankers):
+        own = fresh / f"seed-{number}"
+        own.mkdir()
+        ranker.save(own)
+        card.seeds[f"{fresh.name}/{own.name}"] = _checksum(own)
+    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
+    write_json(fresh.parent / CARD, asdict(card))
 
 
 def read_card(folder: Path) -> ModelCard:

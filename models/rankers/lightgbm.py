@@ -10,11 +10,10 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 import lightgbm as lgb
 import numpy as np
 
-from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.base import Learned, Ranker
+from xlarank.models.base import Learned, Ranker, places_by_name
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
 from xlarank.models.rankers.columns import checked_indices, chosen_columns, leaves_param
@@ -23,11 +22,8 @@ from xlarank.models.rankers.lightgbm_data import RowTargets, binned, dealt_order
 from xlarank.models.rankers.lightgbm_text import checked_text, first_trees, joined, whole
 from xlarank.models.training_data import TrainingData
 
-#: ``(scores of all rows) -> (gradient, hessian)``, each ``(rows,)``.
-Objective = Callable[[Floats], tuple[Floats, Floats]]
-
-#: The same as LightGBM calls it while it trains.
-_Gradients = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
+#: ``(scores of all rows, data) -> (gradient, hessian)``, each ``(rows,)``, as LightGBM calls it while it trains.
+Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]
 
 BOOSTER: Final = "booster.txt"
 
@@ -36,7 +32,7 @@ class _Growing(NamedTuple):
     """A booster of so many rounds that still holds its data."""
 
     booster: lgb.Booster
-    gradients: _Gradients | None
+    gradients: Objective | None
     rounds: int
 
 
@@ -73,18 +69,8 @@ class Start:
 
     def places(self, columns: Sequence[str]) -> Indices:
         """Indices of its columns among others; raises `ModelError` where one is missing or the order differs."""
-        place = {name: number for number, name in enumerate(columns)}
-        missing = [name for name in self.columns if name not in place]
-        if missing:
-            raise ModelError(
-                f"the rows lack {len(missing)} columns of the model to continue ({missing[0]}, ...)",
-                do="build features with the settings of that model, or continue another",
-            )
-        found = np.array([place[name] for name in self.columns], np.intp)
-        if (np.diff(found) <= 0).any():
-            got = "the rows have the columns of the model to continue in another order"
-            raise ModelError(got, do="continue another model")
-        return found
+        do = "build features with the settings of that model, or continue another"
+        return places_by_name(self.columns, columns, "the model to continue", do)
 
     def relevance(self, values: Matrix, threads: int) -> Floats:
         """``(rows,)`` sum of its trees for ``(rows, columns)``."""
@@ -105,10 +91,6 @@ class Start:
     @cached_property
     def _booster(self) -> lgb.Booster:
         return lgb.Booster(model_str=self.text)
-
-    def extended(self, booster: lgb.Booster) -> lgb.Booster:
-        """Its trees and then those of a booster."""
-        return lgb.Booster(model_str=joined(self.text, booster.model_to_string()))
 
 
 class LightGBMRanker(Ranker[T]):
@@ -186,25 +168,18 @@ class LightGBMRanker(Ranker[T]):
         params = {**objective, **tree_settings(own, settings), "learning_rate": rate}
         if settings.cluster is not None:
             grown = settings.cluster.grow(data, self._used, targets, params, settings.rounds, orders)
-            self._booster = warm_start.extended(grown) if warm_start else grown
+            self._booster = self._extended(grown)
             return
         train = binned(data, self._used, targets, threads=settings.threads, orders=orders)
-        gradients: _Gradients | None = None
-        if callable(custom := params["objective"]):
-
-            def gradients(relevance: Floats, _: lgb.Dataset) -> tuple[Floats, Floats]:
-                found: tuple[Floats, Floats] = custom(relevance)
-                return found
-
-            params["objective"] = gradients
-            # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.
-            if not any(train.feature_num_bin(i) for i in range(train.num_feature())):
-                params |= {"objective": "regression", "boost_from_average": False}
-                gradients = None
+        gradients: Objective | None = params["objective"] if callable(params["objective"]) else None
+        # Where no column can be split LightGBM refuses a custom objective; named ones grow stumps of nothing.
+        if gradients and not any(train.feature_num_bin(i) for i in range(train.num_feature())):
+            params |= {"objective": "regression", "boost_from_average": False}
+            gradients = None
         grown = train_booster(params, train, settings.rounds, keep_training_booster=settings.grows)
         if settings.grows:
             self._growing = _Growing(grown, gradients, settings.rounds)
-        self._booster = warm_start.extended(grown) if warm_start else grown
+        self._booster = self._extended(grown)
 
     def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
         growing = self._growing
@@ -219,7 +194,13 @@ class LightGBMRanker(Ranker[T]):
             self._growing = growing._replace(rounds=settings.rounds)
         else:  # as lightgbm.train does: it lets go of the data
             self._growing, grown = None, lgb.Booster(model_str=grown.model_to_string())
-        self._booster = self._start.extended(grown) if self._start else grown
+        self._booster = self._extended(grown)
+
+    def _extended(self, grown: lgb.Booster) -> lgb.Booster:
+        """The trees that were started from, if any, and then those of a booster."""
+        if self._start is None:
+            return grown
+        return lgb.Booster(model_str=joined(self._start.text, grown.model_to_string()))
 
     def _trees(self) -> lgb.Booster:
         assert self._booster is not None, "a ranker with columns has trees"

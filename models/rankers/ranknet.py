@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from xlarank.models.arrays import Floats
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.params import Between, Number, param
@@ -43,10 +42,8 @@ class RankNet(LightGBMRanker[RankNetParams]):
         loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
 
-        def objective(relevance: Floats) -> tuple[Floats, Floats]:
-            return loss.gradients(relevance, rng)
-
         self._train(
-            data, RowTargets(label=np.zeros(len(data.cost))), {"objective": objective}, settings,
+            data, RowTargets(label=np.zeros(len(data.cost))),
+            {"objective": lambda relevance, _: loss.gradients(relevance, rng)}, settings,
             columns=params.columns, init_score_weight=params.init_score_weight,
         )  # fmt: skip

@@ -119,9 +119,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         self._threads = settings.threads
         booster = self._grow(self._pool(data, rng), settings, rng)
         # as lightgbm.train does: it lets go of the data, and is what will be loaded again to the last bit
-        self._booster = (
-            self._start.extended(booster) if self._start else lgb.Booster(model_str=booster.model_to_string())
-        )
+        self._booster = self._extended(lgb.Booster(model_str=booster.model_to_string()))
 
     def _pool(self, data: TrainingData, rng: np.random.Generator) -> _Pool:
         own = self.params
