@@ -39,9 +39,10 @@ MANIFEST: Final = "manifest.json"
 #: Name of the entry that says how instances were made.
 _ABOUT: Final = "about"
 #: What pyarrow raises for files that are cut short or something else, and what numpy and zipfile do.
-_BROKEN: Final = (OSError, ValueError, KeyError, TypeError)
-_BROKEN_PARQUET: Final = (*_BROKEN, pa.ArrowException, AttributeError)
-_BROKEN_NPZ: Final = (*_BROKEN, EOFError, zipfile.BadZipFile, zlib.error)
+_BROKEN: Final = (
+    *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
+    *(pa.ArrowException, zipfile.BadZipFile, zlib.error),
+)
 
 
 @dataclass
@@ -129,7 +130,7 @@ def read_rows(path: Path, recipe: Recipe | None = None, source: object = None) -
         if recipe is not None and (metadata["recipe"], metadata["source"]) != (asdict(recipe), source):
             raise ValueError(f"its settings or its source are not those of {MANIFEST}")
         return _parse(table, metadata)
-    except _BROKEN_PARQUET as error:
+    except _BROKEN as error:
         raise _unreadable(path, error, "stored features") from error
 
 
@@ -163,7 +164,7 @@ def current_summary(path: Path, recipe: Recipe, source: Source) -> dict[str, Any
     try:
         metadata = json.loads((pq.read_metadata(pa.BufferReader(_whole(path))).metadata or {})[_METADATA])
         return dict(metadata["summary"]) if _is_of(metadata, recipe, source) else None
-    except _BROKEN_PARQUET:
+    except _BROKEN:
         return None
 
 
@@ -188,7 +189,7 @@ def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
     try:
         with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
             return _is_of(json.loads(str(archive[_ABOUT])), recipe, source)
-    except _BROKEN_NPZ:
+    except _BROKEN:
         return False
 
 
@@ -202,7 +203,7 @@ def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
             arrays = {name: archive[name] for name in ARRAYS}
             arrays["codes"] = np.ascontiguousarray(arrays["codes"].T)
             return Instances(columns=[str(name) for name in about["columns"]], **arrays)
-    except _BROKEN_NPZ as error:
+    except _BROKEN as error:
         raise _unreadable(path, error, "stored instances") from error
 
 
@@ -220,7 +221,7 @@ def read_manifest(workspace: Workspace, collection: Collection, split: str) -> M
         for name, about in manifest.graphs.items():
             from_json(_About, about, name)
         return manifest
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except _BROKEN as error:
         raise _unreadable(path, error, "a manifest") from error
 
 

@@ -138,13 +138,10 @@ class SiblingRanker(Ranker[SiblingParams]):
             return self
         data, settings = self._waiting
         rng = np.random.default_rng(settings.seed)
-        groups = [group for group in range(data.groups) if data.instances_of(group) is not None]
+        lazies = [(data.instances_of(group), data.rows_of(group)) for group in range(data.groups)]
+        groups = [(lazy.value, rows) for lazy, rows in lazies if lazy is not None]
         priors = self._priors(data, settings) if groups else np.empty(0)
-        self._known = []
-        for group in groups:
-            lazy, rows = data.instances_of(group), data.rows_of(group)
-            assert lazy is not None
-            self._known.append(self._sibling(lazy.value, data.cost[rows], priors[rows], rng))
+        self._known = [self._sibling(table, data.cost[rows], priors[rows], rng) for table, rows in groups]
         self._waiting = None
         return self
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,21 +130,6 @@ def test_a_sample_of_opponents_drawn_by_the_seed_votes_where_there_are_many_rows
 
 
 # Trees ---------------------------------------------------------------------------------------------------
-
-
-def test_trees_learn_from_differences_of_the_columns_that_they_split_by() -> None:
-    data = easy_data(graphs=8)
-    constant = [replace(part, config_values=part.config_values * np.float32([1, 1, 0])) for part in data.parts]
-    ranker = made(replace(data, parts=constant), rounds=50)
-    trees, columns = ranker._trees(), ranker._pair_columns
-    assert 3 not in [*columns.own, *columns.differences]
-    assert 0 not in columns.differences, "it is constant within a graph"
-    assert (trees.feature_importance("split") > 0).all() and trees.num_feature() == len(columns)
-    gain = trees.feature_importance("gain")
-    own, apart = gain[: len(columns.own)], gain[len(columns.own) :]
-    assert apart.sum() > own.sum(), "a row is faster as often as not"
-    waste = own[columns.own == 1].sum() + apart[columns.differences == 1].sum()
-    assert ranker.importance()["waste"] == pytest.approx(waste / gain.sum())
 
 
 def test_a_booster_on_fewer_columns_gives_the_same_scores() -> None:

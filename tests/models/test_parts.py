@@ -7,10 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.graphs import Arrays, layout_graphs, save_npz
 from tests.models.contract import fitted
 from tests.models.rows import easy_data, easy_graph
 from tests.models.test_sum_pooled import pooled_data, pooled_graph
@@ -63,22 +60,6 @@ def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
 
 _SETTINGS = FeatureSettings(Tier.FAST)
 NODE_MODELS = ("lambdarank", "xgb-pairwise", "sibling")  # the last holds an ensemble of all others
-
-
-@pytest.mark.slow
-@settings(max_examples=8)
-@given(layout_graphs(min_nodes=3, min_configurable=2, max_configs=8), st.sampled_from(["sum-pooled", "ranknet"]))
-def test_parts_add_up_on_random_graphs(next_path: Callable[[], Path], arrays: Arrays, model: str) -> None:
-    graph = read_graph(save_npz(next_path(), arrays))
-    rows = assemble(graph, _SETTINGS)
-    if not rows.rankable:
-        return
-    ranker = fitted(model, TrainingData.from_graphs([rows]), rounds=5, min_data_in_leaf=1)
-    scores = ranker.predict(rows.matrix(), rows.columns, rows.instances)
-    for then in range(1, len(rows)):
-        parts = ranker.contributions(Rows.of(rows), 0, then)
-        assert parts.difference == pytest.approx(scores[0] - scores[then], abs=1e-9)
-        assert adds_up(parts, model)
 
 
 @pytest.mark.parametrize("model", NODE_MODELS)

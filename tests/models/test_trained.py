@@ -209,7 +209,8 @@ def test_a_damaged_card_is_refused(folder: Path) -> None:
         ({"seeds": {}}, "no boosters"),
         *(({name: value}, "") for name, value in (
             ("seeds", []), ("seeds", None), ("recipe", 3), ("recipe", {"tier": "full"}), ("surprise", 1),
-            ("model", ["lambdarank"]), ("columns", None),
+            ("model", ["lambdarank"]), ("columns", None), ("fallback", {"weight": 1.5}),
+            ("fallback", {"order": "luck"}),
         )),
     ):  # fmt: skip
         (folder / CARD).write_text(json.dumps({**json.loads(content), **change}))
@@ -267,15 +268,9 @@ def test_only_kinds_never_seen_fall_back(of_tiles: Path) -> None:
     assert "never seen (dot left-transposed)" in model.score(open_).fallback
 
 
-def test_a_fallback_that_makes_no_sense_is_refused(of_tiles: Path) -> None:
+def test_without_the_compilers_own_choice_nothing_falls_back(of_tiles: Path) -> None:
     unseen = kernel("c__a", [8, 1, 5], [1, 1, 1], kinds=("copy",)).take(np.array([1, 2]))
-    assert load_model(of_tiles).score(unseen).fallback == "", "the compiler's own choice is not among them"
-    content = json.loads((of_tiles / CARD).read_text(encoding="utf-8"))
-    for edit in ({"weight": 1.5}, {"weight": "heavy"}, {"order": "luck"}):
-        changed = {**content, "fallback": content["fallback"] | edit}
-        (of_tiles / CARD).write_text(json.dumps(changed), encoding="utf-8")
-        with pytest.raises(ModelError, match="cannot be used"):
-            load_model(of_tiles)
+    assert load_model(of_tiles).score(unseen).fallback == ""
 
 
 ROWS = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40])
