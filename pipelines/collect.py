@@ -37,7 +37,7 @@ from xlarank.pipelines.programs.sources import (
     load_program,
     write_configurations,
 )
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 
 Search = Literal["random", "evolve"]
 #: Configurations that are bred at a time, and from how many of the best.
@@ -147,17 +147,14 @@ class _LabelSearch:
         """Every configuration of the search with its outcome, the compiler's choice first."""
         self.compiler.know(self.journal.estimates)
         count = min(self.settings.configs, self.candidates.space)
-        self.progress.begin(f"compiling {self.program.name} for {self.compiler.target.name}", count)
-        try:
-            if self.settings.search == "random":
-                codes = random_configurations(self.candidates, count, rng)
-                outcomes = self.outcomes(codes[:1])  # where that fails the others are worth nothing
-                if outcomes[0].status is Status.OK:
-                    outcomes += self.outcomes(codes[1:])
-                return codes, outcomes
-            return self._evolved(count, rng)
-        finally:
-            self.progress.end()
+        with steps_of(self.progress, f"compiling {self.program.name} for {self.compiler.target.name}", count):
+            if self.settings.search == "evolve":
+                return self._evolved(count, rng)
+            codes = random_configurations(self.candidates, count, rng)
+            outcomes = self.outcomes(codes[:1])  # where that fails the others are worth nothing
+            if outcomes[0].status is Status.OK:
+                outcomes += self.outcomes(codes[1:])
+            return codes, outcomes
 
     def _evolved(self, count: int, rng: np.random.Generator) -> tuple[Codes, list[Outcome]]:
         codes: Codes = np.zeros((1, self.candidates.groups), np.int32)

@@ -14,7 +14,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.pipelines.reporting import views
 from xlarank.pipelines.reporting.gather import MODEL, NO_MODEL, CollectionFacts, gather, read_runs
 from xlarank.pipelines.support.evaluation import summary
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
@@ -46,20 +46,17 @@ def report(
 
     Raises `CollectionError` where the workspace holds nothing, and `XlarankError` without matplotlib or jinja2.
     """
-    progress = progress or Silent()
     chosen = chosen_collections(workspace, collections)
     if not chosen:
         raise CollectionError(f"{workspace.root} holds no features", do="run build-features and train first")
-    progress.begin("reporting", len(chosen) * (1 if compare is None else 2))
     all_facts: list[CollectionFacts] = []
     others: dict[str, CollectionFacts] = {}
-    for collection in chosen:
-        all_facts.append(gather(workspace, collection))
-        progress.step(str(collection))
-        if compare is not None:
-            others[str(collection)] = gather(compare, collection, explained=False)
-            progress.step(f"{collection} in {compare.root}")
-    progress.end()
+    with steps_of(progress, "reporting", len(chosen)) as step:
+        for collection in chosen:
+            all_facts.append(gather(workspace, collection))
+            if compare is not None:
+                others[str(collection)] = gather(compare, collection, explained=False)
+            step(str(collection))
     text = _page(workspace, all_facts, others, compare)
     out = out or workspace.reports() / "report.html"
     with atomic_write(out) as partial:

@@ -19,7 +19,7 @@ from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.screening import Kernels
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.pipelines.advise.space import Space
-from xlarank.pipelines.support.progress import Progress
+from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
 BATCH: Final = 4
@@ -121,8 +121,8 @@ class LayoutSearch:
         for text in self.texts.values():
             kernels.learn(read_operations(text))
         self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, kernels)
-        self.progress.begin(f"compiling {self.space.program.name} for {self.compiler.target.name}", budget)
-        try:
+        what = f"compiling {self.space.program.name} for {self.compiler.target.name}"
+        with steps_of(self.progress, what, budget):
             self._compile(self.space.entry(False, False), screen=False)
             self._check_default(budget, minutes)
             if entry:
@@ -134,8 +134,6 @@ class LayoutSearch:
                     self._without_copies(budget, end)
                 self._propose(budget, end)
             self.stopped = self.stopped or f"the budget of {budget} compilations is spent"
-        finally:
-            self.progress.end()
 
     def _check_default(self, budget: int, minutes: float) -> None:
         default = self.outcomes[0]
