@@ -106,10 +106,6 @@ class PostgresServer:
             "postgres", "--command", f'CREATE DATABASE "{database}"',
         )  # fmt: skip
 
-    def local(self, database: str) -> str:
-        """Its address by the socket; no password needed."""
-        return f"postgresql+psycopg://tuner@/{database}?host={self.folder}&port={self.port}"
-
     def remote(self, database: str, password: str = PASSWORD) -> str:
         """Its address over the network, with a password."""
         return f"postgresql+psycopg://tuner:{quote(password, safe='')}@127.0.0.1:{self.port}/{database}"
