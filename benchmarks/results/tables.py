@@ -245,7 +245,8 @@ def speed(job: Job) -> Table:
     rows: list[list[Cell]] = []
     largest = {}
     for file in sorted(discover(job.root.npz), key=lambda one: one.path.stat().st_size):
-        largest[file.collection] = file
+        if str(file.collection) != "tile:cpu":  # for which no ranker ships
+            largest[file.collection] = file
     for file in largest.values():
         words = [sys.executable, "-m", "benchmarks.results.timing", str(file.path)]
         done = subprocess.run(words, capture_output=True, text=True, check=True)

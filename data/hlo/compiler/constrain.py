@@ -94,11 +94,12 @@ def _constrain_computation(
         computation.instructions.append(instruction)
         if at not in layouts:
             continue
+        number = numbering.take(computation)
         call = computation.instructions.add(
-            name=f"layout_constraint.{numbering.next_id(computation)}",
+            name=f"layout_constraint.{number}",
             opcode="custom-call",
             custom_call_target=TARGET,
-            id=numbering.take(computation),
+            id=number,
             operand_ids=[instruction.id],
             constrain_layout=True,
             custom_call_api_version=_API_VERSION,
@@ -124,11 +125,8 @@ class _Numbering:
         if self.shared:
             self.highest = dict.fromkeys(self.highest, last)
 
-    def next_id(self, computation: Message) -> int:
-        return self.highest[computation.id] + 1
-
     def take(self, computation: Message) -> int:
-        number = self.next_id(computation)
+        number = self.highest[computation.id] + 1
         for name in self.highest if self.shared else [computation.id]:
             self.highest[name] = number
         return number

@@ -171,57 +171,52 @@ def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Seq
     test = list(condition.values())[-1]
     if test.opcode != "compare" or "direction=LT" not in test.rest or len(test.operands) != 2:
         return None
-    counter, end = condition.get(test.operands[0]), _constant(test.operands[1], condition)
-    place = _INDEX.search(counter.rest) if counter is not None and counter.opcode == "get-tuple-element" else None
+    place, end = _place(condition.get(test.operands[0])), _constant(test.operands[1], condition)
     if place is None or end is None:
         return None
-    start = _element(loop.operands[0], int(place[1]), _lines(around))
-    step = _step(int(place[1]), body)
+    outside = _lines(around)
+    start, step = _constant(_element(outside.get(loop.operands[0]), place), outside), _step(place, body)
     if start is None or not step or step < 0:
         return None
     return max(0, -(-(end - start) // step))
+
+
+def _step(place: int, body: Mapping[str, Line]) -> int | None:
+    """Return the increment of the counter in one iteration."""
+    added = _behind_copies(_element(list(body.values())[-1], place), body)
+    if added is None or added.opcode != "add" or len(added.operands) != 2:
+        return None
+    one, other = added.operands
+    steps = [_constant(step, body) for old, step in ((one, other), (other, one)) if _place(body.get(old)) == place]
+    return next((step for step in steps if step is not None), None)
 
 
 def _lines(text: Sequence[str]) -> dict[str, Line]:
     return {line.name: line for line in map(split_line, text) if line is not None}
 
 
-def _constant(name: str, lines: Mapping[str, Line]) -> int | None:
-    """Return the integer constant behind a value, through copies."""
+def _behind_copies(name: str, lines: Mapping[str, Line]) -> Line | None:
     line = lines.get(name)
     while line is not None and line.opcode in _SAME and line.operands:
         line = lines.get(line.operands[0])
-    if line is None or line.opcode != "constant":
-        return None
-    number = _CONSTANT.match(line.rest)
+    return line
+
+
+def _constant(name: str, lines: Mapping[str, Line]) -> int | None:
+    """Return the integer constant behind a value, through copies."""
+    line = _behind_copies(name, lines)
+    number = _CONSTANT.match(line.rest) if line is not None and line.opcode == "constant" else None
     return int(number[1]) if number else None
 
 
-def _element(name: str, place: int, lines: Mapping[str, Line]) -> int | None:
-    made = lines.get(name)
-    if made is None or made.opcode != "tuple" or place >= len(made.operands):
-        return None
-    return _constant(made.operands[place], lines)
+def _element(line: Line | None, place: int) -> str:
+    """Return the name of an element of a tuple; empty where there is none."""
+    if line is None or line.opcode != "tuple" or place >= len(line.operands):
+        return ""
+    return line.operands[place]
 
 
-def _step(place: int, body: Mapping[str, Line]) -> int | None:
-    """Return the increment of the counter in one iteration."""
-    result = list(body.values())[-1]
-    if result.opcode != "tuple" or place >= len(result.operands):
-        return None
-    added = body.get(result.operands[place])
-    while added is not None and added.opcode in _SAME and added.operands:
-        added = body.get(added.operands[0])
-    if added is None or added.opcode != "add" or len(added.operands) != 2:
-        return None
-    one, other = added.operands
-    steps = [_constant(step, body) for old, step in ((one, other), (other, one)) if _counter(old, place, body)]
-    return next((step for step in steps if step is not None), None)
-
-
-def _counter(name: str, place: int, body: Mapping[str, Line]) -> bool:
-    line = body.get(name)
-    if line is None or line.opcode != "get-tuple-element":
-        return False
-    index = _INDEX.search(line.rest)
-    return index is not None and int(index[1]) == place
+def _place(line: Line | None) -> int | None:
+    """Return which element of a tuple is taken, where one is."""
+    index = _INDEX.search(line.rest) if line is not None and line.opcode == "get-tuple-element" else None
+    return int(index[1]) if index else None
