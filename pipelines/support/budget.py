@@ -152,9 +152,6 @@ def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str,
     the ``predicted`` score and the ``measured`` cost (ns; tiles: over the normalizer).
     """
     try:
-        found = dict(json.loads(read_text(first_scores(workspace, collection))))
-        if found.get("report"):
-            float(found["report"]["score"]["mean"]) + float(found["report"]["score"]["std"])
-        return found
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return dict(json.loads(read_text(first_scores(workspace, collection))))
+    except (OSError, ValueError, TypeError):
         return {}
