@@ -44,14 +44,9 @@ def within_graph_rank(values: NDArray[np.floating]) -> Floats:
     """
     if len(values) < 2:
         return np.full(len(values), 0.5)
-    rounded = np.ascontiguousarray(values, np.float32)
-    order = np.argsort(rounded)
-    ascending = rounded[order]
-    first = np.flatnonzero(np.append(True, ascending[1:] != ascending[:-1]))
-    size = np.diff(first, append=len(values))
-    ranks = np.empty(len(values))
-    ranks[order] = np.repeat(first + (size - 1) / 2, size)
-    return ranks / (len(values) - 1)
+    _, place, size = np.unique(values.astype(np.float32), return_inverse=True, return_counts=True)
+    mean: Floats = np.cumsum(size) - (size + 1) / 2
+    return mean[place] / (len(values) - 1)
 
 
 def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | None = None) -> Floats:

@@ -50,7 +50,6 @@ class FeatureSettings:
         return [name for block in self.blocks(kind) if block.scope is Scope.CONFIG for name in block.columns]
 
     def columns(self, kind: Kind) -> list[str]:
-        """Names of all columns, in order."""
         return self.graph_columns(kind) + self.config_columns(kind)
 
     def code_hash(self, kind: Kind) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.data.wording import counted
-from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
@@ -77,16 +76,11 @@ class TrainingData:
         return np.concatenate([part.matrix(order, used) for part, order in zip(self.parts, each, strict=True)])
 
     def rows_of(self, group: int) -> slice:
-        """Rows of a group."""
         return slice(int(self.indptr[group]), int(self.indptr[group + 1]))
 
     def per_group(self, function: Callable[[Floats], Floats]) -> Floats:
         """Apply a function to the costs of each group and join the results."""
         return np.concatenate([function(self.cost[self.rows_of(group)]) for group in range(self.groups)])
-
-    def instances_of(self, group: int) -> LazyInstances | None:
-        """What the rows of a group are made of, if there is anything."""
-        return self.parts[group].instances
 
     def take(self, groups: Sequence[int]) -> TrainingData:
         """Some of the groups, without those of other collections; their rows are shared."""

@@ -46,7 +46,6 @@ class Regions:
 
 
 def layout_regions(facts: LayoutFacts) -> Regions:
-    """Find the regions of a graph."""
     graph = facts.graph
     consumer, operand = graph.edges.T
     alike = (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (facts.rank[consumer] > 0)

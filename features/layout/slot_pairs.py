@@ -47,12 +47,10 @@ class Pairs:
         return len(self.left)
 
     def take(self, index: Ints) -> Pairs:
-        """Some of the pairs."""
         return Pairs(*(getattr(self, field.name)[index] for field in fields(self)))
 
     @classmethod
     def together(cls, parts: Sequence[Pairs]) -> Pairs:
-        """Several sets of pairs in one."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 

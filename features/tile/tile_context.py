@@ -69,7 +69,6 @@ class TileContext(ProgramContext):
 
     @cached_property
     def main_class(self) -> str:
-        """Opcode class of the main node."""
         name: str = OPCODE_CLASSES[self.opcode_class[self.main]]
         return name
 

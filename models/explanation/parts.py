@@ -51,7 +51,6 @@ class Parts:
     nodes: dict[int, float] = field(default_factory=dict)  # the same as ``columns``, by node of the graph
 
     def scaled(self, factor: float) -> Parts:
-        """All parts times a factor."""
 
         def times(values: Mapping[_Key, float]) -> dict[_Key, float]:
             return {key: value * factor for key, value in values.items()}

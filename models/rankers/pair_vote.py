@@ -130,8 +130,13 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
-        start = np.concatenate([self._pairs_start(part) for part in parts]) if self._init_score else None
-        targets = RowTargets(label=ahead, weight=weight if ordered else None, start=start if ordered else None)
+        start: Floats | None = None
+        if ordered and self._init_score:
+            relevance = (self._init_score.relevance(part.rows.matrix()) for part in parts)
+            start = np.concatenate(
+                [of[part.first] - of[part.second] for of, part in zip(relevance, parts, strict=True)]
+            )
+        targets = RowTargets(label=ahead, weight=weight if ordered else None, start=start)
         rows: Any = [Batches(len(part), part.matrix) for part in parts]
         if not in_batches(len(ahead), len(self._pair_columns)):
             rows = np.concatenate([part.matrix() for part in parts])
@@ -173,11 +178,6 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         ]
         weight = np.where(sign[kept] != 0, row_weight[first[kept]], 0.0)
         return [part for part in parts if len(part)], (sign[kept] > 0).astype(np.float64), weight
-
-    def _pairs_start(self, part: PairPart) -> Floats:
-        """``(pairs,)`` what the margin of each pair begins at."""
-        relevance = self._started(part.rows.matrix())
-        return np.asarray(relevance[part.first] - relevance[part.second])
 
     def _use(self, own: Indices, differences: Indices) -> None:
         self._used, self._pair_columns = own, PairColumns(own, differences)

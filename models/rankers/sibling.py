@@ -125,7 +125,7 @@ class SiblingRanker(Ranker[SiblingParams]):
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         self._general.fit(data, settings)
         self._known, self._waiting = [], (data, settings)
-        found = (data.instances_of(group) for group in range(data.groups))
+        found = (part.instances for part in data.parts)
         self._structures = {int(lazy.value.structure[0]) for lazy in found if lazy is not None}
 
     def finish(self) -> Self:
@@ -138,7 +138,7 @@ class SiblingRanker(Ranker[SiblingParams]):
             return self
         data, settings = self._waiting
         rng = np.random.default_rng(settings.seed)
-        lazies = [(data.instances_of(group), data.rows_of(group)) for group in range(data.groups)]
+        lazies = [(part.instances, data.rows_of(group)) for group, part in enumerate(data.parts)]
         groups = [(lazy.value, rows) for lazy, rows in lazies if lazy is not None]
         priors = self._priors(data, settings) if groups else np.empty(0)
         self._known = [self._sibling(table, data.cost[rows], priors[rows], rng) for table, rows in groups]

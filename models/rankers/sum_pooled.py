@@ -129,7 +129,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             of_group = data.cost[data.rows_of(g)]
             kept = even_ranks(of_group, own.configs, rng)
             cost.append(of_group[kept])
-            instances = data.instances_of(g)
+            instances = data.parts[g].instances
             if instances is None:
                 blocks.append(sparse.csr_array(sparse.eye_array(len(kept), format="csr")))
                 values.append(data.parts[g].matrix(kept, self._used))
@@ -153,7 +153,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         Raises `ModelError` where the groups' instances are different ones.
         """
         for g in range(data.groups):
-            instances = data.instances_of(g)
+            instances = data.parts[g].instances
             names = [] if instances is None else instances.value.columns
             if g == 0:
                 self._instance_columns = names

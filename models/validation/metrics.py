@@ -67,24 +67,17 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
     return _tau(_count_pairs(score, cost))
 
 
-def ordered_pair_accuracy(score: Floats, cost: Floats) -> float:
-    """Share of the pairs of different cost that are in order; a pair of equal scores counts half.
-
-    With n0 pairs, n1 of equal score, n2 of equal cost and S = concordant - discordant pairs,
-    tau-b = S / sqrt((n0 - n1)(n0 - n2)); the share is (1 + S / (n0 - n2)) / 2. (TpuGraphs paper, OPA.)
-
-    >>> round(ordered_pair_accuracy(np.array([1.0, 3.0, 2.0]), np.array([10.0, 20.0, 30.0])), 3)
-    0.667
-    """
-    return _accuracy(_count_pairs(score, cost))
-
-
 def _tau(pairs: _Pairs) -> float:
     weight = float(np.sqrt(pairs.scores * pairs.costs))
     return pairs.surplus / weight if weight else 0.0
 
 
 def _accuracy(pairs: _Pairs) -> float:
+    """Share of the pairs of different cost that are in order; a pair of equal scores counts half.
+
+    With n0 pairs, n1 of equal score, n2 of equal cost and S = concordant - discordant pairs,
+    tau-b = S / sqrt((n0 - n1)(n0 - n2)); the share is (1 + S / (n0 - n2)) / 2. (TpuGraphs paper, OPA.)
+    """
     return (1 + pairs.surplus / pairs.costs) / 2 if pairs.costs else 0.5
 
 

@@ -320,7 +320,4 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
 
 def _constant(ranker: Ranker[Any], data: TrainingData) -> bool:
     """Whether all rows of each graph score alike."""
-    return all(
-        np.ptp(ranker.predict(part.matrix(), data.columns, data.instances_of(group))) == 0
-        for group, part in enumerate(data.parts)
-    )
+    return all(np.ptp(ranker.predict(part.matrix(), data.columns, part.instances)) == 0 for part in data.parts)

@@ -33,7 +33,6 @@ from xlarank.models.validation.metrics import (
     graph_metrics,
     kendall_tau,
     order_of,
-    ordered_pair_accuracy,
     slowdown_at,
     speedups,
     summarise,
@@ -71,6 +70,10 @@ def tau_by_pairs(score: np.ndarray, cost: np.ndarray) -> float:
     if not untied_scores or not untied_costs:
         return 0.0
     return float(surplus / np.sqrt(float(untied_scores) * float(untied_costs)))
+
+
+def accuracy(score: np.ndarray, cost: np.ndarray) -> float:
+    return graph_metrics("layout", score, cost)["ordered_pair_accuracy"]
 
 
 def tries_one_by_one(k: int, score: np.ndarray, group: np.ndarray) -> list[int]:
@@ -117,14 +120,14 @@ def test_values_by_hand() -> None:
     """
     score, cost = np.array([2.0, 1.0, 3.0, 4.0]), np.array([1.0, 2.0, 3.0, 3.0])
     assert kendall_tau(score, cost) == pytest.approx(3 / np.sqrt(30))
-    assert ordered_pair_accuracy(score, cost) == pytest.approx(0.8)
+    assert accuracy(score, cost) == pytest.approx(0.8)
     assert (slowdown_at(1, score, cost), slowdown_at(2, score, cost), slowdown_at(9, score, cost)) == (1, 0, 0)
-    assert (kendall_tau(-cost, cost), ordered_pair_accuracy(-score, score)) == (-1.0, 0.0)
+    assert (kendall_tau(-cost, cost), accuracy(-score, score)) == (-1.0, 0.0)
     near = np.array([2**31, 2**31 + 1, 2**31 + 2], np.float64)
     assert kendall_tau(np.arange(3.0), near) == 1.0, "a nanosecond apart, beyond float32"
     for told, of in (([1.0], [7.0]), ([0.0, 0.0], [1.0, 2.0]), ([1.0, 2.0], [4.0, 4.0]), ([0.0, 0.0], [4.0, 4.0])):
         values = np.array(told), np.array(of)
-        assert (kendall_tau(*values), ordered_pair_accuracy(*values)) == (0.0, 0.5), "nothing known: as chance"
+        assert (kendall_tau(*values), accuracy(*values)) == (0.0, 0.5), "nothing known: as chance"
 
 
 def test_score_is_tau_for_layouts_and_the_top_five_for_tiles() -> None:
