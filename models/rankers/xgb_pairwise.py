@@ -171,33 +171,32 @@ def _binned(
 
     Weights also decide where it draws the edges of its bins, a little differently for rows that come in batches.
     """
-    if in_batches(len(data.cost), len(used)):
-        rows, given = _batches(module, data, used, targets), {}
-    else:
-        rows, given = data.matrix(used=used), {"group": np.diff(data.indptr), **targets}
-    binned: xgb.QuantileDMatrix = module.QuantileDMatrix(rows, max_bin=_MAX_BIN, nthread=threads, **given)
-    return binned
-
-
-def _batches(module: ModuleType, data: TrainingData, used: Indices, targets: dict[str, Any]) -> Any:
-    """The graphs' rows one graph after the other; XGBoost asks for them several times."""
+    common = {"max_bin": _MAX_BIN, "nthread": threads}
+    binned: xgb.QuantileDMatrix
+    if not in_batches(len(data.cost), len(used)):
+        sizes = np.diff(data.indptr)
+        binned = module.QuantileDMatrix(data.matrix(used=used), group=sizes, **common, **targets)
+        return binned
 
     class Batches(module.DataIter):  # type: ignore[misc, name-defined]
+        """The graphs' rows one graph after the other; XGBoost asks for them several times."""
+
         def __init__(self) -> None:
             super().__init__(release_data=True)
             self.reset()
 
         def next(self, input_data: Any) -> bool:
-            if self.at == data.groups:
+            g = next(self.left, None)
+            if g is None:
                 return False
-            g, part = self.at, data.rows_of(self.at)
+            part = data.rows_of(g)
             place = {"label": part, "base_margin": part, "weight": slice(g, g + 1)}
             values = {name: None if value is None else value[place[name]] for name, value in targets.items()}
             input_data(data=data.parts[g].matrix(used=used), qid=np.full(part.stop - part.start, g), **values)
-            self.at += 1
             return True
 
         def reset(self) -> None:
-            self.at = 0
+            self.left = iter(range(data.groups))
 
-    return Batches()
+    binned = module.QuantileDMatrix(Batches(), **common)
+    return binned
