@@ -152,15 +152,12 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
 
         Raises `ModelError` where the groups' instances are different ones.
         """
-        for g in range(data.groups):
-            instances = data.parts[g].instances
-            names = [] if instances is None else instances.value.columns
-            if g == 0:
-                self._instance_columns = names
-            elif names != self._instance_columns:
-                raise ModelError(
-                    f"{data.names[g]} and {data.names[0]} have different instances", do="run build-features again"
-                )
+        found = [[] if part.instances is None else part.instances.value.columns for part in data.parts]
+        self._instance_columns = found[0]
+        for name, names in zip(data.names, found, strict=True):
+            if names != found[0]:
+                got = f"{name} and {data.names[0]} have different instances"
+                raise ModelError(got, do="run build-features again")
         looked_at = self._instance_columns or data.columns
         if self._start is not None:
             self._used = self._start.places(looked_at)
@@ -195,7 +192,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
                 ]
             sums = counts @ relevance
             terms = [
-                PairTerms.of(sums[at], sign).scaled(pool.weight[graphs])
+                PairTerms.of(sums[at], sign, pool.weight[graphs])
                 for (graphs, at), sign in zip(batches, signs, strict=True)
             ]
             gradient, curvature = np.empty(len(cost)), np.empty(len(cost))
@@ -309,16 +306,15 @@ class PairTerms:
     weight: Floats  # ``(..., configs, configs)`` symmetric, 0 on the diagonal.
 
     @classmethod
-    def of(cls, relevance: Floats, sign: Floats) -> PairTerms:
-        """Of ``(..., configs)`` relevances and the `faster_by_sign` ``(..., configs, configs)`` of their costs."""
+    def of(cls, relevance: Floats, sign: Floats, weight: Floats) -> PairTerms:
+        """Of ``weight (...,)`` times the loss of relevances ``(..., configs)``.
+
+        ``sign (..., configs, configs)`` is `faster_by_sign` of their costs.
+        """
         pairs = np.maximum(1.0, np.count_nonzero(sign, axis=(-2, -1)) / 2)[..., None]
         wrong = expit(sign * (relevance[..., None, :] - relevance[..., :, None]))
-        gradient = -(sign * wrong).sum(axis=-1) / pairs
-        return cls(gradient, np.abs(sign) * wrong * (1 - wrong) / pairs[..., None])
-
-    def scaled(self, weight: Floats) -> PairTerms:
-        """The derivatives of ``weight (...,)`` times the loss."""
-        return PairTerms(self.gradient * weight[..., None], self.weight * weight[..., None, None])
+        gradient = -(sign * wrong).sum(axis=-1) / pairs * weight[..., None]
+        return cls(gradient, np.abs(sign) * wrong * (1 - wrong) / pairs[..., None] * weight[..., None, None])
 
     @property
     def curvature(self) -> Floats:

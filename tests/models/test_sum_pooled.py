@@ -110,8 +110,8 @@ def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
 # The loss on all pairs and Newton's step -----------------------------------------------------------------
 
 
-def terms_of(relevance: np.ndarray, cost: np.ndarray, tolerance: float = 0.0) -> PairTerms:
-    return PairTerms.of(relevance, faster_by_sign(cost[:, None], cost, tolerance))
+def terms_of(relevance: np.ndarray, cost: np.ndarray, tolerance: float = 0.0, weight: float = 1.0) -> PairTerms:
+    return PairTerms.of(relevance, faster_by_sign(cost[:, None], cost, tolerance), np.array(weight))
 
 
 def step_of(terms: list[PairTerms], held: list[np.ndarray], ridge: float) -> np.ndarray:
@@ -125,8 +125,9 @@ def test_pairs_and_a_leaf_by_hand() -> None:
     assert terms.gradient == pytest.approx([-0.75, 0.75])
     assert terms.weight == pytest.approx(np.array([[0, 3 / 16], [3 / 16, 0]]))
     assert terms.curvature == pytest.approx([3 / 16, 3 / 16])
-    assert terms.scaled(np.array(3.0)).gradient == pytest.approx(3 * terms.gradient)
-    assert terms.scaled(np.array(3.0)).curvature == pytest.approx(3 * terms.curvature)
+    heavier = terms_of(np.array([0.0, math.log(3)]), np.array([1.0, 2.0]), weight=3.0)
+    assert heavier.gradient == pytest.approx(3 * terms.gradient)
+    assert heavier.curvature == pytest.approx(3 * terms.curvature)
     # The slower one holds two instances of the only leaf, the faster one none. S = (0, 2), gradient = (-1/2, 1/2),
     # the pair's weight 1/4: slope 1, curve 4 / 4 = 1, so v = -1 / (1 + ridge).
     terms, held = terms_of(np.zeros(2), np.array([1.0, 2.0])), np.array([[0.0], [2.0]])
