@@ -12,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,8 +152,10 @@ class Aggregation:
             aggregates = Batch(types, results)
             for kind, (count, tables) in sums.items():
                 results[kind] = np.zeros((len(codes), count))
-                for table in tables:
-                    results[kind][:, table.which] = table.sums(codes if kind.each_node else types)
+                of_nodes = codes if kind.each_node else types
+                for which, nodes, values in tables:
+                    mine = of_nodes if nodes.all() else of_nodes[:, nodes]
+                    results[kind][:, which] = _looked_up(mine, values)
             for kind, quantities in maxima.items():
                 by_node = np.ascontiguousarray(codes.T) if kind.each_node else aggregates.by_node
                 results[kind] = np.stack([most(by_node) for most in quantities], axis=1)
@@ -162,16 +164,12 @@ class Aggregation:
         return batch
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(NamedTuple):
     """Quantities that are not 0 for the same nodes: those numbered ``which``, ``values`` ``(T or R, which)``."""
 
     which: Ints
     nodes: NDArray[np.bool_]
     values: Floats
-
-    def sums(self, codes: NDArray[np.integer]) -> Floats:
-        return _looked_up(codes if self.nodes.all() else codes[:, self.nodes], self.values)
 
 
 def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
