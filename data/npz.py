@@ -41,8 +41,7 @@ _UNREADABLE = (
     EOFError,
     OSError,
     ValueError,
-    NotImplementedError,  # compression method unknown to zipfile
-    RuntimeError,  # encrypted member
+    RuntimeError,  # encrypted member, or a compression method unknown to zipfile (NotImplementedError)
 )
 
 
