@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
@@ -22,7 +22,7 @@ from xlarank.data.wording import counted
 
 __all__ = [
     "configure", "console", "error_line", "finish", "headline", "list_lines", "log", "new_table", "number_range",
-    "plain", "plain_values", "progress_bars", "rounded", "say", "settings", "show", "write_json",
+    "plain", "plain_values", "progress_bars", "rounded", "say", "settings", "show", "show_rows", "write_json",
 ]  # fmt: skip
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
@@ -131,6 +131,14 @@ def finish(broken: dict[str, str]) -> None:
         error_line(f"and {len(lines) - len(shown):,} more; --verbose names all of them")
     error_line(f"{counted(len(broken), 'broken file')}; the others were dealt with")
     raise typer.Exit(1)
+
+
+def show_rows(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Show rows under heads (`new_table`), unless there are none."""
+    table = new_table(*heads)
+    for row in rows:
+        table.add_row(*row)
+    show(table)
 
 
 def show(sheet: Sheet) -> None:

@@ -13,6 +13,7 @@ from xlarank.cli.console import (
     progress_bars,
     say,
     show,
+    show_rows,
     write_json,
 )
 from xlarank.cli.inputs import workspace_at
@@ -55,10 +56,7 @@ def explain(
     say(f"difference of the scores {result.difference:+.4f}; below 0: configuration {result.now} is faster")
     if result.runtime:
         say(f"runtimes {result.runtime[0] / 1e6:.4f} against {result.runtime[1] / 1e6:.4f} ms")
-    table = new_table(">contribution", "cause")
-    for name, value in result.causes.items():
-        table.add_row(f"{value:+.4f}", name)
-    show(table)
+    show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
     table = new_table(">contribution", ">node", "operation", "now", "then")
     for node in result.nodes[:top]:
         named = f"{node.name.name}: {node.text} {node.name.op_name}".rstrip() if node.name else str(node.text)
@@ -69,14 +67,11 @@ def explain(
             table.add_row(f"{left:+.4f}", "", counted(len(result.nodes) - top, "other node"), "", "")
         table.add_row(f"{result.rest:+.4f}", "", "not attributed to a single node", "", "")
     show(table)
-    table = new_table(">contribution", "pair now", "pair then")
-    for pair in result.pairs[:top]:
-        table.add_row(f"{pair.value:+.4f}", pair.now, pair.then)
-    show(table)
-    table = new_table(">contribution", "column", "meaning")
-    for name in list(result.columns)[:top]:
-        table.add_row(f"{result.columns[name]:+.4f}", name, column_meanings().get(name, ""))
-    show(table)
+    pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
+    show_rows((">contribution", "pair now", "pair then"), pairs)
+    columns, meanings = list(result.columns.items())[:top], column_meanings()
+    rows = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
+    show_rows((">contribution", "column", "meaning"), rows)
     for number, segment in enumerate(result.segments, 1):
         nodes = ", ".join(map(result.called, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
         say(f"segment {number}: {segment.value:+.4f}, nodes {nodes}")
@@ -101,18 +96,14 @@ def calibrate(
         calibrations, left_out = run(
             workspace_at(workspace), collections=collection or (), threads=threads, progress=progress
         )
-    table = new_table(
-        "collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
-        ">nearly best in first",
-    )  # fmt: skip
-    for name, one in calibrations.items():
-        table.add_row(
-            name, str(one.graphs), f"{one.families} {FOLDS_OF[one.by]}", str(one.seeds), f"{one.certain:.1%}",
-            f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})" if one.right == one.right else "-",
-            f"{one.first:.0%}",
-            f"{one.first_nearly:.0%}",
-        )  # fmt: skip
-    show(table)
+    heads = ("collection", ">graphs", ">held out", ">seeds", ">pairs certain", ">of these right", ">best in first",
+             ">nearly best in first")  # fmt: skip
+    show_rows(heads, (
+        (name, str(one.graphs), f"{one.families} {FOLDS_OF[one.by]}", str(one.seeds), f"{one.certain:.1%}",
+         f"{one.right:.1%} ({one.right_low:.1%} to {one.right_high:.1%})" if one.right == one.right else "-",
+         f"{one.first:.0%}", f"{one.first_nearly:.0%}")
+        for name, one in calibrations.items()
+    ))  # fmt: skip
     list_lines("left out", reasons(left_out))
     write_json(json_file, {name: one.as_json() for name, one in calibrations.items()})
 

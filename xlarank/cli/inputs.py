@@ -9,11 +9,10 @@ from xlarank.cli import record
 from xlarank.cli.console import (
     finish,
     list_lines,
-    new_table,
     plain_values,
     progress_bars,
     say,
-    show,
+    show_rows,
     write_json,
 )
 
@@ -93,13 +92,12 @@ def build(
 
     with progress_bars() as progress:
         report = run(root, workspace, request, progress=progress)
-    table = new_table("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
-    for part in report.splits:
-        table.add_row(
-            part.collection, part.split, str(part.graphs), str(part.built), str(part.kept), f"{part.configs:,}",
-            f"{part.rows:,}", str(len(part.broken)),
-        )  # fmt: skip
-    show(table)
+    heads = ("collection", "split", ">graphs", ">built", ">kept", ">configurations", ">rows", ">broken")
+    show_rows(heads, (
+        (part.collection, part.split, str(part.graphs), str(part.built), str(part.kept), f"{part.configs:,}",
+         f"{part.rows:,}", str(len(part.broken)))
+        for part in report.splits
+    ))  # fmt: skip
     for kind, (constant, varying) in report.columns.items():
         say(f"{kind}: {constant} columns per graph + {varying} per configuration; {report.seconds:.1f} s in all")
     for part in report.splits:

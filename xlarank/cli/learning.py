@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from xlarank.cli.console import (
     progress_bars,
     say,
     show,
+    show_rows,
     write_json,
 )
 from xlarank.cli.inputs import built_workspace
@@ -74,21 +75,17 @@ def tune(
             place, trials=trials, collections=collection or (), timeout=timeout, model=model,
             fit=FitSettings(rounds, seed, threads), study=StudyOptions(storage, worker, select), progress=progress,
         )  # fmt: skip
-    table = new_table(
-        "collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s"
-    )
-    for result in results:
-        if result.params is None:
-            continue
-        shown = ", ".join(
-            f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in result.params.items()
-        )
-        table.add_row(
-            result.collection, str(result.trials), str(result.fresh), str(result.pruned),
-            f"{result.mean:.3f} ± {result.std:.3f}", str(result.rounds), shown, f"{result.seconds:.0f}",
-        )  # fmt: skip
-    show(table)
+
+    def shown(params: dict[str, Any]) -> str:
+        values = (f"{value:.3g}" if isinstance(value, float) else value for value in params.values())
+        return ", ".join(f"{name}={value}" for name, value in zip(params, values, strict=True))
+
+    heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
+    show_rows(heads, (
+        (one.collection, str(one.trials), str(one.fresh), str(one.pruned), f"{one.mean:.3f} ± {one.std:.3f}",
+         str(one.rounds), shown(one.params), f"{one.seconds:.0f}")
+        for one in results if one.params is not None
+    ))  # fmt: skip
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
     for path in [path for result in results for path in result.pictures]:
         say(f"wrote {path}")
@@ -173,10 +170,8 @@ def train(
     for result in results:
         if result.why:
             say(f"{result.collection}: {result.why}")
-    for result in results:
         if result.fallback:
             say(f"{result.collection}: kinds of kernels never seen fall back, {result.fallback}")
-    for result in results:
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
             say(f"{result.collection} splits most on {', '.join(best)}", style="dim")

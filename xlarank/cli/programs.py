@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
-from xlarank.cli.console import finish, list_lines, new_table, plain_values, progress_bars, say, show, write_json
+from xlarank.cli.console import finish, list_lines, plain_values, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
 from xlarank.data.wording import counted
 
 if TYPE_CHECKING:
+    from xlarank.data.hlo.compiler.operations import Operation
     from xlarank.pipelines.advise.advice import Advice, Change
     from xlarank.pipelines.advise.diagnosis import Diagnosis
     from xlarank.pipelines.advise.entry_lines import EntryChange
@@ -61,13 +62,12 @@ def import_hlo(
 
     with progress_bars() as progress:
         report = run(files, out, collection=collection, split=split, name=name, progress=progress)
-    table = new_table("graph", "collection", ">nodes", ">edges", ">configurable", ">configurations", "labels", ">s")
-    for graph in report.graphs:
-        table.add_row(
-            graph.graph, graph.collection, f"{graph.nodes:,}", f"{graph.edges:,}", f"{graph.configurable:,}",
-            f"{graph.configs:,}", "yes" if graph.labelled else "-", f"{graph.seconds:.2f}",
-        )  # fmt: skip
-    show(table)
+    heads = ("graph", "collection", ">nodes", ">edges", ">configurable", ">configurations", "labels", ">s")
+    show_rows(heads, (
+        (graph.graph, graph.collection, f"{graph.nodes:,}", f"{graph.edges:,}", f"{graph.configurable:,}",
+         f"{graph.configs:,}", "yes" if graph.labelled else "-", f"{graph.seconds:.2f}")
+        for graph in report.graphs
+    ))  # fmt: skip
     for graph in report.graphs:
         list_lines(f"note ({graph.graph})", list(graph.notes))
     list_lines("left out", report.left_out)
@@ -252,17 +252,16 @@ def _show_advice(advice: Advice) -> None:
     """Print what the search found."""
     counts = ", ".join(f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items())
     say(f"{advice.program} for {advice.target}: {counts}; {advice.stopped}")
-    table = new_table("estimated by the compiler", ">ms", ">times as fast")
-    table.add_row("as it is", f"{advice.default_ns / 1e6:.4f}", "1.000")
-    table.add_row("best found", f"{advice.best_ns / 1e6:.4f}", f"{advice.speedup:.3f}")
-    show(table)
+    now = ("as it is", f"{advice.default_ns / 1e6:.4f}", "1.000")
+    best = ("best found", f"{advice.best_ns / 1e6:.4f}", f"{advice.speedup:.3f}")
+    show_rows(("estimated by the compiler", ">ms", ">times as fast"), [now, best])
     if advice.speedup == 1:
         say("1.000: the compiler's own choice is the best found; leave the layouts to it")
     else:
         _show_entry([*advice.inputs, *advice.outputs])
         _show_changes(advice.changes)
-        now, then = advice.diagnosis.moved, advice.diagnosis_after.moved
-        say(f"copies forced by layouts: {now:,} cycles now, {then:,} then")
+        moved, then = advice.diagnosis.moved, advice.diagnosis_after.moved
+        say(f"copies forced by layouts: {moved:,} cycles now, {then:,} then")
         say(_difference_words(advice.difference, advice.differs))
         for line in advice.lines:
             say(line)
@@ -270,42 +269,35 @@ def _show_advice(advice: Advice) -> None:
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
     """Print the costliest operations, and every copy that layouts force."""
-    table = new_table(f"of {diagnosis.cycles:,} estimated cycles", ">cycles", ">share", "shape", "from", "source")
-    for one in diagnosis.operations[:_SHOWN]:
-        share = f"{diagnosis.share(one):.1%}"
-        table.add_row(one.name, f"{one.total:,}", share, one.shape, one.origin, one.source)
-    show(table)
+
+    def cells(one: Operation) -> list[str]:
+        return [one.name, f"{one.total:,}", f"{diagnosis.share(one):.1%}", one.shape]
+
+    heads = [f"of {diagnosis.cycles:,} estimated cycles", ">cycles", ">share", "shape", "from", "source"]
+    show_rows(heads, ([*cells(one), one.origin, one.source] for one in diagnosis.operations[:_SHOWN]))
     say(diagnosis.summary)
-    copies = new_table("copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name", "source")
-    for moved in diagnosis.relayouts[:_SHOWN]:
-        one = moved.operation
-        copies.add_row(
-            one.name, f"{one.total:,}", f"{diagnosis.share(one):.1%}", one.shape, _order(one.before),
-            _order(one.layout), moved.kind, moved.tensor, one.source,
-        )  # fmt: skip
-    if diagnosis.relayouts:
-        show(copies)
+    heads = ["copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name", "source"]
+    copies = [(one.operation, one.kind, one.tensor) for one in diagnosis.relayouts[:_SHOWN]]
+    show_rows(
+        heads, ([*cells(one), _order(one.before), _order(one.layout), *of, one.source] for one, *of in copies)
+    )
 
 
 def _show_entry(entries: list[EntryChange]) -> None:
-    if entries:
-        table = new_table("lay out", "name", "shape", "minor to major now", "then", "major to minor")
-        for one in entries:
-            table.add_row(
-                one.leaf.kind, one.leaf.name, one.leaf.shape, _order(one.before), _order(one.minor_to_major),
-                _order(one.major_to_minor),
-            )  # fmt: skip
-        show(table)
+    heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
+    show_rows(heads, (
+        (one.leaf.kind, one.leaf.name, one.leaf.shape, _order(one.before), _order(one.minor_to_major),
+         _order(one.major_to_minor))
+        for one in entries
+    ))  # fmt: skip
 
 
 def _show_changes(changes: list[Change]) -> None:
-    if changes:
-        table = new_table("operation", "opcode", "shape", "minor to major", "major to minor", "from")
-        for one in changes:
-            table.add_row(
-                one.name, one.opcode, one.shape, _order(one.minor_to_major), _order(one.major_to_minor), one.source
-            )
-        show(table)
+    heads = ("operation", "opcode", "shape", "minor to major", "major to minor", "from")
+    show_rows(heads, (
+        (one.name, one.opcode, one.shape, _order(one.minor_to_major), _order(one.major_to_minor), one.source)
+        for one in changes
+    ))  # fmt: skip
 
 
 def _difference_words(difference: float | str | None, differs: bool) -> str:

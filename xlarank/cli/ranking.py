@@ -16,6 +16,7 @@ from xlarank.cli.console import (
     progress_bars,
     say,
     show,
+    show_rows,
     write_json,
 )
 from xlarank.cli.inputs import built_workspace, data_root_of, require_models, workspace_at
@@ -133,10 +134,8 @@ def submit(
     place = built_workspace(data_root, workspace)
     with progress_bars() as progress:
         report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
-    table = new_table("collection", ">test graphs", "ranked by the model of")
-    for name, count in report.rows.items():
-        table.add_row(name, str(count), report.models[name])
-    show(table)
+    ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())
+    show_rows(("collection", ">test graphs", "ranked by the model of"), ranked)
     rows = counted(len(report.origin), "row")
     say(f"wrote {report.out}: {rows}, checked")
     present = {name: why for name, why in report.left_out.items() if report.covers(name)}

@@ -11,11 +11,10 @@ from xlarank.cli.console import (
     finish,
     headline,
     list_lines,
-    new_table,
     plain_values,
     progress_bars,
     say,
-    show,
+    show_rows,
     write_json,
 )
 from xlarank.cli.inputs import build, data_root_of, workspace_at
@@ -65,9 +64,9 @@ def run_all(
     with progress_bars() as progress:
         summary = run(
             root, place, out, settings, collections=collection or (), progress=progress,
-            on_plan=lambda plan: None if models else show_rows([part.as_row() for part in plan], texts=1),
+            on_plan=lambda plan: None if models else _table([part.as_row() for part in plan], texts=1),
         )  # fmt: skip
-    show_rows([outcome.as_row() for outcome in summary.outcomes], texts=2)
+    _table([outcome.as_row() for outcome in summary.outcomes], texts=2)
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; {summary.seconds / 60:.1f} min")
@@ -75,12 +74,10 @@ def run_all(
     finish(summary.broken)
 
 
-def show_rows(rows: list[dict[str, str]], texts: int) -> None:
+def _table(rows: list[dict[str, str]], texts: int) -> None:
     """Show a table whose columns but the first ``texts`` are numbers."""
-    table = new_table(*(name if at < texts else f">{name}" for at, name in enumerate(rows[0])))
-    for row in rows:
-        table.add_row(*row.values())
-    show(table)
+    heads = [name if at < texts else f">{name}" for at, name in enumerate(rows[0])]
+    show_rows(heads, [row.values() for row in rows])
 
 
 @app.command()
