@@ -112,7 +112,11 @@ def build_features(
         require_one_root(data_root, workspace, discovered, replace=request.replace)
     splits, settings, started = choose_splits(request.splits), request.settings, time.monotonic()
     chosen = [file for file in files if file.split in splits]
-    work = [GraphJob(file, workspace, _recipe(file, request), settings) for file in chosen]
+    work = []
+    for file in chosen:
+        most = request.max_configs if file.split == "train" else 0
+        recipe = Recipe.of(settings, file.collection.kind, max_configs=most, seed=request.seed)
+        work.append(GraphJob(file, workspace, recipe, settings))
     outcomes = _run(work, request, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
@@ -120,11 +124,6 @@ def build_features(
     kinds = sorted({file.collection.kind for file in chosen})
     widths = {str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind))) for kind in kinds}
     return BuildReport(reports, widths, time.monotonic() - started)
-
-
-def _recipe(file: GraphFile, request: BuildRequest) -> Recipe:
-    most = request.max_configs if file.split == "train" else 0
-    return Recipe.of(request.settings, file.collection.kind, max_configs=most, seed=request.seed)
 
 
 def _run(work: list[GraphJob], request: BuildRequest, progress: Progress) -> dict[GraphFile, Outcome]:

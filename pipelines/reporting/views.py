@@ -18,7 +18,7 @@ from xlarank.models.validation.fold_plan import FOLDS_OF
 from xlarank.pipelines.reporting import charts
 from xlarank.pipelines.reporting.gather import MODEL, CollectionFacts, paired
 from xlarank.pipelines.support import evaluation
-from xlarank.pipelines.support.evaluation import interval
+from xlarank.pipelines.support.evaluation import interval, measure
 
 Floats = NDArray[np.float64]
 Cell = str | int | float | None
@@ -54,11 +54,6 @@ def format_cell(value: Cell) -> str:
     if isinstance(value, float):
         return f"{value + 0.0:.3f}".replace("-0.000", "0.000")
     return f"{value:,}" if isinstance(value, int) else value
-
-
-def measure(facts: CollectionFacts) -> str:
-    """Name of the score of a collection."""
-    return evaluation.measure(facts.collection)
 
 
 def verdict(facts: CollectionFacts) -> str:
@@ -113,7 +108,7 @@ def _scores(facts: CollectionFacts) -> View | None:
     if not facts.graphs:
         return None
     rankings = list(facts.graphs[0].metrics)
-    heads = ["graph", "configurations", measure(facts), *(r for r in rankings if r != MODEL)]
+    heads = ["graph", "configurations", measure(facts.collection), *(r for r in rankings if r != MODEL)]
     heads += ["slowdown@1", "slowdown@5", "pairs certain"]
     rows: list[Sequence[Cell]] = [
         [
@@ -133,13 +128,13 @@ def _scores(facts: CollectionFacts) -> View | None:
     kinship = f"{related} of {len(facts.graphs)} of families" if related else "all of families"
     return {
         "text": f"Valid graphs, {kinship} that the model {'learned from' if related else 'never saw'}; labels are "
-        f"{facts.collection.label_source}. {measure(facts)}: higher is better. slowdown@k: how much slower "
-        "than the best the best of the first k is.",
+        f"{facts.collection.label_source}. {measure(facts.collection)}: higher is better. slowdown@k: how much "
+        "slower than the best the best of the first k is.",
         "chart": charts.scores_chart(
             f"scores-{facts.name}",
             [graph.name for graph in facts.graphs],
             {ranking: facts.column(ranking, "score").tolist() for ranking in rankings},
-            measure(facts),
+            measure(facts.collection),
         ),
         "table": Table(heads, rows, [sums]),
         "left_out": Table(["graph", "why"], [[name, why] for name, why in facts.left_out.items()]),

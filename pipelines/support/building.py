@@ -68,15 +68,17 @@ class GraphJob:
         place = self.file.collection, self.file.split, self.file.name
         return workspace.graph_instances(*place), workspace.graph_rows(*place)
 
-    def kept(self) -> Outcome | None:
-        """The outcome where whole and current rows are stored already; raises `XlarankError` and `OSError`."""
+    def kept(self) -> Outcome:
+        """The outcome where whole and current rows are stored already, else an empty one; raises `XlarankError` and
+        `OSError`.
+        """
         beside, path = self.targets(self.workspace)
         source = Source.of(self.file.path)
         summary = current_summary(path, self.recipe, source)
         if summary is None:
-            return None
+            return {}
         if self.file.collection.kind == "layout" and not instances_current(beside, self.recipe, source):
-            return None
+            return {}
         return {**summary, "source": asdict(source), "kept": True}
 
     def write(self, source: Source, workspace: Workspace) -> Outcome:
@@ -216,8 +218,8 @@ def cluster_outcomes(
     from distributed import as_completed as completed
 
     jobs = []
-    for job in work:
-        if kept := with_errors(job, partial(_kept, job)):
+    for job in work:  # workers do not see the workspace
+        if kept := with_errors(job, partial(GraphJob.kept, job)):
             yield job, kept
         else:
             jobs.append(job)
@@ -246,10 +248,6 @@ def cluster_outcomes(
         raise ClusterError("the scheduler of the cluster is gone", do=f"start it {_AGAIN}") from error
     finally:
         client.cancel([*waiting], force=True)
-
-
-def _kept(job: GraphJob) -> Outcome:
-    return job.kept() or {}  # workers do not see the workspace
 
 
 def _outcome(job: GraphJob, future: Any) -> Outcome:
