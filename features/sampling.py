@@ -17,12 +17,9 @@ def draw_of_graph(seed: int, name: str) -> np.random.Generator:
 
 
 def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Sorted indices, ``(min(most, configs),)``, of configurations at even steps of rank, fastest to slowest.
+    """Sorted indices, ``(min(most, configs),)``, of configurations at even steps of rank of ``cost (configs,)``.
 
     Equal costs are taken in random order.
-
-    Args:
-        cost: ``(configs,)`` lower is faster.
 
     >>> even_ranks(np.array([5.0, 1.0, 4.0, 2.0, 3.0]), 3, np.random.default_rng(0)).tolist()
     [0, 1, 4]

@@ -40,19 +40,16 @@ class Ranker(ABC, Generic[P]):
 
     Scores are only comparable within a graph, so all rows of one call of `predict` or `staged` are of one graph:
     a ranker may look at a row's rank among them. The same data, parameters and seed give the same scores.
-
-    Attributes:
-        file_names: files that it is saved in, beside its state.
-        part_classes: folder -> class of the rankers that it may be made of.
-        columns: of the rows that it was fitted on; empty before.
     """
 
     name: ClassVar[str]
     params_class: ClassVar[type[RankerParams]]
     #: Whether the score of a row depends on that row alone, not on others of its graph or on its instances.
     row_by_row: ClassVar[bool] = False
-    file_names: ClassVar[tuple[str, ...]] = ()
-    part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
+    file_names: ClassVar[tuple[str, ...]] = ()  # files that it is saved in, beside its state
+    part_classes: ClassVar[
+        Mapping[str, type[Ranker[Any]]]
+    ] = {}  # folder -> class of rankers that it may be made of
 
     def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         """Complete the parameters by the defaults of the kind of graphs; raises `ModelError` for others."""
@@ -64,7 +61,7 @@ class Ranker(ABC, Generic[P]):
             whole = self.params_class.of(kind, params)
         self.params: P = whole
         self.kind: Kind = kind
-        self.columns: list[str] = []
+        self.columns: list[str] = []  # of the rows that it was fitted on; empty before
 
     def clone(self) -> Self:
         """Return an unfitted copy."""

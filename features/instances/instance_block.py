@@ -66,9 +66,6 @@ class InstanceContext:
     """Which rows and combinations of rows of a graph are instances: first all rows, then all combinations.
 
     Rows of nodes that have no other row, and combinations of pairs that have no other, are no instances.
-
-    Attributes:
-        layout: the graph's context.
     """
 
     def __init__(self, layout: LayoutContext) -> None:

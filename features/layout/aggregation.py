@@ -60,14 +60,10 @@ class Request:
 
 
 class Batch:
-    """Aggregates of some configurations; index it with a `Request` to get ``(configs, count)``.
-
-    Attributes:
-        codes: ``(configs, nodes)`` the type of row that each node takes.
-    """
+    """Aggregates of some configurations; index it with a `Request` to get ``(configs, count)``."""
 
     def __init__(self, codes: NDArray[np.integer], results: dict[_Kind, Floats]) -> None:
-        self.codes = codes
+        self.codes = codes  # ``(configs, nodes)`` the type of row that each node takes
         self._results = results
 
     def __getitem__(self, request: Request) -> Floats:

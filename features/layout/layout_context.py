@@ -17,15 +17,11 @@ from xlarank.features.program.tensors import TPU, Tiling
 
 
 class LayoutContext(LayoutFacts):
-    """Everything layout blocks share; per-configuration results are for the *distinct* configurations.
-
-    Attributes:
-        columns: per-configuration columns already computed by earlier blocks, by name.
-    """
+    """Everything layout blocks share; per-configuration results are for the *distinct* configurations."""
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph, tiling)
-        self.columns: dict[str, NDArray[np.float32]] = {}
+        self.columns: dict[str, NDArray[np.float32]] = {}  # those that earlier blocks have computed, by name
 
     @cached_property
     def requested(self) -> RequestedLayouts:

@@ -80,20 +80,16 @@ class SlotRows:
 
 
 class LayoutFacts(ProgramContext):
-    """Tensors and rows of one graph; per-configuration results are for the *distinct* configurations.
-
-    Attributes:
-        table: the configuration table of the distinct configurations, in order of first appearance.
-        tiling: the hardware's tile.
-    """
+    """Tensors and rows of one graph; per-configuration results are for the *distinct* configurations."""
 
     graph: LayoutGraph
 
     def __init__(self, graph: LayoutGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
         distinct = graph.duplicates.distinct == graph.configs
+        # of the distinct configurations, in order of first appearance
         self.table: ConfigTable = graph.table if distinct else graph.table.select(graph.duplicates.first)
-        self.tiling = tiling
+        self.tiling = tiling  # the hardware's tile
 
     @cached_property
     def configurable_nodes(self) -> int:

@@ -16,16 +16,11 @@ from xlarank.features.program.tensors import Floats, Ints, volume
 
 
 class ProgramFacts:
-    """Per-node quantities of one graph that need no guess, each computed at most once.
-
-    Attributes:
-        graph: the graph.
-        rank: ``(nodes,)`` dimensions of each output.
-    """
+    """Per-node quantities of one graph that need no guess, each computed at most once."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.rank = tensor_ranks(graph.node_feat)
+        self.rank = tensor_ranks(graph.node_feat)  # ``(nodes,)`` dimensions of each output
 
     def column(self, name: str, count: int = 1) -> NDArray[np.float32]:
         """``count`` node columns from ``name`` on: ``(nodes,)`` or ``(nodes, count)``."""

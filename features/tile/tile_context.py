@@ -28,22 +28,17 @@ _WORK_ORDER: Final = tuple(
 
 
 class TileContext(ProgramContext):
-    """Everything tile blocks share; per-configuration results are for the *distinct* configurations.
-
-    Attributes:
-        bounds: slot -> ``(configs, 6)`` bounds as given.
-        tiling: the hardware's tile.
-        columns: per-configuration columns already computed by earlier blocks, by name.
-    """
+    """Everything tile blocks share; per-configuration results are for the *distinct* configurations."""
 
     graph: TileGraph
 
     def __init__(self, graph: TileGraph, tiling: Tiling = TPU) -> None:
         super().__init__(graph)
-        self.tiling = tiling
-        self.columns: dict[str, NDArray[np.float32]] = {}
+        self.tiling = tiling  # the hardware's tile
+        self.columns: dict[str, NDArray[np.float32]] = {}  # those that earlier blocks have computed, by name
         given = graph.config_feat[graph.duplicates.first].astype(np.float64)
         starts = {slot: TILE_COLUMNS.index(f"{slot}_bounds_0") for slot in TILE_SLOTS}
+        # slot -> ``(configs, 6)`` bounds as given
         self.bounds: dict[str, Floats] = {slot: given[:, at : at + MAX_RANK] for slot, at in starts.items()}
 
     @property

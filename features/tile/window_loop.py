@@ -255,13 +255,7 @@ def _multiplied(facts: TileContext, node: int, input_: int, kernel: int) -> _Pro
 
 
 class _Spatial:
-    """Window of a convolution along its spatial dimensions.
-
-    Attributes:
-        of_output, of_kernel: dimension -> number of the spatial dimension.
-        paired: for each, whether every output position meets a single kernel position: a batch dimension of a dot
-            that the compiler wrote as a convolution.
-    """
+    """Window of a convolution along its spatial dimensions."""
 
     def __init__(self, facts: TileContext, node: int, input_: int) -> None:
         named = [facts.column(f"{_CONVOLUTION}_output_{what}_dim")[node] for what in ("batch", "feature")]
@@ -271,6 +265,7 @@ class _Spatial:
             for side in ("kernel", "input")
         )
         count = min(len(outputs), 4)
+        # dimension -> number of the spatial dimension
         self.of_output = {dim: place for place, dim in enumerate(outputs[:count])}
         self.of_kernel = {dim: place for place, dim in enumerate(kernel[:count])}
         size, self._stride, self._dilation, self._base = (
@@ -278,6 +273,8 @@ class _Spatial:
             for name in ("size", "stride", "window_dilation", "base_dilation")
         )
         self._extent = [max(1.0, float(facts.dims[input_, min(dim, MAX_RANK - 1)])) for dim in inputs[:count]]
+        # for each, whether every output position meets a single kernel position: a batch dimension of a dot that
+        # the compiler wrote as a convolution
         self.paired = [
             bool(size[place] > 1 and (self._base[place] >= size[place] or self._extent[place] == 1))
             for place in range(count)
