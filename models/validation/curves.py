@@ -23,6 +23,7 @@ from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.models.validation.paired import objective_value
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 #: Numbers of rounds are compared on this grid; a finer one would only fit noise.
@@ -116,14 +117,12 @@ def validate_folds(
     fallback: Fallback | None = None,
 ) -> Generator[Curves, None, None]:
     """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time: `in_turn`."""
-
-    def run(fold: int, each: FitSettings) -> Curves:
-        return validate_fold(data, folds[fold], ranker, each, fallback)
-
-    return in_turn(run, len(folds), settings)
+    return in_turn(lambda held, each: validate_fold(data, held, ranker, each, fallback), folds, settings)
 
 
-def in_turn(run: Callable[[int, FitSettings], T], folds: int, settings: FitSettings) -> Generator[T, None, None]:
+def in_turn(
+    run: Callable[[S, FitSettings], T], folds: Sequence[S], settings: FitSettings
+) -> Generator[T, None, None]:
     """Results of a function of a fold and its settings, in order; ``settings.threads`` (0: all cores) at a time.
 
     One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
@@ -133,10 +132,10 @@ def in_turn(run: Callable[[int, FitSettings], T], folds: int, settings: FitSetti
     """
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
-    workers = min(settings.threads or os.cpu_count() or 1, max(1, folds))
+    workers = min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
     each = replace(settings, threads=1)
     pool = ThreadPoolExecutor(workers)
-    waiting = iter(range(folds))
+    waiting = iter(folds)
     begun = deque(pool.submit(run, fold, each) for fold in islice(waiting, workers))
     try:
         while begun:
@@ -193,16 +192,17 @@ def climb(
     Trees grow on from rung to rung, so the curves of the last one are those of `validate_folds`. A caller that
     stops early saves all that would have come.
     """
-    fitted = [ranker.clone() for _ in folds]
-    for number, rounds in enumerate(rungs):
 
-        def run(fold: int, each: FitSettings, number: int = number) -> Curves:
-            left, one = data.without(folds[fold].held), fitted[fold]
-            one = one.grow(left, each) if number else one.fit(left, each)
-            return evaluate_held(data, folds[fold].scored, one, each.rounds)
+    def run(fitted: tuple[Fold, Ranker[Any]], each: FitSettings) -> Curves:
+        (scored, held), one = fitted
+        left = data.without(held)
+        one = one.grow(left, each) if one.columns else one.fit(left, each)
+        return evaluate_held(data, scored, one, each.rounds)
 
-        these = replace(settings, rounds=rounds, grows=number + 1 < len(rungs))
-        yield join_curves([*in_turn(run, len(folds), these)])
+    clones = [(fold, ranker.clone()) for fold in folds]
+    for rounds in rungs:
+        these = replace(settings, rounds=rounds, grows=rounds != rungs[-1])
+        yield join_curves([*in_turn(run, clones, these)])
 
 
 def out_of_fold_scores(
@@ -213,16 +213,16 @@ def out_of_fold_scores(
     ``settings.threads`` (0: all cores) folds at a time. Graphs that no fold scores have score 0.
     """
 
-    def run(fold: int, each: FitSettings) -> list[Floats]:
-        fitted = ranker.clone().fit(data.without(folds[fold].held), each)
-        parts = [data.parts[group] for group in folds[fold].scored]
+    def run(fold: Fold, each: FitSettings) -> list[Floats]:
+        fitted = ranker.clone().fit(data.without(fold.held), each)
+        parts = [data.parts[group] for group in fold.scored]
         return [fitted.predict(part.matrix(), data.columns, part.instances) for part in parts]
 
     # Within a fold of others there is one thread, and `in_turn` would wait for the fold that calls it.
-    one_by_one = (run(fold, settings) for fold in range(len(folds)))
+    one_by_one = (run(fold, settings) for fold in folds)
     scores = np.zeros(len(data.cost))
     for fold, found in zip(
-        folds, one_by_one if settings.threads == 1 else in_turn(run, len(folds), settings), strict=True
+        folds, one_by_one if settings.threads == 1 else in_turn(run, folds, settings), strict=True
     ):
         for group, score in zip(fold.scored, found, strict=True):
             scores[data.rows_of(group)] = score
