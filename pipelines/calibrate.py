@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from xlarank.data.collection import Collection
+from xlarank.data.collection import Collection, choose
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
@@ -39,10 +39,7 @@ def calibrate(
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
-    chosen = [c for c in trained if not collections or str(c) in collections]
-    for name in collections:
-        if name not in {str(c) for c in trained}:
-            raise CollectionError(f"{name} has no trained model", do="run train first")
+    chosen = choose(collections, trained, where=f"the models of {workspace.root}")
     left_out: dict[str, str] = {}
 
     def work(collection: Collection) -> Calibration:

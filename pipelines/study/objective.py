@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import socket
 import zlib
@@ -130,7 +129,6 @@ def open_study(objective: Objective, options: StudyOptions, storage: BaseStorage
     Raises `XlarankError` for a worker whose study nobody has created while there is one of other rows or settings.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    logging.getLogger("optuna").setLevel(logging.ERROR)
     family = f"{objective.training.collection}/{objective.model}/{options.select}/"
     identity = objective.identity()
     name = family + "/".join(identity.values())
