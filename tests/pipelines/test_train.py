@@ -113,20 +113,6 @@ def test_out_of_fold_scores_are_kept_and_seeds_are_averaged(built: Path, fits: l
     assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
 
 
-def test_training_again_replaces_the_model_by_the_same_boosters(
-    built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("xlarank.models.validation.curves.validate_fold", scored({}))
-
-    def boosters(seeds: int) -> list[bytes]:
-        run(built, seeds=seeds)
-        return [path.read_bytes() for path in sorted(built.glob("models/**/booster.txt"))]
-
-    first = boosters(2)
-    assert boosters(2) == first and len(first) == 2
-    assert len(boosters(1)) == 1
-
-
 # Folds, rounds and parameters -----------------------------------------------------------------------------
 
 
