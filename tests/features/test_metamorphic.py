@@ -30,7 +30,6 @@ from tests.graphs import (
     layout_arrays,
     layout_graphs,
     layout_row,
-    node_row,
     relabelled,
     save_npz,
     tile_arrays,
@@ -39,7 +38,7 @@ from tests.graphs import (
 )
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE, read_graph
-from xlarank.data.schema import NODE_COLUMNS, OPCODE
+from xlarank.data.schema import NODE_COLUMNS
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.rows import GraphRows
@@ -131,18 +130,6 @@ def twice(arrays: Arrays, _: Random) -> Arrays:
     }
 
 
-def with_node(arrays: Arrays, random: Random) -> Arrays:
-    """The graph and a parameter that nothing uses, in front of all others."""
-    node = Node("parameter", [(), (7,), (8, 128), (3, 5, 2)][random.integers(4)], element="bf16")
-    opcode = np.array([OPCODE[node.opcode]], arrays["node_opcode"].dtype)
-    return {
-        **arrays,
-        "node_feat": np.concatenate([node_row(node)[None], arrays["node_feat"]]),
-        "node_opcode": np.concatenate([opcode, arrays["node_opcode"]]),
-        **{n: arrays[n] + 1 for n in ("edge_index", "node_config_ids", "node_splits") if n in arrays},
-    }
-
-
 #: Readers of a tensor stand side by side, and of several producers one hands its layout on, by their ids.
 BY_ID = ("siblings__*", "propagation__*")
 #: What counts layouts that are set, be it to the default.
@@ -158,26 +145,6 @@ OF_SIZE = (
     *("work__largest_flops__share", "computations__*", "degrees__*__q*"),
     *("outputs__excess__max", "outputs__padded__max"),  # one region over the bytes of all
 )
-#: What a parameter that nothing uses may move: in any graph, and in a layout or tile graph.
-MOVED_BY_A_NODE = (
-    *("degrees__*__mean", "degrees__*__std", "degrees__*__q*"),
-    *("size__nodes__log", "size__depth__ratio", "size__width__max", "size__roots__share", "size__rank__mean"),
-    *("size__bytes__log", "size__bytes__max", "size__narrow__share", "size__*_bytes__share"),
-    *("opcodes__*__share", "opcodes__parameter__log", "elements__*__share", "work__intensity__log"),
-)
-MOVED_IN_A_LAYOUT_GRAPH = (
-    *MOVED_BY_A_NODE,
-    *("configurable__nodes__share", "configurable__within_*hop__share"),
-    "change__all_bytes__ratio",  # over the bytes of all outputs
-    *("outputs__*__ratio", "outputs__excess__max", "outputs__padded__max"),  # over those of all stored ones
-    "computations__*",  # it stands outside the others
-)
-MOVED_IN_A_TILE_GRAPH = (
-    *MOVED_BY_A_NODE,
-    *("kernel__parameters__log", "kernel__read_bytes__log", "kernel__intensity__log"),
-)
-#: Its mean and deviation move with the column, so that only the last digits do.
-ROUNDED = ("zscore__change_all_bytes__ratio",)
 #: What looks at the other candidates.
 TRANSDUCTIVE = ("candidates__*", "rank__*", "zscore__*")
 
@@ -240,14 +207,12 @@ REWRITES = {
         lambda arrays, _: completed(arrays, unset_too=True), (*ABOUT_SET, *TRANSDUCTIVE), layouts=True
     ),
     "with a copy beside it": Rewrite(twice, OF_SIZE, exact=False),
-    "with a parameter that nothing uses": Rewrite(with_node, (*MOVED_IN_A_LAYOUT_GRAPH, *ROUNDED)),
 }
 #: Of kernels; between equal nodes the numbers decide which one is main.
 TILE_REWRITES = {
     "nodes renumbered": Rewrite(renumbered),
     "configurations permuted and repeated": SHUFFLED,
     "measured anew": Rewrite(measured_anew),
-    "with a parameter that nothing uses": Rewrite(with_node, MOVED_IN_A_TILE_GRAPH),
 }
 
 
@@ -275,14 +240,6 @@ def test_columns_of_the_sample_in_other_words():
 @examples(20)
 def test_permuted_configurations_of_any_kernel(arrays, seed):
     assert SHUFFLED.wrong_columns(arrays, seed) == []
-
-
-@pytest.mark.slow
-def test_every_column_declared_to_move_does():
-    apart = {**layout_arrays(), "node_config_ids": np.array([1, 4])}  # the convolution is two edges from the add
-    for arrays, declared in ((apart, MOVED_IN_A_LAYOUT_GRAPH), (tile_arrays(), MOVED_IN_A_TILE_GRAPH)):
-        moved = {name for seed in range(8) for name in Rewrite(with_node).wrong_columns(arrays, seed)}
-        assert [pattern for pattern in declared if not any(fnmatch(name, pattern) for name in moved)] == []
 
 
 # Numbers that can be learned from ---------------------------------------------------------------------------
