@@ -134,7 +134,7 @@ def _dot(facts: ProgramFacts, tensors: Ints) -> Ints:
         operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
         for position in range(MAX_RANK):
             _find(operand, output[:, position], position < batch, roles[:, slot], batch_role, contracted_role)
-        for position in range(MAX_RANK) if slot == 1 else reversed(range(MAX_RANK)):
+        for position in range(MAX_RANK):
             own = (position >= first) & (position < last)
             _find(operand, output[:, position], own, roles[:, slot], rows_role, contracted_role, ahead=slot == 1)
     return roles

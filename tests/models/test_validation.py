@@ -16,7 +16,6 @@ from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows, kernel
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
-from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams, Whole, param
 from xlarank.models.rankers.lambdarank import LambdaRank
@@ -56,15 +55,24 @@ def test_tiles_go_by_kind_where_there_are_two_and_layouts_by_family() -> None:
     assert len(FoldPlan.of(several, 2).folds) == 2
 
 
-def test_kernels_that_may_be_of_a_kind_are_held_out_with_it_and_not_scored() -> None:
-    training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",))
+def test_kernels_that_may_be_of_a_kind_are_held_out_with_it_and_not_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    training = tiles(("dot",), ("dot", "dot left-transposed"), ("copy",), ("dot left-transposed",))
     plan = FoldPlan.of(training, 10)
-    dot = next(i for i, fold in enumerate(plan.folds) if fold.scored == [0])
-    assert plan.folds[dot].held == [0, 1]
-    ranker = ranker_class("lambdarank")(kind="tile")
-    found = plan.curves(training, ranker, FitSettings(1, threads=1)).metrics
-    (alone,) = validate_folds(training, [[0, 1]], ranker, FitSettings(1, threads=1), Fallback())
-    assert found[training.names[0]] == alone.metrics[training.names[0]]
+    assert {tuple(fold.scored): fold.held for fold in plan.folds} == {
+        (0,): [0, 1],
+        (1,): [0, 1, 3],
+        (2,): [2],
+        (3,): [1, 3],
+    }
+
+    def numbered(data: TrainingData, held: list[list[int]], *_: object) -> Iterator[Curves]:
+        for number, groups in enumerate(held):
+            yield Curves([25], {data.names[group]: [{"score": number}] for group in groups})
+
+    monkeypatch.setattr("xlarank.models.validation.fold_plan.validate_folds", numbered)
+    found = plan.curves(training, SPY, FitSettings(25)).metrics
+    own = {fold.scored[0]: number for number, fold in enumerate(plan.folds)}
+    assert found == {training.names[group]: [{"score": own[group]}] for group in range(4)}
 
 
 @dataclass(frozen=True, kw_only=True)
