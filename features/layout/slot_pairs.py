@@ -238,8 +238,7 @@ class Combinations:
             slot * requested.signatures + requested.signature[node]
             for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
         )
-        size = np.unique(pairs.bytes, return_inverse=True)[1]
-        equal = group_codes(np.column_stack([left, right, size, pairs.permutation]))
+        equal = group_codes(np.column_stack([left, right, pairs.permutation]))
         left, right = left[equal.first], right[equal.first]
         sizes = requested.count[left] * requested.count[right]
         if most is not None:

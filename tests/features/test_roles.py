@@ -80,6 +80,9 @@ def test_dots_that_leave_a_choice():
     # 4 x 4 heads: the largest batch that fits; one batch dimension would need the other 4 twice
     assert split_of(*dot((4, 4, 8, 8), (4, 4, 8, 16), (4, 4, 16, 8))) == (2, 1, 16)
     assert split_of(*dot((4, 4), (4, 16), (16, 4))) == (0, 1, 16)
+    # two batch dimensions that lead all three, or a weight's gradient summed over 4 x 8: a batch that leads
+    assert split_of(*dot((4, 4), (4, 4, 8), (4, 4, 8))) == (2, 0, 8)
+    assert split_of(*dot((4, 4), (8, 4, 4), (8, 4, 4))) == (0, 1, 32)
     # no sizes agree: 2 + 2 - 2 = 2 dimensions go in one contraction
     assert split_of(*dot((7, 9), (5, 6), (10, 3))) == (0, 1, sqrt(30 * 30 / 63))
     assert roles_of(*dot((7, 9), (5, 6), (10, 3))) == ["rc", "cc", "cc"]

@@ -68,6 +68,8 @@ def test_stages_are_the_rounds_that_were_added_and_few_slow_ones_change_little(b
     slow = base.continuing(0.1).fit(MORE, FitSettings(4, 0, 1))
     both = [ranker.predict(UNSEEN.matrix(), COLUMNS) for ranker in (base, slow)]
     assert kendall_tau(both[0], both[1]) > 0.9 and not np.array_equal(both[0], both[1])
+    fast = base.continuing().fit(MORE, FitSettings(4, 0, 1)).predict(UNSEEN.matrix(), COLUMNS)
+    assert np.abs(both[1] - both[0]).sum() < 0.5 * np.abs(fast - both[0]).sum()
     tuned = base.continuing().fit(MORE, FitSettings(20, 0, 1))
     short = base.continuing().fit(MORE, FitSettings(8, 0, 1))
     stages = list(tuned.staged(JUDGED.matrix(), 8))

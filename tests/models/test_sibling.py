@@ -27,7 +27,8 @@ from xlarank.models.validation.metrics import kendall_tau
 NODES, ROWS = 5, 4
 #: Row 0 sets nothing.
 LAYOUTS = ((-1, -1, -1), (2, 1, 0), (0, 1, 2), (1, 0, 2))
-QUICK = {"general": {"weight_sum_pooled": 0.0, "weight_pair_vote": 0.0}, "folds": 2, "sibling_weight": 1.0}
+GENERAL = {"weight_sum_pooled": 0.0, "weight_pair_vote": 0.0}
+QUICK = {"general": GENERAL, "folds": 2, "sibling_weight": 1.0, "prior_weight": 0.5}
 
 
 def graph_of(name: str, structure: int, seed: int, *, configs: int = 60, batch: int = 8) -> GraphRows:
@@ -113,7 +114,7 @@ def test_the_solution_is_that_of_kernel_ridge_regression(ranker: SiblingRanker) 
 
     def kernel(a: np.ndarray, b: np.ndarray, p: float, q: float) -> float:
         same = sum(0.5 * (x[0] == y[0]) + 0.5 * (x == y).all() for x, y in zip(a, b, strict=True))
-        return float(0.5 * same / NODES + 0.5 * np.exp(-(NODES - same) / 2) + p * q + 1)
+        return float(0.5 * same / NODES + 0.5 * np.exp(-(NODES - same) / 2) + 0.5 * p * q + 1)
 
     full = np.array([
         [kernel(known.outputs[i], known.outputs[j], known.prior[i], known.prior[j]) for j in range(size)]
