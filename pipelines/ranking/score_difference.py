@@ -19,8 +19,7 @@ from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.reporting.graph_picture import Drawn
-from xlarank.pipelines.reporting.segments import Segment, segments_of
+from xlarank.pipelines.reporting.graph_picture import Drawn, Segment, segments_of
 
 #: The configuration that sets no layout.
 DEFAULT: Final = "default"

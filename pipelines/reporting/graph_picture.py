@@ -1,4 +1,4 @@
-"""Part of a program drawn: nodes coloured by what they contribute, layouts written on the edges."""
+"""Segments of a program, connected nodes that contribute most, and their picture: layouts stand on the edges."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.graph import LayoutGraph
+from xlarank.data.graph import Graph, LayoutGraph, tensor_ranks
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.meanings import default_layout_text, describe_node
-from xlarank.pipelines.reporting.segments import program_graph
 
 #: Readable in a light and in a dark page, distinguishable by the colour-blind.
 FASTER, SLOWER, CLASH = "#2f6db5", "#d9822b", "#c23b3b"
@@ -27,11 +26,64 @@ _BOX, _HIGH, _GAP, _LAYER = 158.0, 44.0, 22.0, 92.0
 _CHARACTERS: Final = 22
 _SWEEPS: Final = 4
 
+#: The nodes of the largest contributions with this share of the sum of absolute contributions are kept.
+_COVERED: Final = 0.8
+#: Two of them are connected when at most this many edges lie between.
+_APART: Final = 2
+_MOST_SEGMENTS: Final = 5
 #: What a picture needs where no page gives it colours.
 _STYLE: Final = (
     "<style>svg{color:#1f2d3d;background:#fff;--page:#fff}"
     "@media (prefers-color-scheme:dark){svg{color:#e3e8ee;background:#14181d;--page:#14181d}}</style>"
 )
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Connected nodes, ascending, and the sum of their contributions."""
+
+    nodes: tuple[int, ...]
+    value: float
+
+
+def program_graph(graph: Graph) -> nx.DiGraph:
+    """Return the program as a graph, with an edge from producer to consumer for tensors of rank 2 or more.
+
+    Others have no choice of layout, and a shared scalar would connect half a program.
+    """
+    program = nx.DiGraph()
+    program.add_nodes_from(range(graph.nodes))
+    rank = tensor_ranks(graph.node_feat)
+    program.add_edges_from((int(operand), int(node)) for node, operand in graph.edges if rank[operand] > 1)
+    return program
+
+
+def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...]:
+    """Return the segments of the largest contributions; ``values`` are the contributions of nodes.
+
+    All nodes of a segment have contributions of the same sign.
+    """
+    total = sum(abs(value) for value in values.values())
+    if total == 0:
+        return ()
+    largest: list[int] = []
+    covered = 0.0
+    for node in sorted(values, key=lambda n: (-abs(values[n]), n)):
+        if covered >= _COVERED * total:
+            break
+        largest.append(node)
+        covered += abs(values[node])
+    around = program_graph(graph).to_undirected(as_view=True)
+    joined: nx.Graph = nx.Graph()
+    joined.add_nodes_from(largest)
+    chosen = set(largest)
+    for node in largest:
+        for other in nx.single_source_shortest_path_length(around, node, _APART):
+            if other in chosen and (values[other] > 0) == (values[node] > 0):
+                joined.add_edge(node, other)
+    parts = nx.connected_components(joined)
+    segments = [Segment(tuple(sorted(part)), sum(values[node] for node in part)) for part in parts]
+    return tuple(sorted(segments, key=lambda s: (-abs(s.value), s.nodes))[:_MOST_SEGMENTS])
 
 
 @dataclass(frozen=True)
