@@ -108,21 +108,20 @@ def _scores(facts: CollectionFacts) -> View | None:
     if not facts.graphs:
         return None
     rankings = list(facts.graphs[0].metrics)
-    heads = ["graph", "configurations", measure(facts.collection), *(r for r in rankings if r != MODEL)]
-    heads += ["slowdown@1", "slowdown@5", "pairs certain"]
+    columns = {measure(facts.collection) if one == MODEL else one: (one, "score") for one in rankings}
+    columns |= {name: (MODEL, name) for name in ("slowdown@1", "slowdown@5")}
     rows: list[Sequence[Cell]] = [
         [
-            graph.name, graph.distinct, graph.score,
-            *(graph.metrics[ranking]["score"] for ranking in rankings if ranking != MODEL),
-            graph.metrics[MODEL]["slowdown@1"], graph.metrics[MODEL]["slowdown@5"], graph.certain,
+            graph.name,
+            graph.distinct,
+            *(graph.metrics[one][metric] for one, metric in columns.values()),
+            graph.certain,
         ]
         for graph in sorted(facts.graphs, key=lambda one: -one.score)
-    ]  # fmt: skip
-    sums: list[Cell] = ["mean, 95 % interval", None, interval(facts.column(MODEL, "score"))]
-    sums += [interval(facts.column(ranking, "score")) for ranking in rankings if ranking != MODEL]
-    sums += [interval(facts.column(MODEL, name)) for name in ("slowdown@1", "slowdown@5")]
+    ]
     certain = [graph.certain for graph in facts.graphs if graph.certain is not None]
-    sums.append(f"{np.mean(certain):.3f}" if certain else None)
+    means = [interval(facts.column(*one)) for one in columns.values()]
+    sums: list[Cell] = ["mean, 95 % interval", None, *means, f"{np.mean(certain):.3f}" if certain else None]
     families = {program_family(name) for name in facts.learned}
     related = sum(program_family(graph.name) in families for graph in facts.graphs)
     kinship = f"{related} of {len(facts.graphs)} of families" if related else "all of families"
@@ -136,7 +135,7 @@ def _scores(facts: CollectionFacts) -> View | None:
             {ranking: facts.column(ranking, "score").tolist() for ranking in rankings},
             measure(facts.collection),
         ),
-        "table": Table(heads, rows, [sums]),
+        "table": Table(["graph", "configurations", *columns, "pairs certain"], rows, [sums]),
         "left_out": Table(["graph", "why"], [[name, why] for name, why in facts.left_out.items()]),
     }
 
@@ -200,13 +199,7 @@ def _trust(facts: CollectionFacts) -> View:
     return {
         "text": f"Measured out of fold on {counted(found.graphs, 'graph')} of {found.families} "
         f"{FOLDS_OF[found.by]}. {certain} {first}",
-        "chart": charts.reliability_chart(
-            f"trust-{facts.name}",
-            [one.distance for one in found.bins],
-            [one.right for one in found.bins],
-            [one.right_low for one in found.bins],
-            [one.right_high for one in found.bins],
-        ),
+        "chart": charts.reliability_chart(f"trust-{facts.name}", found.bins),
         "table": Table(heads, bins),
     }
 
