@@ -11,6 +11,7 @@ import re
 import socket
 import threading
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -27,8 +28,6 @@ from xlarank.models.rankers.lightgbm_data import RowTargets, binning
 from xlarank.models.training_data import TrainingData
 
 if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
-    from collections.abc import Sequence
-
     from distributed import Client, Future
 
 #: Settings of the cluster in a booster's text; other ports must not make another model.
