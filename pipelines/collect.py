@@ -21,6 +21,7 @@ from xlarank.data.hlo.candidates import (
     random_configurations,
     tied_candidates,
 )
+from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
@@ -95,6 +96,8 @@ def collect(
         folder = out / "npz" / "layout" / target.source / settings.search / split
         place = folder / f"{loaded.name}.npz"
         about = label_settings(loaded.name, loaded.module, compiler, settings)
+        if target.estimated:
+            about["counting"] = COUNTING
         done = existing_manifest(place.with_suffix(".json"), about) if place.exists() else None
         if done is not None:
             return Collected(place, done, fresh=False)
@@ -193,7 +196,8 @@ def _estimated(target: Target, outcomes: list[Outcome]) -> tuple[NDArray[np.int6
             do="collect a larger program",
         )
     distinct = len({outcome.fingerprint for outcome in outcomes})
-    return labels, {"loops_counted_once": outcomes[0].estimate.unknown_loops, "distinct_programs": distinct}
+    once = max(outcome.estimate.unknown_loops for outcome in outcomes)
+    return labels, {"loops_counted_once": once, "distinct_programs": distinct}
 
 
 def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:

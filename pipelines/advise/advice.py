@@ -17,6 +17,7 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
+from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.entry import DEFAULT, compiled_entry_layouts, mode_of
 from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
@@ -194,6 +195,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
     """Outcomes of earlier runs; they depend on the program and the compiler alone."""
     about = {
+        "counting": COUNTING,
         "module": program_hash(program.module),
         "target": compiler.target.name,
         "versions": compiler.versions,

@@ -12,7 +12,7 @@ import pytest
 
 from tests.data.hlo.programs import instruction
 from xlarank.data.errors import CompilerError, HloError
-from xlarank.data.hlo.compiler.cycles import read_estimate
+from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
 from xlarank.data.hlo.compiler.entry import entry_modes
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.targets import target_of
@@ -170,6 +170,17 @@ def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(
     made.compiled.clear()
     assert (run(tmp_path, budget=3).speedup > 1) is again
     assert ("auto False" in made.compiled) is again
+
+
+def test_estimates_that_were_counted_in_another_way_are_not_used_again(
+    made: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, budget=3)
+    first = list(made.compiled)
+    made.compiled.clear()
+    monkeypatch.setattr("xlarank.pipelines.advise.advice.COUNTING", COUNTING - 1)
+    run(tmp_path, budget=3)
+    assert made.compiled == first
 
 
 def test_a_module_of_an_earlier_advice_is_removed_by_one_without_any(made: type[Made], tmp_path: Path) -> None:

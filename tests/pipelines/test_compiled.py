@@ -16,9 +16,10 @@ import pytest
 
 from tests.conftest import TEST_DATA
 from xlarank.data.errors import CompilerError
+from xlarank.data.files import write_json
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
-from xlarank.data.hlo.compiler.cycles import read_estimate
+from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto
@@ -65,9 +66,13 @@ def test_the_body_of_a_loop_is_configured_and_counts_as_often_as_it_runs(tmp_pat
         collect("tests.pipelines.compiled_programs:nothing", tmp_path, CollectSettings("tpu-v3"))
     with pytest.raises(CompilerError, match="cannot be imported"):
         collect("tests.pipelines.no_such_module:f", tmp_path, CollectSettings("tpu-v3"))
-    found = collect("tests.pipelines.compiled_programs:loop", tmp_path, CollectSettings("tpu-v3", configs=3))
+    program, settings = "tests.pipelines.compiled_programs:loop", CollectSettings("tpu-v3", configs=3)
+    found = collect(program, tmp_path, settings)
     assert found.manifest["loops_counted_once"] == 0
     assert len(np.unique(read_graph(found.path).runtime)) > 1
+    write_json(found.path.with_suffix(".json"), found.manifest | {"counting": COUNTING - 1})
+    with pytest.raises(CompilerError, match="another counting"):
+        collect(program, tmp_path, settings)
 
 
 @needs_compiler

@@ -14,6 +14,9 @@ from typing import Final
 
 from xlarank.data.errors import CompilerError
 
+#: The way in which cycles are counted, raised with every change: labels of two ways never meet in one file.
+COUNTING: Final = 2
+
 _HEADER: Final = re.compile(r"(ENTRY )?%?([\w.\-]+) \(")
 _CYCLES: Final = re.compile(r'"estimated_cycles":"(\d+)"')
 _CALLED: Final = {
@@ -27,6 +30,7 @@ _ROLES: Final = re.compile(r"\b(condition|body)=%?([\w.\-]+)")
 _CONSTANT: Final = re.compile(r"\((-?\d+)\)")
 _OPERANDS: Final = re.compile(r"%([\w.\-]+)")
 _INDEX: Final = re.compile(r"\bindex=(\d+)")
+_DIRECTION: Final = re.compile(r"\bdirection=([LG])([TE])")
 #: What hands a counter on unchanged.
 _SAME: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
@@ -159,7 +163,7 @@ def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Seq
     """Return the trip count of a ``while`` among the lines ``around``; None if unknown.
 
     The compiler's note comes first; else the usual form is recognized: a counter that starts at a constant, grows
-    by a constant and is compared with a constant.
+    or shrinks by a constant and is compared with a constant.
     """
     known = _KNOWN.search(loop.rest)
     if known:
@@ -169,15 +173,18 @@ def trip_count(loop: Line, around: Sequence[str], computations: Mapping[str, Seq
     if not condition or not body or not loop.operands:
         return None
     test = list(condition.values())[-1]
-    if test.opcode != "compare" or "direction=LT" not in test.rest or len(test.operands) != 2:
+    direction = _DIRECTION.search(test.rest)
+    if test.opcode != "compare" or direction is None or len(test.operands) != 2:
         return None
-    place, end = _place(condition.get(test.operands[0])), _constant(test.operands[1], condition)
+    place, end = _place(test.operands[0], condition), _constant(test.operands[1], condition)
     if place is None or end is None:
         return None
     outside = _lines(around)
     start, step = _constant(_element(outside.get(loop.operands[0]), place), outside), _step(place, body)
-    if start is None or not step or step < 0:
+    if start is None or not step or (step > 0) != (direction[1] == "L"):
         return None
+    if direction[2] == "E":
+        end += 1 if step > 0 else -1
     return max(0, -(-(end - start) // step))
 
 
@@ -187,7 +194,7 @@ def _step(place: int, body: Mapping[str, Line]) -> int | None:
     if added is None or added.opcode != "add" or len(added.operands) != 2:
         return None
     one, other = added.operands
-    steps = [_constant(step, body) for old, step in ((one, other), (other, one)) if _place(body.get(old)) == place]
+    steps = [_constant(step, body) for old, step in ((one, other), (other, one)) if _place(old, body) == place]
     return next((step for step in steps if step is not None), None)
 
 
@@ -216,7 +223,10 @@ def _element(line: Line | None, place: int) -> str:
     return line.operands[place]
 
 
-def _place(line: Line | None) -> int | None:
-    """Return which element of a tuple is taken, where one is."""
-    index = _INDEX.search(line.rest) if line is not None and line.opcode == "get-tuple-element" else None
-    return int(index[1]) if index else None
+def _place(name: str, lines: Mapping[str, Line]) -> int | None:
+    """Return which element of the loop's tuple a value of its condition or body is, where it is one."""
+    line = _behind_copies(name, lines)
+    if line is None or line.opcode != "get-tuple-element":
+        return None
+    made, index = _behind_copies(line.operands[0], lines), _INDEX.search(line.rest)
+    return int(index[1]) if index and made is not None and made.opcode == "parameter" else None

@@ -46,10 +46,11 @@ class Journal:
     def _read(self, text: str, settings: Mapping[str, Any]) -> None:
         lines = [json.loads(line) for line in text.splitlines()]
         if lines and lines[0] != json.loads(json.dumps(settings)):
-            other = sorted(key for key in lines[0] if lines[0].get(key) != settings.get(key))
+            begun = lines[0]
+            other = sorted(key for key in begun.keys() | settings.keys() if begun.get(key) != settings.get(key))
             raise WorkspaceError(
                 f"{self.path} was started with another {' and '.join(other)}",
-                expected=", ".join(f"{key} {lines[0][key]}" for key in other),
+                expected=", ".join(f"{key} {begun.get(key, 'of an earlier version')}" for key in other),
                 do="use those settings, remove the file, or pass another --out",
             )
         for line in lines[1:]:

@@ -31,6 +31,8 @@ def test_a_journal_of_other_settings_is_refused(tmp_path):
         pass
     with pytest.raises(WorkspaceError, match="another seed; expected seed 0"):
         Journal(tmp_path / "journal", {"seed": 1, "target": "tpu-v3"})
+    with pytest.raises(WorkspaceError, match="another counting; expected counting of an earlier version"):
+        Journal(tmp_path / "journal", {"seed": 0, "target": "tpu-v3", "counting": 2})
 
 
 def test_names_and_origins_do_not_change_a_fingerprint_but_layouts_do():
