@@ -10,15 +10,15 @@ from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 
 _INTRODUCTION: Final = """
-A column is called `block__what__how`. *Graph* columns are constant within a graph, *configuration* columns
-differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive* columns
-look at the unlabelled candidate set of the graph; `build-features --no-candidates` leaves them out.
+Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph, *configuration*
+columns differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive*
+columns are computed from all candidates of the graph, without labels; `build-features --no-candidates` leaves
+them out.
 """
 _INSTANCES: Final = """# Instances of layout graphs
 
-Not columns of configurations, but of what they are made of: each distinct (node, row) and each
-combination of rows that meet over a tensor. The model `sum-pooled` adds up a score of each. -1 where a
-column does not apply.
+Columns of instances: one row for each distinct (node, layouts) entry, and for each pair of entries connected by
+a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means that a column does not apply.
 """
 
 

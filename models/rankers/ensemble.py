@@ -83,7 +83,7 @@ def weight_name(member: str) -> str:
 
 
 class Ensemble(Ranker[EnsembleParams]):
-    """Rank average of the `MEMBERS` of positive weight; each learns the same number of rounds.
+    """Weighted rank average of the members with positive weight, each fitted for the same number of rounds.
 
     A score depends on which other rows it is predicted with: these must be the configurations of one graph.
     """
@@ -163,7 +163,7 @@ class Ensemble(Ranker[EnsembleParams]):
             raise ValueError(f"its members are {', '.join(learned.parts) or 'none'}")
         self._members = {name: learned.parts[name] for name in self._weights}
         if any(member.columns != self.columns for member in self._members.values()):
-            raise ValueError("its members learned from different columns")
+            raise ValueError("its members were trained on different columns")
         if learned.state.get("continued"):
             self._starts = {name: member.clone() for name, member in self._members.items()}
 

@@ -26,9 +26,9 @@ class LambdaRankParams(TreeParams):
     """Parameters of `LambdaRank`.
 
     Attributes:
-        lambdarank_norm: divide a group's gradients by their size.
+        lambdarank_norm: normalise the gradients of a group.
         labels: one of `xlarank.models.objectives.LABELS`.
-        max_group: rows of the largest query group; a graph beyond it is dealt into several.
+        max_group: maximum number of rows of a query group; larger graphs are split at random into several.
     """
 
     ranker: ClassVar[str] = "lambdarank"

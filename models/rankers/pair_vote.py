@@ -86,10 +86,10 @@ class PairVoteParams(PairLossParams, TreeParams):
 
     Attributes:
         pairs: partners drawn for each row, once.
-        max_pairs: most pairs to learn from, of all graphs together; with more rows each has fewer partners, but one
-            at least. A pair takes a byte a column and its difference.
-        all_pairs: most rows of a graph of which all pairs vote.
-        opponents: rows that each is compared with where a graph has more.
+        max_pairs: maximum number of training pairs over all graphs; each row keeps at least one partner. A pair
+            takes a byte a column and its difference.
+        all_pairs: maximum number of rows of a graph for which all pairs vote.
+        opponents: voters per row in larger graphs.
     """
 
     ranker: ClassVar[str] = "pair-vote"
@@ -103,11 +103,11 @@ class PairVoteParams(PairLossParams, TreeParams):
 class PairVote(LightGBMRanker[PairVoteParams]):
     """A binary classifier of sampled pairs: the columns of one configuration and their difference to another's.
 
-    A score is the share of votes against a configuration, 0 to 1 (`vote_shares`): of all of its graph, or of a
-    sample of them, drawn by the seed, where there are more than ``all_pairs``. It depends on the other rows and not
-    on their order. The 11th place of the Kaggle competition ranked layouts like this.
+    A score is the share of votes against a configuration, 0 to 1 (`vote_shares`). All configurations of the graph
+    vote, or a random sample if there are more than ``all_pairs``. The score depends on the other rows, but not on
+    their order. The 11th place of the Kaggle competition ranked layouts like this.
 
-    With an initial score a pair begins at the difference of both relevances.
+    With an initial score, a pair starts at the difference of the two relevances.
     """
 
     name = PairVoteParams.ranker

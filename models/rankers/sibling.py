@@ -81,7 +81,7 @@ class SiblingParams(RankerParams):
 
     Attributes:
         general: of the `Ensemble` that ranks graphs without siblings.
-        folds: most folds of families that the priors of siblings come from.
+        folds: maximum number of folds for the priors of siblings.
         configs: configurations kept of each graph.
         sibling_weight: weight of the ranks by siblings beside those of the general ranker, 0 to 1.
         ridge, prior_weight: variances of the noise of a rank, and of the weight of the general ranker's rank.
@@ -98,13 +98,13 @@ class SiblingParams(RankerParams):
 
 
 class SiblingRanker(Ranker[SiblingParams]):
-    """An `Ensemble` everywhere; where graphs of the same structure were learned from, corrected by them.
+    """An `Ensemble`, corrected by training graphs of the same structure (siblings).
 
     A sibling's ranks t are explained by the general ranker's rank p of the same configurations (of folds without
     its family) and by the layouts of its outputs, node by node: kernel ridge regression with the kernel
     ``w p p' + k + 1``, where k compares configurations (`alike`). The sibling's solution is then read off at the
     configurations asked for. Several siblings are averaged, those of like shapes counting more, and the ranks of
-    the result and of the general ranker are mixed. Where there are no siblings the general ranker stands alone.
+    the result and of the general ranker are mixed. Without siblings, the general ranker is used alone.
 
     The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees. With some
     dozens of configurations a sibling, trees have too little to split.
@@ -260,7 +260,7 @@ class SiblingRanker(Ranker[SiblingParams]):
         general = learned.parts[_GENERAL]
         assert isinstance(general, Ensemble)
         if general.columns != self.columns:
-            raise ValueError("its general ranker learned from other columns")
+            raise ValueError("its general ranker was trained on other columns")
         self._general = general
         self._known = [Sibling.of_plain(plain) for plain in json.loads(learned.files[_SIBLINGS])]
         self._structures = {known.structure for known in self._known}

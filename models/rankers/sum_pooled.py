@@ -44,8 +44,8 @@ class SumPooledParams(TreeParams):
 
     Attributes:
         leaf_l2: weight of the squares of leaf values in the joint Newton step.
-        configs: most configurations of a graph that are learned from.
-        round_configs: most of them that are compared with each other in a round.
+        configs: maximum number of training configurations per graph.
+        round_configs: maximum number of configurations compared with each other per round.
     """
 
     ranker: ClassVar[str] = "sum-pooled"
@@ -64,7 +64,7 @@ class SumPooledParams(TreeParams):
 
 @dataclass(frozen=True, eq=False)
 class _Pool:
-    """Configurations to learn from, graph after graph, and the instances that they hold."""
+    """Configurations to train on, graph after graph, and the instances that they hold."""
 
     counts: sparse.csr_array  # ``(configs, instances)`` how many of each, a block a graph
     values: Matrix  # ``(instances, used columns)``

@@ -31,9 +31,9 @@ class TileCostParams(TreeParams):
 class TileCost(LightGBMRanker[TileCostParams]):
     """Least squares on log2 of the nanoseconds of a tile, beginning at the estimate of the target's time model.
 
-    Ranks within a kernel say which of its tiles is better, times of many kernels what makes a tile cost what it
-    does. Kernels count alike, whatever the number of their tiles. A score is log2 of the predicted nanoseconds.
-    Rows without an estimate teach times over the mean of their kernel, and scores are then no times.
+    Times of many kernels show what a tile costs, not only which one is better. All kernels have equal weight. A
+    score is log2 of the predicted nanoseconds. For rows without an estimate, the label is the time relative to the
+    mean of the kernel; scores are then not times.
     """
 
     name = TileCostParams.ranker

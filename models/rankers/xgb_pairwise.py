@@ -54,8 +54,7 @@ class XGBPairwiseParams(PairLossParams, XGBTreeParams):
 class XGBPairwise(Ranker[XGBPairwiseParams]):
     """XGBoost trees on ``rank:pairwise``; pairs are sampled, so a graph may have any number of rows.
 
-    Needs the module ``xgboost``, of either distribution (``xgboost-cpu`` is the light one); `ModelError` where
-    there is none.
+    Needs ``xgboost`` or the smaller ``xgboost-cpu``; raises `ModelError` without either.
     """
 
     name = XGBPairwiseParams.ranker
