@@ -90,7 +90,7 @@ class CollectionFacts:
 
     @property
     def learned(self) -> list[str]:
-        """Graphs of the collection that the model learned from."""
+        """Graphs of the collection that the model was trained on."""
         return [name for names in self.model.card.trained_on.values() for name in names] if self.model else []
 
     def column(self, ranking: str, metric: str) -> Floats:
@@ -122,7 +122,7 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
         facts.importance = _importance(facts.model)
         manifest = facts.manifests.get(SPLIT)
         if manifest is None:
-            facts.why_not = f"there is no {SPLIT} split to judge the model on"
+            facts.why_not = f"there is no {SPLIT} split to score the model on"
             return facts
         facts.model.require_rows_of(manifest)
         _judge_all(workspace, facts)
@@ -150,7 +150,7 @@ def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
         elif not rows.rankable:
             facts.left_out[rows.name] = "all its configurations cost the same"
         elif rows.name in learned:
-            facts.left_out[rows.name] = "the model learned from it"
+            facts.left_out[rows.name] = "in the training set of the model"
         else:
             facts.graphs.append(_judged(facts, rows))
 
@@ -217,7 +217,7 @@ def read_runs(workspace: Workspace) -> list[dict[str, Any]]:
 def paired(
     ours: Sequence[GraphScores], theirs: Sequence[GraphScores], metric: str = "score"
 ) -> tuple[list[str], Floats, Floats]:
-    """Names and one metric of the graphs that both runs judged."""
+    """Names and one metric of the graphs that were scored in both workspaces."""
     other = {graph.name: graph.metrics[MODEL][metric] for graph in theirs}
     both = [graph for graph in ours if graph.name in other]
     return (

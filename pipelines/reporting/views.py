@@ -89,11 +89,11 @@ def data_views(all_facts: Sequence[CollectionFacts]) -> tuple[Table, Table]:
 
 
 def collection_view(facts: CollectionFacts, number: int, other: tuple[CollectionFacts, str] | None) -> View:
-    """Everything about one collection; ``other`` is another run's facts and its name."""
+    """Everything about one collection; ``other`` is another workspace's facts and its name."""
     return {
         "id": f"c{number}",
         "name": facts.name,
-        "why_not": facts.why_not or "no labelled graph that the model did not learn from",
+        "why_not": facts.why_not or "no labelled graph outside the training set of the model",
         "scores": _scores(facts),
         "compared": _compared(facts, *other) if other else None,
         "ranks": _ranks(facts),
@@ -124,9 +124,10 @@ def _scores(facts: CollectionFacts) -> View | None:
     sums: list[Cell] = ["mean, 95 % interval", None, *means, f"{np.mean(certain):.3f}" if certain else None]
     families = {program_family(name) for name in facts.learned}
     related = sum(program_family(graph.name) in families for graph in facts.graphs)
-    kinship = f"{related} of {len(facts.graphs)} of families" if related else "all of families"
+    unseen = len(facts.graphs) - related
+    kinship = f"{unseen} of {len(facts.graphs)}" if related else "all"
     return {
-        "text": f"Valid graphs, {kinship} that the model {'learned from' if related else 'never saw'}; labels are "
+        "text": f"Valid graphs, {kinship} of families outside the training set of the model; labels are "
         f"{facts.collection.label_source}. {measure(facts.collection)}: higher is better. slowdown@k: how much "
         "slower than the best the best of the first k is.",
         "chart": charts.scores_chart(
@@ -141,7 +142,7 @@ def _scores(facts: CollectionFacts) -> View | None:
 
 
 def _ranks(facts: CollectionFacts) -> str:
-    """Predicted rank against rank by label of the best, the median and the worst graph."""
+    """Predicted and true ranks of the best, the median and the worst graph."""
     ordered = facts.sorted_by_score()
     if not ordered:
         return ""
@@ -175,7 +176,7 @@ def _columns(facts: CollectionFacts) -> View | None:
 
 
 def _trust(facts: CollectionFacts) -> View:
-    """Where the model is sure, and where not."""
+    """Certainty: how often the order of pairs is right."""
     found = facts.calibration
     if found is None:
         return {"text": "Not calibrated: run calibrate, then report again.", "table": None}
@@ -184,7 +185,7 @@ def _trust(facts: CollectionFacts) -> View:
             f"A pair is called certain where its scores lie at least {found.threshold:.2f} standard deviations of "
             f"the {found.seeds} seeds apart: {found.certain:.0%} of the pairs. Of such pairs {found.right:.1%} "
             f"were in the right order ({found.right_low:.1%} to {found.right_high:.1%} over graphs; the aim was "
-            f"{CERTAIN:.0%}), each graph judged by a threshold from the other families."
+            f"{CERTAIN:.0%}), each graph with the threshold of the other families."
         )
     else:
         certain = f"No pair can be called certain: at no distance of the scores {CERTAIN:.0%} of them are right."
@@ -205,7 +206,7 @@ def _trust(facts: CollectionFacts) -> View:
 
 
 def _explained(facts: CollectionFacts) -> View | None:
-    """Why the best configuration of the median graph comes first."""
+    """Explanation of the best configuration of the median graph."""
     if facts.explained is None:
         return None
     found, picture = facts.explained
@@ -232,7 +233,10 @@ def _compared(ours: CollectionFacts, theirs: CollectionFacts, other: str) -> Vie
     """Two runs graph by graph, with a paired test."""
     names, mine, yours = paired(ours.graphs, theirs.graphs)
     if not names:
-        return {"text": f"No graph was judged in both runs ({theirs.why_not or 'other graphs'}).", "table": None}
+        return {
+            "text": f"No graph was scored in both workspaces ({theirs.why_not or 'other graphs'}).",
+            "table": None,
+        }
     difference = mine - yours
     columns = [mine, yours, difference]
     for metric in ("slowdown@1", "slowdown@5"):
@@ -240,7 +244,7 @@ def _compared(ours: CollectionFacts, theirs: CollectionFacts, other: str) -> Vie
         columns += [slower, others, slower - others]
     better, worse = int((difference > 0).sum()), int((difference < 0).sum())
     models = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
-    heads = ["graph", f"this run ({models[0]})", f"other run ({models[1]})", "difference"]
+    heads = ["graph", f"this workspace ({models[0]})", f"other workspace ({models[1]})", "difference"]
     heads += [
         f"{metric}, {run}" for metric in ("slowdown@1", "slowdown@5") for run in ("this", "other", "difference")
     ]

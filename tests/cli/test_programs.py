@@ -34,7 +34,7 @@ def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
     for tie, count in (("none", 21), ("rule", 7)):
         words = ["--configs", 100, "--out", tmp_path / "q.npz", "--tie", tie]
         outcome = here("propose", tmp_path / "p.npz", *words)
-        assert outcome.code == 0 and f"there are only {count} to propose" in outcome.out
+        assert outcome.code == 0 and f"only {count} distinct configurations were found" in outcome.out
 
 
 def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

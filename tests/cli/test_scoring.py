@@ -19,7 +19,7 @@ def test_other_rankers_alone_and_side_by_side(trained: Path) -> None:
     assert list(report) == ["ranknet", "lambdarank"]
     between = report["lambdarank"]["slowdown@5"]["difference"]
     assert set(between) == {"mean", "low", "high", "graphs"}
-    assert "lambdarank less ranknet" in done.err and "slowdown@5" in done.err
+    assert "lambdarank minus ranknet" in done.err and "slowdown@5" in done.err
     assert f"{between['low']:+.3f} to {between['high']:+.3f}" in done.err
     done = here(*words, "--model", "ranknet", "--by", "kind", "-c", TILE)
     assert done.code == 0 and set(json.loads(done.out)[TILE]["score"]["graphs"]) == set(FILES[TILE]["train"])

@@ -24,7 +24,7 @@ from xlarank.cli import interruption
 
 pytestmark = pytest.mark.slow
 
-KEPT = "error: interrupted; what was finished is kept, run the same command again to go on"
+KEPT = "error: interrupted; finished work is kept, run the same command again to resume"
 posix_only = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 

@@ -175,7 +175,7 @@ def _user_error(error: BaseException) -> XlarankError | None:
         return XlarankError(
             f"a file cannot be written ({error.strerror})",
             expected="free space on the disk",
-            do="make room and run the same command again; what was finished is kept",
+            do="make room and run the same command again; finished work is kept",
         )
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return XlarankError(f"the path {str(error.filename)[:40]}... is too long", do="choose a shorter name")

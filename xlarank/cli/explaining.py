@@ -53,7 +53,7 @@ def explain(
         f"{result.graph}: configuration {result.now} (rank {first} of {result.configurations:,}) is ranked {ahead} "
         f"{result.then} (rank {second}, {result.against}), by the {result.model} of {result.collection}"
     )
-    say(f"difference of the scores {result.difference:+.4f}; below 0: configuration {result.now} is faster")
+    say(f"score difference {result.difference:+.4f} (below 0: configuration {result.now} is faster)")
     if result.runtime:
         say(f"runtimes {result.runtime[0] / 1e6:.4f} against {result.runtime[1] / 1e6:.4f} ms")
     show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
@@ -88,7 +88,7 @@ def calibrate(
     threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
-    """Estimate out of fold how certain rankings are; rank and report then show it."""
+    """Measure out of fold how certain rankings are; rank and report then show it."""
     from xlarank.models.validation.fold_plan import FOLDS_OF
     from xlarank.pipelines.calibrate import calibrate as run
 
@@ -130,6 +130,6 @@ def report(
         written = run(place, out, compare=other, collections=collection or (), progress=progress)
     for name, (score, graphs) in written.judged.items():
         say(f"{name}: {score:.3f} on {counted(graphs, 'graph')}")
-    list_lines("not judged", reasons(written.left_out))
+    list_lines("not scored", reasons(written.left_out))
     say(f"wrote {written.out}: {written.size / 1e6:.1f} MB, opens in any browser without a network")
     write_json(json_file, {"out": str(written.out), "bytes": written.size, "judged": written.judged})

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final
 
 RANKERS: Final = {
-    "lambdarank": "trees on the ranks of all configurations; quick, the default",
-    "ranknet": "trees on sampled pairs; quick, for layouts often a little better",
+    "lambdarank": "trees with the lambdarank loss; fast, the default",
+    "ranknet": "trees on sampled pairs; fast, often slightly better for layouts",
     "xgb-pairwise": "XGBoost on sampled pairs, independent of LightGBM",
     "sum-pooled": "adds up a score of every node and pair of a layout",
-    "pair-vote": "all pairs of configurations vote; good, slow to rank",
-    "ensemble": "the mean of several (layouts: ranknet and sum-pooled)",
+    "pair-vote": "a classifier of pairs; all pairs vote; accurate, slow to rank",
+    "ensemble": "rank average of several rankers (layouts: ranknet and sum-pooled)",
     "sibling": "uses the same program at another batch size; trains for minutes",
     "tile-cost": "predicts the time of each tile, for TPUs",
 }
@@ -51,7 +51,7 @@ GUIDES: Final = {
                       "python run.py report{work} shows this with pictures; calibrate says how certain it is"),
     "cross-validate": Guide(
         ("cross-validate --model lambdarank --model ranknet", "cross-validate --by kind -c tile:xla"),
-        "python run.py train{work} --model NAME keeps the ranker that you prefer", rankers=True,
+        "python run.py train{work} --model NAME trains the ranker of your choice", rankers=True,
     ),
     "rank": Guide(("rank net__a.npz", "rank own/npz/tile/tpu-estimate/train --csv orders.csv"),
                   "measure the first five; python run.py explain GRAPH.npz says why they are first"),
@@ -75,7 +75,7 @@ GUIDES: Final = {
     "advise": Guide(("advise mynet:program --budget 1", "advise step.hlo.pb --budget 20 --minutes 30 --out advice"),
                     "measure before you keep a layout: docs/advise.md"),
     "run-all": Guide(("run-all --budget-hours 11", "run-all --models trained --out submission.csv"),
-                     "upload the file; python run.py report{work} shows what stands behind it"),
+                     "upload the file; python run.py report{work} shows the scores behind it"),
     "package-kaggle": Guide(("package-kaggle --owner NAME", "package-kaggle --out xlarank.zip --models work"),
                             "upload it as a dataset: kaggle/README.md"),
     "demo": Guide(("demo", "demo --trials 20 --workspace work/demo"),

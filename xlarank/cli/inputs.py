@@ -79,7 +79,7 @@ def built_workspace(data_root: Path | None, workspace: Path) -> Workspace:
             why = "has no features" if not stored else "has none of this data root"
             say(f"the workspace {workspace} {why}: building those of all collections of {root.path} first")
             if data_root is None and root.path == SAMPLE:
-                list_lines("note", ["no data root is named: these are results on the embedded sample"])
+                list_lines("note", ["no data root was given: these results are for the embedded sample"])
             build(root, place)
     return place
 

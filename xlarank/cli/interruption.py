@@ -17,7 +17,7 @@ class _Interrupted(BaseException):
 _heard: list[int] = []
 #: Seconds to remove partial files; a second signal ends the program at once.
 _GRACE = 10.0
-_MESSAGE = b"error: interrupted; what was finished is kept, run the same command again to go on\n"
+_MESSAGE = b"error: interrupted; finished work is kept, run the same command again to resume\n"
 
 
 def listen() -> None:

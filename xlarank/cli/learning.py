@@ -64,7 +64,7 @@ def tune(
     threads: Threads = 0,
     json_file: Json = None,
 ) -> None:
-    """Tune parameters with Optuna, cross-validated by family or kind of kernel; a second call continues."""
+    """Tune parameters with Optuna, cross-validated by family (tiles: kind of kernel). Rerun to resume."""
     from xlarank.models.fit_settings import FitSettings
     from xlarank.pipelines.study.storage import StudyOptions
     from xlarank.pipelines.tune import tune as run
@@ -90,7 +90,7 @@ def tune(
     for path in [path for result in results for path in result.pictures]:
         say(f"wrote {path}")
     if not any(result.pictures for result in results):
-        say("no pictures of studies without matplotlib: pip install 'xlarank[report]'")
+        say("no pictures of studies: matplotlib is not installed (pip install 'xlarank[report]')")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
     write_json(json_file, [plain_values(result) for result in results])
 
@@ -104,19 +104,21 @@ def train(
         list[str] | None,
         typer.Option(
             help="Additional training collection of the same kind; repeatable. NAME=WEIGHT weights its graphs "
-            "(default 1). Scores are of --collection alone."
+            "(default 1). Only graphs of --collection are scored."
         ),
     ] = None,
     fine_tune: Annotated[
         str | None,
         typer.Option(
-            help="Fine-tune a model by up to --rounds more: shipped (comes with xlarank), a collection of the "
-            "workspace, or a folder."
+            help="Fine-tune a model with up to --rounds more trees: shipped (the shipped ranker), a collection "
+            "with a model in the workspace, or the folder of a model."
         ),
     ] = None,
     model: Annotated[
         str,
-        typer.Option(help=f"Ranker: {RANKERS}; or auto: per collection the one with the best out-of-fold score."),
+        typer.Option(
+            help=f"Ranker: {RANKERS}; or auto: the ranker with the best out-of-fold score, per collection."
+        ),
     ] = "lambdarank",
     seeds: Seeds = 3,
     with_valid: Annotated[
@@ -137,7 +139,7 @@ def train(
     ] = False,
     json_file: Json = None,
 ) -> None:
-    """Train the final models, with tuned parameters where a study has some."""
+    """Train the final models, with tuned parameters if there are any."""
     from xlarank.pipelines.fine_tune import fine_tune as continue_model
     from xlarank.pipelines.support.fitting import TrainRequest
     from xlarank.pipelines.train import train as fit_anew
@@ -171,9 +173,9 @@ def train(
         if result.why:
             say(f"{result.collection}: {result.why}")
         if result.fallback:
-            say(f"{result.collection}: kinds of kernels never seen fall back, {result.fallback}")
+            say(f"{result.collection}: fallback for unseen kinds of kernels: {result.fallback}")
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
-            say(f"{result.collection} splits most on {', '.join(best)}", style="dim")
+            say(f"{result.collection}: most important columns: {', '.join(best)}", style="dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
     write_json(json_file, [plain_values(result) for result in results])

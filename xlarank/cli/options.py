@@ -53,14 +53,17 @@ Split = Annotated[str, typer.Option(help="train, valid or test.")]
 Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
 Threads = Annotated[int, typer.Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
 Rounds = Annotated[
-    int, typer.Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses.")
+    int,
+    typer.Option(
+        min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses the number."
+    ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
 Trials = Annotated[
-    int, typer.Option(min=1, max=MAX_TRIALS, help="Number of trials in each study, earlier ones included.")
+    int, typer.Option(min=1, max=MAX_TRIALS, help="Total number of trials of each study, including earlier ones.")
 ]
 Jobs = Annotated[
-    int, typer.Option(min=0, max=MAX_THREADS, help="Number of processes; 0: by the size of the files.")
+    int, typer.Option(min=0, max=MAX_THREADS, help="Number of processes; 0: chosen by the size of the files.")
 ]
 Scheduler = Annotated[
     str | None,
@@ -71,14 +74,19 @@ Scheduler = Annotated[
 ]
 Timeout = Annotated[float | None, typer.Option(min=0, callback=_number, help="Maximum seconds per collection.")]
 Hours = Annotated[
-    float, typer.Option(min=0, max=MAX_HOURS, callback=_number, help="Hours of wall clock, from now.")
+    float,
+    typer.Option(
+        min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours, from the start of the command."
+    ),
 ]
 Ram = Annotated[float, typer.Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
-RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, tile-cost or ensemble (the slowest)"
+RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, tile-cost or ensemble"
 Model = Annotated[str, typer.Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str,
-    typer.Option(help="Choose by the mean over graphs, or robust: mean minus a quarter of the standard deviation."),
+    typer.Option(
+        help="Score to select by: mean over graphs, or robust (mean minus a quarter of the standard deviation)."
+    ),
 ]
 Json = Annotated[
     Path | None,

@@ -22,20 +22,22 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 #: Words for what came of a proposal (`xlarank.data.hlo.compiler.outcome.Status`).
-_STATUS: Final = {"ok": "compiled", "screened": "without promise and not compiled", "known": "known programs"}
+_STATUS: Final = {"ok": "compiled", "screened": "screened out", "known": "duplicates of known programs"}
 #: Operations and copies in a table; all of them are in --json.
 _SHOWN: Final = 10
 
-_Target = Annotated[str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e; collect also takes cpu.")]
+_Tpu = Annotated[str, typer.Option("--target", help="tpu-v3, tpu-v4, tpu-v5e or tpu-v6e.")]
+_Target = Annotated[str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e or cpu.")]
 _Jobs = Annotated[int, typer.Option(min=1, max=64, help="Number of configurations compiled at a time.")]
 _Tie = Annotated[
     str,
-    typer.Option(help="rule: nodes take their layouts together, as in Google's files; none: each by itself."),
+    typer.Option(
+        help="rule: tied nodes are set together, as in Google's files; none: every node is set separately."
+    ),
 ]
 _PerNode = Annotated[
     int, typer.Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")
 ]
-_Limit = Annotated[float, typer.Option(min=1, help="Maximum seconds to compile one configuration.")]
 
 
 def _silence_xla() -> None:
@@ -91,14 +93,16 @@ def propose(
     collection: ModelOf = None,
     tie: _Tie = "rule",
     slots: Annotated[
-        str, typer.Option(help="output, or all: operand layouts too (they hardly matter on a TPU).")
+        str, typer.Option(help="output, or all (operand layouts too; they make little difference on a TPU).")
     ] = "output",
     per_node: _PerNode = 8,
     named: Annotated[
         int,
         typer.Option(min=0, max=6, help="Set only this many minor-most dimensions, with --tie none; 0: all."),
     ] = 0,
-    min_elements: Annotated[int, typer.Option(min=0, help="Set no layouts of outputs smaller than this.")] = 1024,
+    min_elements: Annotated[
+        int, typer.Option(min=0, help="Leave outputs with fewer elements to the compiler.")
+    ] = 1024,
     generations: Annotated[int, typer.Option(min=1, help="Generations of evolve.")] = 12,
     seed: Seed = 0,
     json_file: Json = None,
@@ -120,7 +124,7 @@ def propose(
     if proposal.guided_by is not None:
         say(f"the model of {proposal.guided_by} ranks {proposal.default_place:,} of them ahead of the default")
     if proposal.configs < configs:
-        say(f"there are only {proposal.configs:,} to propose")
+        say(f"only {proposal.configs:,} distinct configurations were found")
     number = counted(proposal.configs, "configuration")
     say(f"wrote {proposal.out}: {number} ({proposal.search}), {proposal.seconds:.1f} s")
     write_json(json_file, plain_values(proposal))
@@ -136,7 +140,7 @@ def collect(
     target: _Target = DEFAULT_TARGET,
     search: Annotated[str, typer.Option(help="random, or evolve: a genetic search by the labels.")] = "random",
     configs: Annotated[
-        int, typer.Option(min=1, help="Number of configurations; the first is the compiler's own choice.")
+        int, typer.Option(min=1, help="Number of configurations; the first is the compiler's default.")
     ] = 64,
     tiles: Annotated[
         bool,
@@ -148,11 +152,17 @@ def collect(
     split: Split = "train",
     name: Annotated[str | None, typer.Option(help="Name of the graph; default: that of the program.")] = None,
     jobs: _Jobs = 1,
-    limit: _Limit = 120.0,
+    limit: Annotated[
+        float,
+        typer.Option(
+            min=1, help="Maximum seconds to compile one configuration (--tiles: average over all compilations)."
+        ),
+    ] = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
     effort: Annotated[
-        float | None, typer.Option(min=-1, max=1, help="XLA's optimisation effort; -1: faster, other labels.")
+        float | None,
+        typer.Option(min=-1, max=1, help="XLA's optimisation effort; -1 compiles faster but changes the labels."),
     ] = None,
     seed: Seed = 0,
     json_file: Json = None,
@@ -199,32 +209,32 @@ def advise(
     program: Annotated[
         str, typer.Argument(help="HLO file, or module:function that returns a JAX callable and its arguments.")
     ],
-    target: _Target = DEFAULT_TARGET,
-    budget: Annotated[
-        int, typer.Option(min=1, help="Number of compilations; 1: only where the cycles go now.")
-    ] = 20,
-    minutes: Annotated[float, typer.Option(min=0, help="Stop after so many minutes, whatever is left.")] = 60.0,
+    target: _Tpu = DEFAULT_TARGET,
+    budget: Annotated[int, typer.Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop after this many minutes.")] = 60.0,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for the advice, the edited module and what was compiled. Default: advice in work."
+            help="Folder for the advice, the edited module and compilation results. Default: work/advice."
         ),
     ] = None,
     check: Annotated[
         bool | None,
-        typer.Option(help="Compare outputs on this CPU. Default: where that takes less than a minute."),
+        typer.Option(help="Compare outputs on this CPU. Default: if it takes less than a minute."),
     ] = None,
     apply: Annotated[
         str | None,
-        typer.Option(help="FILE.npz:N, a configuration of the imported program: print its lines, compile nothing."),
+        typer.Option(
+            help="FILE.npz:N: print the code for this configuration of the imported program, without compiling."
+        ),
     ] = None,
     jobs: _Jobs = 1,
-    limit: _Limit = 120.0,
+    limit: Annotated[float, typer.Option(min=1, help="Maximum seconds to compile one configuration.")] = 120.0,
     per_node: Annotated[int, typer.Option(min=2, help="Candidate layouts of a node, the default included.")] = 8,
     seed: Seed = 0,
     json_file: Json = None,
 ) -> None:
-    """Show which copies layouts force, and find faster layouts, by the TPU compiler; no TPU needed."""
+    """Show the copies that layouts force and search for faster layouts with the TPU compiler (no TPU needed)."""
     _silence_xla()
     from xlarank.pipelines.advise import AdviceSettings, apply_configuration
     from xlarank.pipelines.advise import advise as run
@@ -252,16 +262,16 @@ def _show_advice(advice: Advice) -> None:
     """Print what the search found."""
     counts = ", ".join(f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items())
     say(f"{advice.program} for {advice.target}: {counts}; {advice.stopped}")
-    now = ("as it is", f"{advice.default_ns / 1e6:.4f}", "1.000")
+    now = ("compiler's default", f"{advice.default_ns / 1e6:.4f}", "1.000")
     best = ("best found", f"{advice.best_ns / 1e6:.4f}", f"{advice.speedup:.3f}")
     show_rows(("estimated by the compiler", ">ms", ">times as fast"), [now, best])
     if advice.speedup == 1:
-        say("1.000: the compiler's own choice is the best found; leave the layouts to it")
+        say("1.000: no layouts faster than the compiler's default were found; leave the layouts to the compiler")
     else:
         _show_entry([*advice.inputs, *advice.outputs])
         _show_changes(advice.changes)
         moved, then = advice.diagnosis.moved, advice.diagnosis_after.moved
-        say(f"copies forced by layouts: {moved:,} cycles now, {then:,} then")
+        say(f"copies forced by layouts: {moved:,} cycles before, {then:,} after")
         say(_difference_words(advice.difference, advice.differs))
         for line in advice.lines:
             say(line)
@@ -306,7 +316,7 @@ def _difference_words(difference: float | str | None, differs: bool) -> str:
     if isinstance(difference, str):
         return f"outputs were not compared on this CPU: {difference}"
     words = f"on this CPU outputs differ by {difference:.2g} of their largest value"
-    return f"warning: {words}: more than another order of additions explains" if differs else words
+    return f"warning: {words}: more than a different order of additions explains" if differs else words
 
 
 def _order(dimensions: tuple[int, ...]) -> str:

@@ -64,7 +64,8 @@ def rank(
     say(f"{ranking.graph}: {configs}, ranked by the model of {ranking.collection}")
     if ranking.shipped:
         kind = ranking.collection.partition(":")[0]
-        say(f"the workspace has no {kind} model: this one came with xlarank, learned from TPU-compiler estimates")
+        source = "the shipped ranker, trained on estimates of the TPU's compiler"
+        say(f"the workspace has no {kind} model: using {source}")
     if ranking.fallback:
         say(ranking.fallback)
     show(table)
@@ -72,7 +73,7 @@ def rank(
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
     if ranking.speedups:
         first, five = ranking.speedups.values()
-        say(f"{first:.3f} times as fast as the compiler's own choice, best of five {five:.3f}")
+        say(f"{first:.3f} times as fast as the compiler's default, best of the first five {five:.3f}")
     for line in ranking.trust.lines() if ranking.trust else ():
         say(line)
     write_json(json_file, ranking.as_json(top))
@@ -120,7 +121,7 @@ def submit(
     workspace: Work = WORK,
     collection: Collections = None,
     model_from: Annotated[
-        str | None, typer.Option(help="Collection whose model ranks collections without a model.")
+        str | None, typer.Option(help="Rank collections without a model with the model of this collection.")
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")

@@ -34,7 +34,7 @@ app = typer.Typer()
 @app.command()
 def run_all(
     out: Annotated[
-        Path, typer.Option(callback=out_file, help="Submission; written at once, then improved.")
+        Path, typer.Option(callback=out_file, help="Submission file; written at the start, then improved.")
     ] = Path("submission.csv"),
     budget_hours: Hours = 12.0,
     budget_ram_gb: Ram = 0.0,

@@ -32,7 +32,9 @@ def evaluate(
     official_indices: Annotated[
         Path | None, typer.Option(help="Folder of <source>_<search>.json: score only these configurations.")
     ] = None,
-    model_from: Annotated[str | None, typer.Option(help="Use the model of this collection for all.")] = None,
+    model_from: Annotated[
+        str | None, typer.Option(help="Score all collections with the model of this collection.")
+    ] = None,
     json_file: Json = None,
     graphs: Listed = True,
 ) -> None:
@@ -53,7 +55,7 @@ def cross_validate(
     by: Annotated[
         str,
         typer.Option(
-            help="What is held out together: family (all graphs of a program), graph (one graph), or kind (all "
+            help="Unit to hold out: family (all graphs of a program), graph (one graph), or kind (all "
             "kernels of a kind; layouts: family)."
         ),
     ] = "family",
@@ -76,7 +78,7 @@ def cross_validate(
     json_file: Json = None,
     graphs: Listed = True,
 ) -> None:
-    """Cross-validate: score each graph by a ranker fitted without it. Nothing is stored."""
+    """Cross-validate: score each graph with a ranker fitted without it. Nothing is stored."""
     from xlarank.models.fit_settings import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import cross_validate_rankers
@@ -108,7 +110,7 @@ def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
     for name, metrics in evaluation.speedups.items():
         first, five = (with_interval(summary) for summary in metrics.values())
         count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
-        say(f"{name}: {first} times as fast as the compiler's own choice, best of five {five}; {count}")
+        say(f"{name}: {first} times as fast as the compiler's default, best of the first five {five}; {count}")
     _notes(evaluation)
     report = evaluation.report.items()
     write_json(json_file, {name: {**metrics, **evaluation.speedups.get(name, {})} for name, metrics in report})
@@ -134,7 +136,7 @@ def comparison_table(collection: str, judged: str, rankers: dict[str, dict[str, 
         table.add_section()
         between = [report[metric]["difference"] for metric in metrics]
         lines = [str(Difference(**one)).split(" ", 1) if one else ["-", ""] for one in between]
-        table.add_row(f"{name} less {first}", *(line[0] for line in lines))
+        table.add_row(f"{name} minus {first}", *(line[0] for line in lines))
         table.add_row("95 % (paired)", *(line[1].strip("()") for line in lines))
     return table
 
