@@ -123,7 +123,7 @@ class TileGraph(Graph):
 
     Attributes:
         config_feat: ``(configs, 24)`` float32, columns as in `xlarank.data.schema.TILE_COLUMNS`.
-        normalizers: ``(configs,)`` int64; runtime of the compiler's own choice in the same run.
+        normalizers: ``(configs,)`` int64; runtime of the compiler's default in the same run.
     """
 
     config_feat: NDArray[np.float32]

@@ -85,7 +85,7 @@ class GraphRows:
         return len(measured) > 1 and bool(np.ptp(measured) > 0)
 
     def measured(self) -> GraphRows:
-        """The rows that can be learned from: some of a graph's configurations may not have compiled."""
+        """The rows that can be trained on: some of a graph's configurations may not have compiled."""
         known = np.isfinite(self.row_cost)
         return self if known.all() else self.take(np.flatnonzero(known))
 

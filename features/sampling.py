@@ -1,4 +1,4 @@
-"""Which configurations of a large graph to learn from."""
+"""Which configurations of a large graph to train on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def even_ranks(cost: NDArray[np.float64], most: int, rng: np.random.Generator) -
 def at_most(rows: GraphRows, recipe: Recipe) -> GraphRows:
     """The rows that a recipe keeps of a graph, drawn at random; the draw depends on the recipe and the graph alone.
 
-    Where it has more than ``max_configs``, those that were not measured go first: nothing can be learned from them.
+    Where it has more than ``max_configs``, those that were not measured go first: they cannot be trained on.
     """
     most = recipe.max_configs or len(rows)
     if len(rows) > most and rows.labelled:

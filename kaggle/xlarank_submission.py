@@ -93,7 +93,7 @@ print(f"models: {models[0] if models else 'none attached, so they are trained'}"
 # %% [markdown]
 # ## The plan and the work
 #
-# The plan says what the budget allows: configurations kept of each graph that is learned from. Minutes are
+# The plan says what the budget allows: configurations kept of each training graph. Minutes are
 # estimates with a safety factor; the rest of the budget goes to tuning and final models.
 
 # %%
@@ -135,8 +135,8 @@ summary = run_all(
 # %% [markdown]
 # ## Results
 #
-# *Valid* is scored by the first model, which learned from the training graphs alone; *out of fold* is scored by
-# models that saw neither the graph nor its program family, over all graphs that the ranking model learned from;
+# *Valid* is scored by the first model, which was trained on the training graphs alone; *out of fold* is scored by
+# models that saw neither the graph nor its program family, over all graphs that the ranking model was trained on;
 # where parameters were tuned it is a little lucky. Layout collections: Kendall's tau. Tile collections: 1 -
 # slowdown of the best of the top 5.
 
@@ -232,7 +232,7 @@ for one in chosen_ranked:
 # %% [markdown]
 # ### Predicted and measured rank
 #
-# The validation graph of median score, ranked by the first model, which did not learn from it. Rank 0 is the
+# The validation graph of median score, ranked by the first model, which was not trained on it. Rank 0 is the
 # fastest, 1 the slowest.
 
 # %%

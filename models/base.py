@@ -75,9 +75,9 @@ class Ranker(ABC, Generic[P]):
         """
         self._require_fitted()
         raise ModelError(
-            f"{self.name} cannot go on from what it learned",
+            f"{self.name} cannot be fine-tuned",
             expected="trees of LightGBM, or an ensemble of them",
-            do="continue another model, or train with --also-from",
+            do="fine-tune another model, or train with --also-from",
         )
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:

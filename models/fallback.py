@@ -12,13 +12,13 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.objectives import mean_rank
 
-#: From one half on the compiler's own choice is first whatever the model says.
+#: From one half on the compiler's default is first whatever the model says.
 WEIGHT: Final = 0.5
 
 
 @dataclass(frozen=True)
 class Fallback:
-    """The compiler's own choice ahead of all other configurations, by a weight from 0 (the model alone) to 1.
+    """The compiler's default ahead of all other configurations, by a weight from 0 (the model alone) to 1.
 
     It is the first configuration of a tile file: so they are written, and so the runtime behind
     ``config_runtime_normalizers`` comes about. It is known before anything runs. `ValueError` for another weight.
@@ -31,12 +31,12 @@ class Fallback:
             raise ValueError(f"the weight of the fallback is {self.weight!r}")
 
     def __str__(self) -> str:
-        return f"weight {self.weight:g} on the compiler's own choice"
+        return f"weight {self.weight:g} on the compiler's default"
 
     def blend(self, graph: GraphRows, scores: Floats) -> Floats:
         """``(rows,)`` scores of a graph's rows, lower is faster: (1 - weight) * rank + weight * place.
 
-        Ranks are `mean_rank` of the scores. Without the compiler's own choice, or a weight, the scores stay.
+        Ranks are `mean_rank` of the scores. Without the compiler's default, or a weight, the scores stay.
         """
         place = self.places(graph) if self.weight else None
         if place is None:
@@ -44,7 +44,7 @@ class Fallback:
         return (1 - self.weight) * mean_rank(scores) + self.weight * place
 
     def places(self, graph: GraphRows) -> Floats | None:
-        """``(rows,)`` 0 for the compiler's own choice and 1 for the others; None where it is not among them."""
+        """``(rows,)`` 0 for the compiler's default and 1 for the others; None where it is not among them."""
         first = np.flatnonzero(graph.ids == 0)
         if len(first) == 0:
             return None
@@ -60,6 +60,6 @@ def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:
 def unseen_kinds(graph: GraphRows, learned: Sequence[str]) -> tuple[str, ...]:
     """Kinds that a kernel may be of and that are not certainly trained on.
 
-    Any of them makes the kernel one of a kind never seen: where sizes leave the kind open, the new one is assumed.
+    Any of them makes the kernel one of an unseen kind: where sizes leave the kind open, the new one is assumed.
     """
     return tuple(kind for kind in graph.kinds if kind not in set(learned))

@@ -1,6 +1,6 @@
-"""The rankers that come with xlarank, for layouts and tiles of TPUs where the workspace has no model of its own.
+"""The shipped rankers, for layouts and tiles of TPUs where the workspace has no model of its own.
 
-They learned from estimates of the XLA:TPU compiler alone (TPU v3), not from any measurement; ``shipped/README.md``
+They were trained on estimates of the XLA:TPU compiler alone (TPU v3), not on any measurement; ``shipped/README.md``
 is their card. ``python -m benchmarks.pretrain --kind layout|tile`` makes them again.
 """
 

@@ -44,7 +44,7 @@ class Continued:
     collection: str
     fingerprint: str
     rate: float  # new trees learn so many times as fast as the parameters say
-    graphs: list[str]  # names of all that it learned from
+    graphs: list[str]  # names of its training graphs, all of them
 
 
 @dataclass
@@ -63,16 +63,18 @@ class ModelCard:
     folds: dict[str, dict[str, float]]
     folds_by: str = "family"  # what was held out together, a key of `xlarank.models.validation.fold_plan.FOLDS_OF`.
     target: str = ""  # name of the hardware that it ranks for (`xlarank.features.targets`).
-    # kinds: of the kernels that it learned from, where that is certain; empty for layouts.
+    # kinds: of the kernels that it was trained on, where that is certain; empty for layouts.
     kinds: list[str] = field(default_factory=list)
     fallback: Fallback | None = None  # what kernels of other kinds fall back on; None where that was not measured
     # select: what the number of rounds was chosen by, one of `xlarank.models.validation.paired.SELECTIONS`.
     select: str = "mean"
-    # also_from: other collections that were learned from, too -> names of their graphs.
+    # also_from: other collections that it was trained on -> names of their graphs.
     also_from: dict[str, list[str]] = field(default_factory=dict)
     # also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
     also_weights: dict[str, float] = field(default_factory=dict)
-    continues: Continued | None = None  # the model that it goes on from: ``rounds`` are those that were added to it
+    continues: Continued | None = (
+        None  # the model that it was fine-tuned from: ``rounds`` are those that were added to it
+    )
     versions: dict[str, str] = field(default_factory=dict)  # of Python and the libraries behind the numbers
     seeds: dict[str, str] = field(default_factory=dict)  # folder and checksum of each booster
 
@@ -85,7 +87,7 @@ class ModelCard:
 class Scores:
     """``(seeds, rows)`` scores of the distinct configurations of one graph; lower is faster, within the graph only.
 
-    ``fallback`` says in words what they fall back on because the kernel is of a kind never seen; else it is empty.
+    ``fallback`` says in words what they fall back on because the kernel is of an unseen kind; else it is empty.
     """
 
     per_seed: Floats
@@ -105,16 +107,16 @@ class TrainedModel:
     card: ModelCard
     rankers: list[Ranker[Any]]
     calibration: Calibration | None = None  # how far it can be trusted, where that was measured for this very model
-    # shipped: whether it came with xlarank (`xlarank.models.pretrained`): it picks its columns by name.
+    # shipped: whether it is a shipped ranker (`xlarank.models.pretrained`): it picks its columns by name.
     shipped: bool = False
 
     @property
     def name(self) -> str:
         """The collection that it is of, for people."""
-        return "the ranker that comes with xlarank" if self.shipped else self.card.collection
+        return "the shipped ranker" if self.shipped else self.card.collection
 
     def score(self, graph: GraphRows) -> Scores:
-        """Score the distinct configurations of a graph, with what kinds of kernels never seen fall back on.
+        """Score the distinct configurations of a graph, with what unseen kinds of kernels fall back on.
 
         Raises `ModelError` for rows of other columns and for scores that are no numbers.
         """
@@ -129,7 +131,7 @@ class TrainedModel:
         unseen = unseen_kinds(graph, self.card.kinds) if fallback else ()
         if fallback is None or not fallback.weight or not unseen or fallback.places(graph) is None:
             return Scores(scores)
-        note = f"kind of kernel never seen ({' or '.join(unseen)}): {fallback}, the rest on the model"
+        note = f"unseen kind of kernel ({' or '.join(unseen)}): {fallback}, the rest on the model"
         return Scores(np.stack([fallback.blend(graph, each) for each in scores]), note)
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:

@@ -1,4 +1,4 @@
-"""What rankers learn from and are validated on: rows of many graphs with group boundaries."""
+"""What rankers are trained and validated on: rows of many graphs with group boundaries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TrainingData:
     columns: list[str]  # names of the columns of the rows
     weight: Floats | None = None  # ``(groups,)`` factor of each group in a loss; None for 1
     target: Target | None = None  # the hardware that is ranked for; None where that is unknown
-    also: TrainingData | None = None  # groups of other collections, to learn from but not to validate on
+    also: TrainingData | None = None  # groups of other collections, to train on but not to validate on
 
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> TrainingData:
@@ -46,7 +46,7 @@ class TrainingData:
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
             raise ModelError(
-                f"none of {counted(len(graphs), 'graph')} can be learned from",
+                f"none of {counted(len(graphs), 'graph')} can be trained on",
                 expected="a graph with measured runtimes and two configurations that differ",
             )
         for graph in usable:
@@ -110,7 +110,7 @@ class TrainingData:
         return None if self.weight is None else np.repeat(self.weight, np.diff(self.indptr))
 
     def without(self, held: Sequence[int]) -> TrainingData:
-        """The groups to learn from while some are held out.
+        """The groups to train on while some are held out.
 
         Of other collections, groups of the families and kinds of kernel that are held out are left out, too: they
         hold the same programs.
@@ -129,7 +129,7 @@ class TrainingData:
         return left.join(self.also.take(fitting)) if fitting else left
 
     def whole(self) -> TrainingData:
-        """All groups to learn from."""
+        """All groups to train on."""
         return self if self.also is None else self.join(self.also)
 
 

@@ -28,8 +28,8 @@ def calibrate(
     """Fit the rankers of the trained models anew on the folds of `train`, and count how often they are right.
 
     Folds hold out kinds of kernels for tiles, else program families. As many seeds as a model has, 2 or more, are
-    fitted on each fold, with its parameters and rounds. Other collections that a model learned from are learned
-    from here, too, without what is held out, and not counted. The calibration is saved beside the model.
+    fitted on each fold, with its parameters and rounds. Other collections that a model was trained on are used
+    here, too, without what is held out, and not counted. The calibration is saved beside the model.
 
     Returns what was measured by collection, and why others were left out. Raises `CollectionError` when nothing
     was, and what stops a collection that was asked for by name.

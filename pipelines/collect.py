@@ -86,7 +86,7 @@ def collect(
     ``program`` is a file of HLO or ``module:function``, a function without arguments that returns a JAX callable
     and its arguments. Labels are named by their source: ``tpu-estimate`` (the compiler's estimate, ns) or ``cpu``
     (measured here, ns). Run again after a kill, it goes on where it was and gives the same file.
-    Raises `CompilerError` where the compiler is missing, or not even its own choice compiles.
+    Raises `CompilerError` where the compiler is missing, or not even its default compiles.
     """
     if settings.search not in get_args(Search) or split not in SPLITS or settings.tie not in get_args(Tie):
         raise CompilerError(f"there is no search {settings.search}, tie {settings.tie} or split {split}")
@@ -112,7 +112,7 @@ def collect(
         good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
         if not good or good[0] != 0:
             raise CompilerError(
-                f"the compiler's own choice did not compile ({outcomes[0].message or outcomes[0].status})",
+                f"the compiler's default did not compile ({outcomes[0].message or outcomes[0].status})",
                 do="give it more seconds with --limit, or a smaller program"
                 if outcomes[0].status is Status.TIMEOUT
                 else "try another --target, or leave out what this one refuses",

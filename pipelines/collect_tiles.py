@@ -68,7 +68,7 @@ def collect_tiles(
     """Write ``npz/tile/<source>/<split>/NAME_DIGEST.npz`` below ``out`` for every kernel, and a manifest.
 
     ``program`` is a file of HLO or ``module:function`` as for `xlarank.pipelines.collect.collect`. It is compiled
-    under limits of vector memory; a kernel's tiles are those met, the first row being the compiler's own choice
+    under limits of vector memory; a kernel's tiles are those met, the first row being the compiler's default
     under the largest limit, whose estimate (ns) is the normalizer, the others in shuffled order. A kernel that is
     there already, from another program or split, stays as it is; one with fewer than `LEAST_TILES` is left out.
     Run again after a kill, it goes on where it was and gives the same files.

@@ -30,9 +30,9 @@ from xlarank.pipelines.support.workspace_collections import chosen_collections, 
 
 #: Values of ``by``, what is held out together with a graph -> description of the scores.
 HELD_OUT: Final = {
-    "family": "out of fold, families never seen",
-    "graph": "out of fold, families seen (same-family)",
-    "kind": "out of fold, kinds of kernels never seen",
+    "family": "out of fold, unseen families",
+    "graph": "out of fold, same families in the training set",
+    "kind": "out of fold, unseen kinds of kernels",
 }
 #: The most rounds where nothing else is asked for.
 ROUNDS: Final = 300
@@ -134,7 +134,7 @@ class _Job:
     evaluation: Evaluation
 
     def of_model(self, model: TrainedModel) -> Scores:
-        """At the parameters and rounds of a trained model, on the graphs that it learned from."""
+        """At the parameters and rounds of a trained model, on the graphs that it was trained on."""
         card = model.card
         if card.folds_by == "family" and (self.by == "family" or (card.kind == "layout" and self.by == "kind")):
             if not card.folds:
@@ -163,7 +163,7 @@ class _Job:
     def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> Curves:
         plan, names = self._plan(training), training.data.names
         if plan.by == KIND:
-            self._note(f"kinds never seen fall back, {Fallback()}")
+            self._note(f"fallback for unseen kinds of kernels: {Fallback()}")
         with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
             note = f"of {len(names)} graphs"
             curves = plan.curves(
@@ -182,7 +182,7 @@ class _Job:
             kinds = [graph.kinds for graph in data.parts]
             plan = FoldPlan(KIND, kind_folds(kinds, MOST_FOLDS))
             note = f"{len({kind for of in kinds for kind in of})} kinds of kernels in {len(plan.folds)} folds"
-            error = f"the {graphs} kind: {' or '.join(kinds[0])}", "kernels of another kind to learn from"
+            error = f"the {graphs} kind: {' or '.join(kinds[0])}", "kernels of another kind to train on"
         elif self.by == "graph":
             plan = FoldPlan("graph", whole_folds(graph_folds(data.families, MOST_FOLDS)))
             note = "other graphs of the same families were trained on, so this is no score for new programs"

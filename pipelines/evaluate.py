@@ -130,8 +130,8 @@ def _evaluate_one(
         families = {program_family(name) for name in trained_on}
         related = sum(program_family(name) in families for name in scores)
         evaluation.notes.append(
-            f"{collection}: scored by the model of {model.card.collection}, which learned from {len(seen)} of "
-            f"these {len(scores)} programs (by name) and from the families of {related}"
+            f"{collection}: scored by the model of {model.card.collection}, which was trained on {len(seen)} of "
+            f"these {len(scores)} programs (by name) and on the families of {related}"
         )
     elif seen and split != "train":
         evaluation.notes.append(

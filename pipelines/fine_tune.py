@@ -24,7 +24,7 @@ from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
-#: The ranker that comes with xlarank, as a model to continue.
+#: The shipped ranker, as a model to fine-tune.
 SHIPPED: Final = "shipped"
 #: How fast new trees learn beside the old ones, to be chosen among by folds.
 RATES: Final = (1.0, 0.3)
@@ -37,7 +37,7 @@ DEFAULT_RATE: Final = 1.0
 
 @dataclass(frozen=True)
 class FineTuning:
-    """A model to continue, and where it was found: `SHIPPED`, or its folder."""
+    """A model to fine-tune, and where it was found: `SHIPPED`, or its folder."""
 
     model: TrainedModel
     where: str
@@ -56,7 +56,7 @@ class FineTuning:
         if (Path(asked) / CARD).exists():
             return cls(load_model(Path(asked)), asked)
         raise ModelError(
-            f"there is no model {asked!r} to continue",
+            f"there is no model {asked!r} to fine-tune",
             expected=", ".join([SHIPPED, f"a folder with {CARD}", *trained]),
             do="pass --fine-tune with one of these",
         )
@@ -74,7 +74,7 @@ class FineTuning:
             raise ModelError(
                 f"the rows of {training.collection} were made by feature code {manifest.recipe.code_hash}",
                 expected=f"{card.recipe.code_hash}, which the model of {card.collection} was trained on",
-                do="train that model again, or continue another",
+                do="train that model again, or fine-tune another",
             )
 
     def rankers(self, rate: float) -> list[Ranker[Any]]:
@@ -95,7 +95,7 @@ class FineTuning:
         return {name for names in of for name in names} | set(card.continues.graphs if card.continues else ())
 
     def scores(self, data: TrainingData, groups: Sequence[int]) -> dict[str, float]:
-        """Scores of some graphs by the model as it is, by name."""
+        """Scores of some graphs by the unchanged model, by name."""
         scores: dict[str, float] = {}
         for number in groups:
             rows = columns_by_name(data.parts[number], self.model.card.columns)
@@ -109,8 +109,8 @@ class FineTuning:
         return Continued(self.where, card.collection, fingerprint(card), rate, sorted(self.known_graphs()))
 
     def __str__(self) -> str:
-        name = "the ranker that comes with xlarank" if self.where == SHIPPED else f"the model at {self.where}"
-        return f"goes on from {name} ({self.model.card.collection}, {len(self.known_graphs())} programs)"
+        name = "the shipped ranker" if self.where == SHIPPED else f"the model at {self.where}"
+        return f"fine-tuned from {name} ({self.model.card.collection}, {len(self.known_graphs())} programs)"
 
 
 def fine_tune(
@@ -118,7 +118,7 @@ def fine_tune(
 ) -> list[TrainResult]:
     """Continue a model on each collection instead of training from scratch.
 
-    ``start`` is "shipped" for the ranker that comes with xlarank, a collection with a model in the workspace, or
+    ``start`` is "shipped" for the shipped ranker, a collection with a model in the workspace, or
     the folder of a model. Its rankers get more trees, at most ``rounds``, on the columns they use. Folds choose
     their number and learning rate; only families that are new to the model are validated on, and with fewer than
     `FEWEST_FAMILIES` of them both are defaults.
@@ -129,7 +129,7 @@ def fine_tune(
     model = tuning.model.card.model
     if request.model not in (DEFAULT, model):
         raise ModelError(
-            f"--model {request.model} beside a model to continue, which is of {model}", do="leave one of them out"
+            f"--model {request.model} beside a model to fine-tune, which is of {model}", do="leave one of them out"
         )
 
     def plan_of(training: StoredTrainingSet) -> FoldPlan:
@@ -154,14 +154,14 @@ def choose_rate(job: Job, tuning: FineTuning) -> Choice:
     why, by = str(tuning), best.chosen_by
     if few:
         least = FEWEST_FAMILIES if held else "two"
-        by = f"default (fewer than {least} families that the model did not know)"
+        by = f"default (fewer than {least} families that are new to the model)"
     if held:
         before = tuning.scores(job.training.data, held)
         lead, spread = paired_difference(best.scores, before, job.request.select)
         why += (
-            f"; out of fold {best.value:.3f} on {len(best.scores)} graphs of families new to it, {lead:+.3f} ± "
-            f"{spread:.3f} to that model as it is; new trees learn {rate:g} times as fast as its own"
+            f"; out of fold {best.value:.3f} on {len(best.scores)} graphs of new families, {lead:+.3f} ± "
+            f"{spread:.3f} compared with that model unchanged; new trees learn {rate:g} times as fast as its own"
         )
         if lead < 0:
-            why += "; as it was it ranks them better: measure more graphs, or rank with that model"
+            why += "; the unchanged model ranks them better: measure more graphs, or rank with that model"
     return replace(best, chosen_by=by, why=why, continues=tuning.continued(rate), kinds=card.kinds)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """A page of ``size`` bytes, mean score and number of graphs where a model was judged, else why not."""
+    """A page of ``size`` bytes, mean score and number of graphs where a model was scored, else why not."""
 
     out: Path
     size: int
@@ -42,7 +42,7 @@ def report(
     """Write the report of a workspace to ``out`` (by default ``report.html`` in its folder of reports).
 
     The page holds everything it shows: it opens from disk without a network, in light and in dark. Models are
-    judged on the valid split anew; those of ``compare``, another workspace, too, and compared graph by graph.
+    scored on the valid split anew; those of ``compare``, another workspace, too, and compared graph by graph.
 
     Raises `CollectionError` where the workspace holds nothing, and `XlarankError` without matplotlib or jinja2.
     """

@@ -134,7 +134,7 @@ def run_all(
     else:
         for part in plan:
             if not part.rows:
-                job.note(part, "nothing to learn from or to rank, or not enough memory")
+                job.note(part, "no training graphs, no test graphs, or not enough memory")
         parts = sorted((part for part in plan if part.rows), key=lambda part: part.first_seconds)
         job.each("the first model", parts, job.rank_first)
         parts = [part for part in parts if (card := job.card(part)) is not None and not job.is_final(card)]
@@ -189,7 +189,7 @@ class _Job:
         for number, part in enumerate(parts):
             began = time.monotonic()
             if began >= self.last:
-                self.note(part, f"there was no time left for {what}")
+                self.note(part, f"no time left for {what}")
                 continue
             try:
                 step(part, began + (self.last - began) / (len(parts) - number))
@@ -239,7 +239,9 @@ class _Job:
         outcome, folds = self.outcomes[part.collection], read_card(self.workspace.model(part.collection)).folds
         scores: dict[str, Any] = summarise(folds) if folds else {}
         if part.collection.kind == "layout" and scores and scores["score"]["mean"] <= 0:
-            self.note(part, f"the {by} is no better than chance out of fold, so the rows stay as they were")
+            self.note(
+                part, f"the {by} is no better than chance out of fold, so the submission keeps the earlier rows"
+            )
             return
         report = self.run(
             submit, self.workspace, self.out, collections=[str(part.collection)], cover=self.cover, keep=True,
@@ -281,9 +283,9 @@ class _Job:
             except XlarankError as error:
                 self.note(part, f"tuning failed: {error}")
         elif settings.trials:
-            self.note(part, "there was no time left for tuning")
+            self.note(part, "no time left for tuning")
         if self.last - time.monotonic() < seconds:
-            self.note(part, "there was no time left for a final model")
+            self.note(part, "no time left for a final model")
             return
         request = TrainRequest(
             collections=named, seeds=settings.seeds, with_valid=True, seed=settings.seed, threads=settings.cores

@@ -79,7 +79,7 @@ def tune(
     """Bring the study of each collection to ``trials`` finished trials and write the best parameters.
 
     The value of a trial is the mean score over graphs, each ranked by a model that never saw its family (tiles: a
-    kernel of its kind), at the best number of rounds; with ``study.select`` "robust" less a quarter of the spread.
+    kernel of its kind), at the best number of rounds; with ``study.select`` "robust" minus a quarter of the spread.
     A study is stored in the workspace or at ``study.storage`` and resumed by the next call; several processes can
     optimize it at once. The defaults are the first trial, and they stay where the best trial beats them by less
     than two standard errors over graphs. ``timeout`` is in seconds per collection.
@@ -102,7 +102,7 @@ def tune(
             if not plan.folds:
                 raise CollectionError(
                     f"{collection} has one program family ({training.data.families[0]}) in train",
-                    expected="two or more, to learn from one and score another",
+                    expected="two or more, to train on one and score another",
                     do="train uses default parameters for it",
                 )
         except CollectionError as error:
@@ -194,7 +194,7 @@ class _Search:
     def _draw(self) -> list[Path]:
         collection, robust = self.objective.training.collection, self.objective.select == "robust"
         score = "Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5"
-        score += ", mean less a quarter of the spread" if robust else ", mean over graphs"
+        score += ", mean minus a quarter of the standard deviation" if robust else ", mean over graphs"
         names = ["tune", *collection.parts, self.objective.model, *(["robust"] if robust else [])]
         return draw_study(self.study, self.workspace.reports() / ("-".join(names) + ".svg"), score)
 

@@ -107,7 +107,7 @@ def test_graphs_from_which_nothing_can_be_learned_are_named(kernels: list[TileGr
     assert ranker.left_out_ == {
         "withheld": "it has no runtimes", "even": "all its configurations cost the same",
     }  # fmt: skip
-    with pytest.raises(ModelError, match="none of 2 graphs can be learned from"):
+    with pytest.raises(ModelError, match="none of 2 graphs can be trained on"):
         ranker.fit([withheld, even])
     for graph in (withheld, even):
         assert len(ranker.predict(graph)) == 24

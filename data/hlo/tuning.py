@@ -88,7 +88,7 @@ def kernel_name(stem: str, fingerprint: int) -> str:
 def tile_arrays(kernel: Message) -> Tuned:
     """Convert one kernel of a ``TuningData`` to a tile file.
 
-    The normalizer is the runtime of the compiler's own choice.
+    The normalizer is the runtime of the compiler's default.
 
     Raises `HloError` for a kernel without tile sizes or without a measured default.
     """

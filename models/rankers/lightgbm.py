@@ -69,8 +69,8 @@ class Start:
 
     def places(self, columns: Sequence[str]) -> Indices:
         """Indices of its columns among others; raises `ModelError` where one is missing or the order differs."""
-        do = "build features with the settings of that model, or continue another"
-        return places_by_name(self.columns, columns, "the model to continue", do)
+        do = "build features with the settings of that model, or fine-tune another"
+        return places_by_name(self.columns, columns, "the model to fine-tune", do)
 
     def relevance(self, values: Matrix, threads: int) -> Floats:
         """``(rows,)`` sum of its trees for ``(rows, columns)``."""

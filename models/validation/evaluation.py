@@ -34,7 +34,7 @@ class GraphEvaluation:
     metrics: dict[str, float]
     once: dict[str, float]
     baselines: dict[str, dict[str, float]]  # of orders that need no model, ``{baseline: {metric: value}}``
-    speedups: dict[str, float]  # over the compiler's own choice; empty where its runtime is not known
+    speedups: dict[str, float]  # over the compiler's default; empty where its runtime is not known
     seeds: tuple[dict[str, float], ...] = ()  # metrics of the ranking by each seed alone
 
 
@@ -64,7 +64,7 @@ def baselines(
     A random order has tau 0 and half of the pairs right; its slowdown is the expected one. The fewest layouts set
     are ranked where they were counted, the estimated time for hardware that has an estimate. Tiles are ranked by
     volume, too: of the output, and with that of the kernel tensor; and by how near bounds are to those of the first
-    configuration, the compiler's own choice (sum of the differences of their logarithms).
+    configuration, the compiler's default (sum of the differences of their logarithms).
     """
     kind, cost, group = collection.kind, rows.cost, rows.group
     columns = {FEWEST_SET: LAYOUTS_SET, ESTIMATED_TIME: target_of(collection).estimate}

@@ -34,7 +34,7 @@ def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
 
 
 def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
-    """Graphs held out by each fold while others of their family are learned from.
+    """Graphs held out by each fold while others of their family are trained on.
 
     With no more graphs than ``most`` each is a fold of its own (leave-graph-out); more are dealt into as many
     folds of even size, members of one family into different ones. A graph alone in its family is in no fold.
@@ -54,7 +54,7 @@ def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
 
 
 class Fold(NamedTuple):
-    """Graphs scored by a ranker that learned from none of those held out."""
+    """Graphs scored by a ranker trained on none of those held out."""
 
     scored: list[int]
     held: list[int]
@@ -69,7 +69,7 @@ def kind_folds(kinds: Sequence[Sequence[str]], most: int | None = None) -> list[
     """Kernels held out with all that may be of their kind; ``kinds`` lists those that each graph may be of.
 
     Those that may be of the same kinds are scored together. Graphs of no known kind, and a fold that would leave
-    nothing to learn from, are left out. Beyond ``most`` folds, two at a time become one: those that hold out the
+    nothing to train on, are left out. Beyond ``most`` folds, two at a time become one: those that hold out the
     fewest graphs together, and leave some.
 
     >>> kind_folds([["dot"], ["reduce"], ["dot", "dot transposed"], ["dot transposed"]])
@@ -88,7 +88,7 @@ Fold(scored=[3], held=[2, 3]), Fold(scored=[1], held=[1])]
 
 
 def _merged(folds: list[Fold], most: int, graphs: int) -> list[Fold]:
-    """At most so many folds, or as few as leave something to learn from."""
+    """At most so many folds, or as few as leave something to train on."""
     merged = [(set(fold.scored), set(fold.held)) for fold in folds]
     while len(merged) > most:
         pairs = combinations(range(len(merged)), 2)

@@ -175,7 +175,7 @@ def _summary(graphs: dict[str, float], scale: Callable[[float], float] = float) 
 
 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
-    """Cost of the compiler's own choice; None where it was not measured or is not known.
+    """Cost of the compiler's default; None where it was not measured or is not known.
 
     Of a layout graph it is the configuration that sets nothing. A tile's normalizer is the runtime of the
     compiler's own tile, so its cost is 1.

@@ -71,7 +71,7 @@ class Advice:
         default_ns, best_ns: estimates by the compiler, not measurements; best is that of the module written, never
             above default.
         compiled: how many configurations ended how (`xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a
-            program that had an estimate already), the compiler's own choice included.
+            program that had an estimate already), the compiler's default included.
         diagnosis, diagnosis_after: where the cycles go, as written and by the advice.
         inputs, outputs: how they should lie, where that is otherwise than now.
         difference: largest relative difference of outputs on this CPU, or why there is none.
@@ -98,12 +98,12 @@ class Advice:
 
     @property
     def speedup(self) -> float:
-        """Estimate of the compiler's own choice over that of the best; at least 1."""
+        """Estimate of the compiler's default over that of the best; at least 1."""
         return self.default_ns / self.best_ns
 
     @property
     def differs(self) -> bool:
-        """Whether outputs differ by more than another order of additions explains."""
+        """Whether outputs differ by more than a different order of additions explains."""
         return isinstance(self.difference, float) and self.difference > TOLERANCE
 
     def as_json(self) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class AdviceSettings:
     """How to search.
 
     Attributes:
-        budget: compilations, the compiler's own choice included; 1 is the diagnosis alone.
+        budget: compilations, the compiler's default included; 1 is the diagnosis alone.
         per_node: candidate layouts of a node, the default among them.
         limit: seconds that one configuration may compile.
         check: compare outputs on this CPU; None: where that is done within a minute.
@@ -143,11 +143,11 @@ class AdviceSettings:
 def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progress | None = None) -> Advice:
     """Diagnose a file of HLO or ``module:function``, and search layouts within a budget of compilations.
 
-    The compiler's own choice is compiled first and stands unless something beats it. Then the compiler chooses how
+    The compiler's default is compiled first and stands unless something beats it. Then the compiler chooses how
     inputs and outputs lie, and the rest of the budget goes to a search around the best. Outcomes are written below
     ``out`` as they come: the same command goes on where it was. The advice, a picture of the diagnosis and the
     edited module are written there, too.
-    Raises `CompilerError` where the compiler is missing or its own choice does not compile.
+    Raises `CompilerError` where the compiler is missing or its default does not compile.
     """
     chip = target_of(settings.target)
     if not chip.estimated:

@@ -25,7 +25,7 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 BATCH: Final = 4
 #: The fastest configurations so far, from which the genetic search breeds.
 _PARENTS: Final = 8
-#: Limit on compilations: this multiple of the time of the compiler's own choice, but at least so many seconds.
+#: Limit on compilations: this multiple of the time of the compiler's default, but at least so many seconds.
 _LIMIT_FACTOR: Final = 4.0
 _LEAST_LIMIT: Final = 10.0
 #: Configurations that copies ask for, and steps from a copy to operations that are taken to belong to it.
@@ -71,7 +71,7 @@ class LayoutSearch:
     """Compiles configurations until a budget is spent.
 
     Attributes:
-        codes, outcomes: everything looked at, the compiler's own choice first, without repetitions.
+        codes, outcomes: everything looked at, the compiler's default first, without repetitions.
         screening: leave out code where the optimised module promises nothing.
         guided: try first what the copies of the best program ask for.
     """
@@ -114,7 +114,7 @@ class LayoutSearch:
         """Compile up to ``budget`` configurations for up to ``minutes``.
 
         ``entry`` lets the compiler choose how inputs and outputs lie, ``proposals`` searches on.
-        Raises `CompilerError` when not even the compiler's own choice compiles or has an estimate.
+        Raises `CompilerError` when not even the compiler's default compiles or has an estimate.
         """
         end = time.monotonic() + 60 * minutes
         kernels = Kernels()
@@ -139,7 +139,7 @@ class LayoutSearch:
         default = self.outcomes[0]
         if default.status is not Status.OK or not default.estimate.cycles:
             raise CompilerError(
-                f"the compiler's own choice has no estimate ({default.message or 'no operation has cycles'})",
+                f"the compiler's default has no estimate ({default.message or 'no operation has cycles'})",
                 expected="a program that compiles within the limit",
                 do="check the program, or give it more seconds with --limit",
             )

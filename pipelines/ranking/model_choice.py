@@ -56,7 +56,7 @@ def model_for_collection(
     1. the collection's own model;
     2. that of the collection ``model_from``, if it is of the same kind;
     3. the only model of the kind in the workspace;
-    4. the ranker of the kind that comes with xlarank, but for tiles of CPUs.
+    4. the shipped ranker of the kind, but for tiles of CPUs.
 
     Raises `ModelError` where there is none, or several are left to choose from.
     """
@@ -86,7 +86,7 @@ def _choose(
         )
     if not fitting and not shipped:
         raise ModelError(
-            f"there is no trained tile model in {workspace.root}, and the one that comes with xlarank is for TPUs",
+            f"there is no trained tile model in {workspace.root}, and the shipped one is for TPUs",
             do="run train first",
         )
     return model_of(workspace, fitting[0]) if fitting else pretrained_model(kind)
@@ -102,10 +102,10 @@ def trained_collection(workspace: Workspace, name: str) -> Collection:
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
-    """Compute the rows of a graph as those that the model learned from.
+    """Compute the rows of a graph as those that the model was trained on.
 
-    Raises `ModelError` for a graph of another kind, and if the code that made those rows is gone. The ranker that
-    comes with xlarank takes the rows of today's code as long as its columns are among them.
+    Raises `ModelError` for a graph of another kind, and if the code that made those rows is gone. A shipped
+    ranker takes the rows of today's code as long as its columns are among them.
     """
     if graph_kind(graph) != model.card.kind:
         raise ModelError(
@@ -126,7 +126,7 @@ def require_stored_rows(model: TrainedModel, manifest: Manifest) -> None:
     elif manifest.recipe.code_hash != manifest.recipe.settings().code_hash(model.card.kind):
         raise ModelError(
             "the stored rows were made by earlier feature code",
-            expected="rows of today's code for the ranker that comes with xlarank",
+            expected="rows of today's code for the shipped ranker",
             do="run build-features again",
         )
 

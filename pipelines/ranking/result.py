@@ -64,7 +64,7 @@ class Trust:
         if np.isfinite(found.threshold):
             certain = (
                 f"{self.certain:.0%} of the pairs are certain; of such pairs {found.right:.1%} were in the right "
-                f"order on {FOLDS_OF[found.by]} never seen ({found.right_low:.1%} to {found.right_high:.1%}, "
+                f"order on unseen {FOLDS_OF[found.by]} ({found.right_low:.1%} to {found.right_high:.1%}, "
                 f"{graphs})"
             )
         first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
@@ -94,7 +94,7 @@ class Ranked:
         runtime_ns: its own runtime in the file; None where not measured.
         certainly_ahead_of: how many distinct configurations it is certainly faster than; None where the model was
             not calibrated.
-        speedup: the runtime of the compiler's own choice over its own; None where either is not known.
+        speedup: the runtime of the compiler's default over its own; None where either is not known.
         estimated_ns: the time that the model predicts; None for models that only order.
     """
 
@@ -126,9 +126,9 @@ class Ranking:
         runtime: ``(configs,)`` measured nanoseconds, 0 where not measured.
         metrics: of the order, where the file holds runtimes.
         trust: how certain it is, where the model was calibrated.
-        fallback: what a kernel of a kind never seen falls back on, in words; else empty.
-        shipped: whether the model came with xlarank, for want of one in the workspace.
-        speedup: ``(configs,)`` runtime of the compiler's own choice over that of each configuration, NaN where not
+        fallback: what a kernel of an unseen kind falls back on, in words; else empty.
+        shipped: whether the model is a shipped ranker, for want of one in the workspace.
+        speedup: ``(configs,)`` runtime of the compiler's default over that of each configuration, NaN where not
             measured; None where that of the compiler's choice is not known. Of a tile both are over the normalizer.
         speedups: of the first and of the best of five (`xlarank.models.validation.metrics`), where they are known.
         estimated: ``(configs,)`` nanoseconds that the model predicts; None for models that only order.
@@ -216,7 +216,7 @@ class Ranking:
         """A row for each configuration, fastest first.
 
         Columns: ``rank`` (from 1 on), ``configuration``, ``score``, ``same_as`` (the lowest id of an identical
-        configuration), ``runtime_ns`` and ``speedup`` over the compiler's own choice, null where not known.
+        configuration), ``runtime_ns`` and ``speedup`` over the compiler's default, null where not known.
         """
         import polars as pl
 

@@ -233,8 +233,7 @@ def _notes(graph: Graph, model: TrainedModel, fallback: str, parts: Parts, ident
     if fallback:
         notes.append(f"{fallback}; ranks are of both, contributions of the model alone")
     if model.shipped:
-        source = "estimates of the TPU's compiler, not from measurements"
-        notes.append(f"the model came with xlarank: it learned from {source}")
+        notes.append("this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements")
     if identical:
         notes.append("both configurations are identical: there is nothing to explain")
     if len(parts.members) > 1:

@@ -1,1 +1,1 @@
-"""What several pipelines need: progress, and what the workspace holds to learn from."""
+"""What several pipelines need: progress, and what the workspace holds to train on."""

@@ -25,7 +25,7 @@ from xlarank.pipelines.support.processes import machine_memory
 class _Cost(NamedTuple):
     """Seconds and bytes of one kind of graphs on one core, as measured (docs/explanation/size.md).
 
-    ``most`` configurations of a graph are learned from. ``graph_`` is for building a file, ``config_`` for each of
+    ``most`` configurations of a graph are trained on. ``graph_`` is for building a file, ``config_`` for each of
     its configurations, ``choice_`` for each and each configurable node. ``fit_`` is for a fit of 300 rounds and
     ``row_`` for training, per row; ``fold_`` comes on top for each fold that is fitted at the same time.
     """
@@ -89,11 +89,11 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class CollectionPlan:
-    """What is learned from one collection.
+    """What a model of one collection is trained on.
 
     Attributes:
         max_configs: kept of each training graph; ``most_configs`` would still fit into memory.
-        rows: learned from, valid included; 0 where there is nothing to learn from or to rank, or no memory for it.
+        rows: training rows, valid included; 0 without training graphs, test graphs or enough memory.
         first_seconds: expected until its test graphs are ranked by a first model.
     """
 
@@ -146,7 +146,7 @@ def first_scores(workspace: Workspace, collection: Collection) -> Path:
 
 
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
-    """Scores on valid of a model that learned from train alone; empty where there are none.
+    """Scores on valid of a model trained on train alone; empty where there are none.
 
     ``report`` is `metrics.summarise` of all graphs; ``example`` its graph of median score: for each configuration
     the ``predicted`` score and the ``measured`` cost (ns; tiles: over the normalizer).

@@ -44,7 +44,7 @@ class TrainResult:
         why: how the ranker was chosen, or which model is continued.
         note: what to know of the training.
         rounds: trees per seed; ``chosen_by`` says how the number was chosen.
-        fallback: what kernels of kinds never seen fall back on, in words; empty for nothing.
+        fallback: what kernels of unseen kinds fall back on, in words; empty for nothing.
         folds: out-of-fold summary (`xlarank.models.validation.metrics.summarise`); empty without folds.
     """
 
@@ -75,9 +75,9 @@ class TrainRequest:
     """Settings of `train` and `fine_tune`.
 
     Attributes:
-        also_from: other collections of the same kind to learn from but not to score, each ``NAME`` or
+        also_from: other collections of the same kind to train on but not to score, each ``NAME`` or
             ``NAME=WEIGHT``, the weight of each graph (1). A fold holds out a family in all of them.
-        with_valid: also learn from the valid split, before a submission; scores on valid mean nothing afterwards.
+        with_valid: also train on the valid split, before a submission; scores on valid mean nothing afterwards.
         rounds: the most boosting rounds; folds choose the number.
         select: criterion of the best number of rounds, one of `xlarank.models.validation.paired.SELECTIONS`.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
@@ -269,7 +269,7 @@ def fit_and_save(job: Job, choice: Choice) -> TrainResult:
     first = rankers[0]
     note = ""
     if not any(ranker.importance() for ranker in rankers):
-        few = f"{len(data.cost)} rows are too few for {first.name} to learn from"
+        few = f"{len(data.cost)} rows are too few to train {first.name}"
         note = f"{training.collection}: no tree has a split: {few}"
         if not request.allow_constant and _constant(first, data):
             raise ConstantModelError(

@@ -34,7 +34,7 @@ class StoredTrainingSet:
         splits: split -> names of its graphs, in the order of the groups.
         manifest: of the first split.
         manifests: of all splits that were read, those of other collections too.
-        also_from: other collections that are learned from -> names of their graphs.
+        also_from: other collections that are trained on -> names of their graphs.
         also_weights: their weights; the collection itself has 1.
     """
 
@@ -56,7 +56,7 @@ class StoredTrainingSet:
             now = read_manifest(workspace, collection, split)
             if now is None or now.recipe != read.recipe or not read.graphs.items() <= now.graphs.items():
                 raise FeatureStoreError(
-                    f"the {split} rows of {collection} were replaced while they were learned from",
+                    f"the {split} rows of {collection} were replaced while they were trained on",
                     do="run the same command again",
                 )
 
@@ -68,7 +68,7 @@ def also_learn_from(
 
     ``others`` -> weight of each of its graphs, where those of the collection itself have 1.
 
-    Raises `CollectionError` for a collection of the other kind, one that nothing can be learned from, and one that
+    Raises `CollectionError` for a collection of the other kind, one that nothing can be trained on, and one that
     was built by other feature code.
     """
     others = {other: weight for other, weight in others.items() if other != training.collection}
@@ -78,7 +78,7 @@ def also_learn_from(
     for other, weight in others.items():
         if other.kind != training.kind:
             raise CollectionError(
-                f"{training.collection} cannot also learn from {other}",
+                f"{training.collection} cannot also be trained on {other}",
                 expected=f"a {training.kind} collection",
                 do="choose the collections to train with --collection",
             )
@@ -109,7 +109,7 @@ def read_training_set(
     Where the first split was built with at most so many configurations of each graph, the others, which are stored
     whole, give no more: a few validation graphs of 100,000 rows would outweigh, and outgrow, all the rest.
 
-    Raises `CollectionError` when the first split was not built, nothing in it can be learned from, or the rows do
+    Raises `CollectionError` when the first split was not built, nothing in it can be trained on, or the rows do
     not fit into memory.
     """
     manifests = [read_manifest(workspace, collection, split) for split in splits]
@@ -140,8 +140,8 @@ def read_training_set(
                 names[split].append(graph.name)
     if not usable:
         raise CollectionError(
-            f"{collection} has {counted(graphs, 'graph')} in {' and '.join(splits)}, none of which can be learned "
-            "from",
+            f"{collection} has {counted(graphs, 'graph')} in {' and '.join(splits)}, none of which can be trained "
+            "on",
             expected="a graph with measured runtimes and two configurations that differ",
             do=f"leave {collection} out",
         )

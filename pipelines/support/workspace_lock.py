@@ -5,7 +5,7 @@
   commands that learn, or copy models, while they save. Nobody holds it while features or trees are computed.
 - Rows name the recipe and the file that they were made of. Readers compare them with the manifest, so rows of two
   builds that ran at once are refused instead of mixed.
-- A model is not saved unless the manifests still list the rows that it learned from.
+- A model is not saved unless the manifests still list the rows that it was trained on.
 - A model is a folder of boosters and the card that names it. Writing the card makes the model current; the folders
   of earlier models are removed under the lock. A reader that finds boosters gone reads the new card.
 

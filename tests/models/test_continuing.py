@@ -111,7 +111,7 @@ def test_columns_are_found_by_name_and_others_left_alone(base: Ranker[Any]) -> N
 def test_rows_without_a_column_are_refused() -> None:
     base = fitted("ranknet", easy_data())
     fewer = [graph.only(np.array([0, 1, 3])) for graph in MORE.parts]
-    with pytest.raises(ModelError, match=r"lack 1 columns of the model to continue \(clash"):
+    with pytest.raises(ModelError, match=r"lack 1 columns of the model to fine-tune \(clash"):
         base.continuing().fit(TrainingData.from_graphs(fewer), FitSettings(3, 0, 1))
     turned = [with_column(graph.only(np.array([0, 1, 2])), "clash", np.zeros(len(graph))) for graph in MORE.parts]
     columns = ["size", "clash", "noise", "waste"]
@@ -121,7 +121,7 @@ def test_rows_without_a_column_are_refused() -> None:
 
 
 def test_others_cannot_go_on_and_a_damaged_start_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="xgb-pairwise cannot go on from what it learned; expected trees of Light"):
+    with pytest.raises(ModelError, match="xgb-pairwise cannot be fine-tuned; expected trees of Light"):
         fitted("xgb-pairwise", easy_data(graphs=2, configs=20), rounds=2).continuing()
     tuned = fitted("ranknet", easy_data(), rounds=40).continuing().fit(MORE, FitSettings(15, 0, 1))
     tuned.save(tmp_path)

@@ -163,7 +163,7 @@ def test_summary_has_mean_spread_and_every_graph() -> None:
         }
 
 
-# The compiler's own choice -------------------------------------------------------------------------------
+# The compiler's default -------------------------------------------------------------------------------
 
 
 def test_cost_of_the_compilers_own_choice() -> None:

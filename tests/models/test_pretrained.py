@@ -1,4 +1,4 @@
-"""The ranker that comes with xlarank."""
+"""The shipped rankers."""
 
 from __future__ import annotations
 

@@ -263,9 +263,9 @@ def test_only_kinds_never_seen_fall_back(of_tiles: Path) -> None:
         assert np.argsort(model.score(graph).mean, kind="stable").tolist() == [0, 1, 3, 2]
         assert model.score(graph).per_seed.shape == (2, 4)
     assert model.score(unseen).fallback == (
-        "kind of kernel never seen (copy): weight 0.5 on the compiler's own choice, the rest on the model"
+        "unseen kind of kernel (copy): weight 0.5 on the compiler's default, the rest on the model"
     )
-    assert "never seen (dot left-transposed)" in model.score(open_).fallback
+    assert "unseen kind of kernel (dot left-transposed)" in model.score(open_).fallback
 
 
 def test_without_the_compilers_own_choice_nothing_falls_back(of_tiles: Path) -> None:

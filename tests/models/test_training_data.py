@@ -45,7 +45,7 @@ def test_what_cannot_be_learned_from_is_left_out() -> None:
     good = graph_rows("good", [1, 2])
     for useless in (graph_rows("x", [0, 0]), graph_rows("x", [5, 5]), graph_rows("x", [5], copies=[3])):
         assert TrainingData.from_graphs([useless, good, useless]).names == ["good"]
-        with pytest.raises(ModelError, match="none of 1 graph can be learned from"):
+        with pytest.raises(ModelError, match="none of 1 graph can be trained on"):
             TrainingData.from_graphs([useless])
     other = graph_rows("two", [1, 2], columns=["size", "waste", "clash", "noise2"])
     with pytest.raises(ModelError, match="two and good have different columns"):

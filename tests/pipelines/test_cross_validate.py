@@ -58,7 +58,7 @@ def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learn
         assert found.report[collection] == summarise(folds)
         assert list(found.report[collection]["tau"]["graphs"]) == list(folds)
     assert set(found.report[TILE]["tau"]["graphs"]) == set(TREE[TILE]["train"])
-    assert (found.judged, found.notes) == ("out of fold, families never seen", [])
+    assert (found.judged, found.notes) == ("out of fold, unseen families", [])
     assert run(shared_trained, by="kind").report == run(shared_trained, collections=[LAYOUT]).report, "no kinds"
     assert learned_from == []
     fitted = run(shared_trained, model="lambdarank", rounds=30)
@@ -76,7 +76,7 @@ def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_fro
     names = list(TREE[LAYOUT]["train"])
     folds = [fold for fold in learned_from if names[0] in fold or names[1] in fold]
     assert [[name for name in names if name not in fold] for fold in folds] == [[name] for name in names[:4]]
-    assert found.judged == "out of fold, families seen (same-family)"
+    assert found.judged == "out of fold, same families in the training set"
     assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
     assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
     apart = model_of(trained).card.folds
@@ -138,7 +138,7 @@ def test_kinds_of_kernels_are_held_out_together(tmp_path: Path, learned_from: li
     assert list(found.report[TILE]["score"]["graphs"]) == [
         "bmm__a", "bmm__d", "conv3x3__b", "matmul__b", "matmul__d", "matmul__e",
     ]  # fmt: skip
-    assert found.judged == "out of fold, kinds of kernels never seen"
+    assert found.judged == "out of fold, unseen kinds of kernels"
     assert f"{TILE}: 4 kinds of kernels in 4 folds" in found.notes
 
 

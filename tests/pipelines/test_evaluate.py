@@ -129,8 +129,8 @@ def test_another_collections_model_scores_this_one(two_searches: Path) -> None:
     assert of_the_model(found.report[OTHER]) == summarise(expected)
     assert found.report[LAYOUT] == run(two_searches, collections=[LAYOUT]).report[LAYOUT]
     assert found.notes == [
-        f"{OTHER}: scored by the model of {LAYOUT}, which learned from 1 of these 3 programs (by name) "
-        "and from the families of 2"
+        f"{OTHER}: scored by the model of {LAYOUT}, which was trained on 1 of these 3 programs (by name) "
+        "and on the families of 2"
     ]
     assert f"the model of {LAYOUT} ranks layout graphs, those of {TILE} are tile graphs" in found.left_out[TILE]
 

@@ -56,8 +56,8 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
     assert card.continues.rate in RATES
     assert result.chosen_by == "3 folds by family" and result.rounds == card.rounds <= 30
     assert set(card.folds) == {"alpha__a", "alpha__b", "beta__a", "beta__b", "gamma__a"}
-    assert f"goes on from the model at {two.model(Collection.parse(OTHER))} ({OTHER}, 2 programs)" in result.why
-    assert "5 graphs of families new to it" in result.why
+    assert f"fine-tuned from the model at {two.model(Collection.parse(OTHER))} ({OTHER}, 2 programs)" in result.why
+    assert "5 graphs of new families" in result.why
     assert len(model.rankers) == 3
     path = graph_path(shared_tree, LAYOUT, "valid", "delta__a")
     ranking, found = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
@@ -98,7 +98,7 @@ def test_families_that_the_model_knows_are_not_judged(two: Workspace) -> None:
     assert tuning.folds(["alpha", "beta"]) == []
     result, model = tune(two, OTHER)
     assert set(model.card.folds) == {"beta__a", "beta__b", "gamma__a"}
-    assert result.chosen_by == "default (fewer than 3 families that the model did not know)"
+    assert result.chosen_by == "default (fewer than 3 families that are new to the model)"
 
 
 @pytest.mark.slow
@@ -119,7 +119,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     place = Workspace(tmp_path / "work")
     build(tmp_path / "tree", place.root, settings=FeatureSettings())
     result, model = tune(place, "shipped", rounds=25)
-    assert "goes on from the ranker that comes with xlarank (layout:tpu-estimate:all" in result.why
+    assert "fine-tuned from the shipped ranker (layout:tpu-estimate:all" in result.why
     assert (model.card.model, model.shipped) == ("ensemble", False)
     shipped = pretrained_model()
     assert model.card.continues is not None and model.card.continues.where == "shipped"
@@ -133,10 +133,10 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
 
 def test_what_cannot_be_continued(two: Workspace) -> None:
     for start, options, error, message in (
-        ("nowhere", {}, ModelError, "no model 'nowhere' to continue; expected shipped, a folder with model.json"),
+        ("nowhere", {}, ModelError, "no model 'nowhere' to fine-tune; expected shipped, a folder with model.json"),
         (TILE, {}, CollectionError, f"{LAYOUT} holds layout graphs; expected tile graphs"),
-        ("shipped", {}, ModelError, "columns of the model to continue"),
-        (OTHER, {"model": "ranknet"}, ModelError, "--model ranknet beside a model to continue, .* of lambdarank"),
+        ("shipped", {}, ModelError, "columns of the model to fine-tune"),
+        (OTHER, {"model": "ranknet"}, ModelError, "--model ranknet beside a model to fine-tune, .* of lambdarank"),
     ):
         with pytest.raises(error, match=message):
             tune(two, start, **options)

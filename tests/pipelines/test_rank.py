@@ -69,7 +69,7 @@ def test_the_best_are_distinct_with_their_twins_beside_them(shared_tree: Path, s
 def test_every_view_shows_a_configurations_own_runtime(shared_trained: Path, tmp_path: Path) -> None:
     """Its twin was the faster: once the fastest of them was shown as the first one's own."""
     arrays = layout_graph(71)
-    arrays["config_runtime"][[0, 22, 23]] = 900, 100, 0  # identical: no layouts set, the compiler's own choice
+    arrays["config_runtime"][[0, 22, 23]] = 900, 100, 0  # identical: no layouts set, the compiler's default
     ranking = run(shared_trained, save_npz(tmp_path / "a.npz", arrays))
     (entry,) = (one for one in ranking.best() if one.configuration == 0)
     assert (entry.runtime_ns, entry.identical, entry.identical_runtime_ns) == (900, [22, 23], [100, None])
@@ -155,7 +155,7 @@ def test_which_model_is_taken(trained: Path, tmp_path: Path, monkeypatch: pytest
 
 
 def test_without_a_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
-    """The ranker that comes with xlarank orders layouts and tiles of a TPU, with times; no tiles of a CPU."""
+    """The shipped ranker orders layouts and tiles of a TPU, with times; no tiles of a CPU."""
     layout, tile = save_npz(tmp_path / "x.npz", layout_graph(5)), save_npz(tmp_path / "t.npz", tile_graph(5))
     arrays = tile_graph(5)
     arrays["config_feat"][:, TILE_COLUMNS.index("input_bounds_0")] = 1  # a vector tile

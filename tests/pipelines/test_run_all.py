@@ -64,7 +64,7 @@ def test_no_time_at_all_leaves_the_default_order(tree: Path, tmp_path: Path) -> 
     assert right(tmp_path, tree)
     assert read_submission(tmp_path / "out.csv")[f"{TILE}:sort__a"] == [0, 1, 2, 3, 4]
     (outcome,) = summary.outcomes
-    assert outcome.ranked_by == DEFAULT_ORDER and outcome.notes == ["there was no time left for the first model"]
+    assert outcome.ranked_by == DEFAULT_ORDER and outcome.notes == ["no time left for the first model"]
     assert [str(part.collection) for part in plans[0]] == [TILE]
     assert not (tmp_path / "work" / "features").exists()
     write_tree(tmp_path / "tree", {TILE: {"train": ["dot__a"]}})

@@ -135,7 +135,7 @@ def test_every_command_scores_with_them(shared_tree: Path, summed: Path, tmp_pat
     assert set(cross_validate(workspace, collections=[LAYOUT]).report) == {LAYOUT}
 
 
-# Kinds of kernels from training to ranking: what is chosen by them, kept of them, and told of those never seen.
+# Kinds of kernels from training to ranking: what is chosen by them, kept of them, and told of unseen ones.
 
 
 COLLECTION = Collection.parse(TILE)
@@ -177,7 +177,7 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels: tuple[Workspace, Tra
     workspace, _ = kernels
     unseen = rank(workspace, graph_path(SAMPLE, TILE, "test", "transpose__b"))
     assert unseen.fallback == (
-        "kind of kernel never seen (transpose): weight 0.5 on the compiler's own choice, the rest on the model"
+        "unseen kind of kernel (transpose): weight 0.5 on the compiler's default, the rest on the model"
     )
     assert unseen.as_json(1)["fallback"] == unseen.fallback
     assert unseen.order[0] == 0
@@ -210,7 +210,7 @@ def test_cross_validation_by_kind_gives_the_scores_of_training(kernels: tuple[Wo
     for model in (None, "lambdarank"):
         found = cross_validate(workspace, by="kind", model=model, fit=FitSettings(5, threads=1))
         assert found.report[TILE] == result.folds
-        assert f"{TILE}: kinds never seen fall back, {Fallback()}" in found.notes
+        assert f"{TILE}: fallback for unseen kinds of kernels: {Fallback()}" in found.notes
     again = cross_validate(workspace, by="kind", model="lambdarank", with_valid=True, fit=FitSettings(3))
     assert set(again.report[TILE]["score"]["graphs"]) == {*LEARNED, "expsum__b"}
 

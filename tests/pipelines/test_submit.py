@@ -149,7 +149,7 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(
     work, out = tmp_path / "work", tmp_path / "out.csv"
     build(tree, work, collections=[LAYOUT], splits=["test"], settings=FeatureSettings())
     report = run(work, out, collections=[LAYOUT])
-    assert report.models == {LAYOUT: "the ranker that comes with xlarank"}
+    assert report.models == {LAYOUT: "the shipped ranker"}
     for name in TREE[LAYOUT]["test"]:
         ranking = rank(Workspace(work), graph_path(tree, LAYOUT, "test", name))
         assert rows_of(out)[f"{LAYOUT}:{name}"] == ranking.order.tolist() and ranking.shipped

@@ -269,7 +269,7 @@ def test_collections_that_cannot_be_learned_from(tmp_path: Path) -> None:
     save_npz(graph_path(root, "tile:alike", "train", "conv__a"), alike)
     save_npz(graph_path(root, "tile:withheld", "train", "conv__a"), tile_graph(0, labelled=False))
     save_npz(graph_path(root, "tile:valid", "valid", "conv__a"), tile_graph(0))
-    none = "has 1 graph in train, none of which can be learned from"
+    none = "has 1 graph in train, none of which can be trained on"
     reasons = {"tile:alike": none, "tile:valid": "has no train split", "tile:withheld": none}
     build(root, work)
     for name, message in reasons.items():
@@ -296,7 +296,7 @@ def test_bad_requests(built: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ({"model": "forest"}, ModelError, "'forest' is not a model"),
         ({"select": "median"}, ModelError, "select is 'median'; expected mean, robust"),
         ({"collections": ["tile:cpv"]}, CollectionError, "did you mean tile:cpu"),
-        (also, CollectionError, f"{LAYOUT} cannot also learn from {TILE}; expected a layout"),
+        (also, CollectionError, f"{LAYOUT} cannot also be trained on {TILE}; expected a layout"),
     ):
         with pytest.raises(error, match=message):
             run(built, **options)

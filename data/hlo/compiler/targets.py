@@ -61,7 +61,7 @@ TARGETS: Final[dict[str, Target]] = {
 }
 
 
-#: TpuGraphs was measured on it, and every ranker that comes with xlarank speaks of it.
+#: TpuGraphs was measured on it, and every shipped ranker is for it.
 DEFAULT_TARGET: Final = "tpu-v3"
 
 
