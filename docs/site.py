@@ -46,10 +46,10 @@ _SHARED: Final = {
     "feature_fraction": "fraction of the columns used for each tree",
     "bagging_fraction": "fraction of the rows used for each tree",
     "lambda_l2": "L2 regularisation of leaf values",
-    "columns": "columns to use: all, or without those of the graph, of the other candidates, or both (alone)",
+    "columns": "columns to use: no_graph leaves out graph columns, no_candidates transductive ones, alone both",
     "init_score_weight": "weight of the estimated time of a tile as the initial score",
     "tie_tolerance": "runtimes with at most this relative difference count as equal",
-    "graph_weight": "weight of a graph by its number of rows",
+    "graph_weight": "how the weight of a graph grows with its number of rows",
     "pairs": "partners drawn for each row",
 }
 
