@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import stat
-import sys
 import zipfile
 import zlib
 from collections import deque
@@ -187,10 +186,14 @@ class NpzReader:
             )
         if any(extent < 0 for extent in shape):
             raise self._broken(f"array {name} has shape {shape}", expected="no negative extent")
-        if any(extent > sys.maxsize for extent in shape):
+        if not dtype.itemsize:
+            raise self._broken(f"array {name} holds values of no width", expected="a plain npy array")
+        try:  # numpy limits the dimensions and their product, even where one of them is 0
+            np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
+        except ValueError as error:
             raise self._broken(
-                f"array {name} claims more entries than any memory has", expected="a plain npy array"
-            )
+                f"array {name} has a shape that no array has ({error})", expected="a plain npy array"
+            ) from error
         header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell())
         claimed = header.size * dtype.itemsize
         actual = self._members[name].file_size - header.length

@@ -239,6 +239,11 @@ GARBAGE_HEADERS = {
     "open bracket": npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (5, 140\n"),
     "deep brackets": npy(b"(" * 5000 + b"\n"),
     "product too long to print": npy(npy_header(f"({'9' * 4200}, {'9' * 4200})")),
+    # No bytes, as claimed, but no array of numpy either, or one that cannot be divided into values.
+    "no rows of any width": npy(npy_header((0, 2**62))),
+    "rows of no width": npy(npy_header((2**62, 0))),
+    "many dimensions": npy(npy_header((1,) * 65), bytes(4)),
+    **{f"type {descr}": npy(npy_header((5, 140), descr)) for descr in ("|V0", "|S0", "<U0")},
 }
 
 
@@ -256,6 +261,9 @@ def test_a_header_that_is_unreadable_or_lies_is_refused_and_takes_no_memory(path
     for part in (body[:-1], body + bytes(1), body + bytes(400)):
         content = with_member("node_feat", npy(npy_header((5, 140)), part))
         cases[f"{len(part)} bytes"] = content, f"shape (5, 140) float32 = 2,800 bytes, but holds {len(part):,}"
+    for shape in ((0, 2**62), (2**62, 0)):  # node_splits may have any shape that an array can have
+        content = with_member("node_splits", npy(npy_header(shape, "<i8")))
+        cases[f"splits {shape}"] = content, "array node_splits has a shape that no array has"
     # (-5, -140) has the right product, so the size alone does not tell.
     content = with_member("node_feat", npy(npy_header((-5, -140)), body))
     cases["negative"] = content, "array node_feat has shape (-5, -140)"
