@@ -219,6 +219,8 @@ class Service:
         if isinstance(answer, XlarankError) and isinstance(job.request, Compile):
             answer = Outcome(Status.FAILED, message=str(answer))
         if isinstance(answer, Outcome):
+            if answer.status is Status.OK and not job.fingerprint:  # labels are stored by fingerprint
+                answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
             answer = replace(answer, fingerprint=job.fingerprint, seconds=job.seconds)
             if answer.status is Status.OK:
                 self.known[job.fingerprint] = answer.estimate

@@ -50,7 +50,8 @@ class Xla:
                 "HloModule m\n", "HloModule m\n\n%other () -> f32[] {\n  %c = f32[] constant(0)\n}\n"
             )
             optimised = optimised.replace(", kind=poor", "")
-        (dump / "m.after_optimizations_before_buffer_assignment.txt").write_text(optimised)
+        if name != "undumped":
+            (dump / "m.after_optimizations_before_buffer_assignment.txt").write_text(optimised)
         if name.startswith("hang"):
             time.sleep(60)
         time.sleep(0.2)  # code generation: time enough to be ended
@@ -68,7 +69,8 @@ def test_crashes_hangs_and_repetitions(tmp_path):
     service = Service(theirs, Xla(generated), jobs=3, scratch=tmp_path)
     serving = threading.Thread(target=service.serve)
     serving.start()
-    names = ["one", "crash", "one-again", "refuse", "hang", "three", "one-late", "hanging", "rich", "poor"]
+    names = ["one", "crash", "one-again", "refuse", "hang", "three", "one-late", "hanging", "undumped"]
+    names += ["rich", "poor"]
     try:
         for number, name in enumerate(names[:-1]):
             limit, late = (0.5, Status.GIVEN_UP) if name == "hanging" else (2.0, Status.TIMEOUT)
@@ -85,11 +87,13 @@ def test_crashes_hangs_and_repetitions(tmp_path):
     outcomes = {name: found[number] for number, name in enumerate(names)}
     assert {name: str(one.status) for name, one in outcomes.items() if one.status is not Status.OK} == {
         "crash": "crashed", "refuse": "failed", "hang": "timeout", "hanging": "given up", "poor": "screened",
+        "undumped": "crashed",
     }  # fmt: skip
     assert found[len(names)].status is Status.TIMEOUT, "only a compilation is given up: a sweep goes on after that"
     assert outcomes["rich"].text.startswith("HloModule") and not outcomes["three"].text
     assert outcomes["poor"].estimate.cycles == 4  # the kernel of "rich", known by then
     assert "signal 9" in outcomes["crash"].message
+    assert outcomes["undumped"].message == "no optimised module was dumped"
     assert outcomes["refuse"].message == "no such layout"
     assert outcomes["three"].estimate.cycles == 5
     ones = [outcomes[name] for name in ("one", "one-again", "one-late")]
