@@ -2,14 +2,16 @@
 
 What columns mean is worked out by hand in the golden tests; when these snapshots were first frozen, a reference in
 plain loops agreed with every column. A snapshot holds a handful of rows of each graph. After a change that is meant
-to move numbers, ``python -m tests.features.test_snapshots`` freezes them anew and prints which columns moved; say
-why in the commit. Real files are those that `XLARANK_TEST_DATA` names.
+to move numbers or to add columns, ``python -m tests.features.test_snapshots`` freezes them anew and prints which
+columns moved; say why in the commit. Real files are those that `XLARANK_TEST_DATA` names; without it, their
+snapshots stay as they are.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -80,11 +82,13 @@ def snapshot(graphs: Iterable[Graph]) -> Arrays:
     }
 
 
+def names_of(frozen: Arrays) -> list[str]:
+    return frozen["names"].item().decode().split("\n")
+
+
 def moved(frozen: Arrays, now: Arrays) -> list[str]:
-    """Frozen columns that are gone or differ; new ones are welcome."""
-    before, after = (
-        dict(zip(each["names"].item().decode().split("\n"), each["values"], strict=True)) for each in (frozen, now)
-    )
+    """Frozen columns that are gone or differ; new ones are no concern of what was frozen before them."""
+    before, after = (dict(zip(names_of(each), each["values"], strict=True)) for each in (frozen, now))
     if not np.array_equal(frozen["distinct"], now["distinct"]):
         return sorted(before)
     none = np.full(frozen["values"].shape[1], np.nan)
@@ -97,7 +101,9 @@ def real_graph(root: Path, name: str) -> list[Graph]:
 
 @pytest.mark.parametrize("name", SMALL)
 def test_small_graphs_are_as_they_were_frozen(name):
-    assert moved(load(FOLDER / f"{name}.npz"), snapshot(SMALL[name]())) == []
+    frozen, now = load(FOLDER / f"{name}.npz"), snapshot(SMALL[name]())
+    assert moved(frozen, now) == []
+    assert set(names_of(now)) - set(names_of(frozen)) == set(), "freeze new columns: see the top of this file"
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -114,8 +120,12 @@ def test_what_moved_is_told_by_name():
 
 
 if __name__ == "__main__":
-    real = {name: real_graph(Path(os.environ[TEST_DATA]), name) for name in REAL}
-    for name, graphs in {**{name: make() for name, make in SMALL.items()}, **real}.items():
-        path, now = FOLDER / f"{name}.npz", snapshot(graphs)
-        print(f"{name}: moved {(', '.join(moved(load(path), now)) or 'nothing') if path.exists() else 'new'}")
+    making = {**SMALL}
+    if root := os.environ.get(TEST_DATA):
+        making |= {name: partial(real_graph, Path(root), name) for name in REAL}
+    for name, make in making.items():
+        path, now = FOLDER / f"{name}.npz", snapshot(make())
+        frozen = load(path) if path.exists() else now
+        new = sorted(set(names_of(now)) - set(names_of(frozen)))
+        print(f"{name}: moved {', '.join(moved(frozen, now)) or 'nothing'}; new {', '.join(new) or 'nothing'}")
         np.savez_compressed(path, **now)
