@@ -112,6 +112,15 @@ def test_splits_that_are_no_tree_are_refused() -> None:
             require_tree(children, leaves)
 
 
+@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "sum-pooled", "pair-vote", "xgb-pairwise"])
+def test_ties_within_the_tolerance_teach_nothing(model: str) -> None:
+    """The slowest is 1 % slower than the fastest."""
+    data = TrainingData.from_graphs([graph_rows("a", list(range(10_000, 10_101)))])
+    for tolerance, learned in ((0.0101, False), (0.0, True)):
+        ranker = fitted(model, data, rounds=2, tie_tolerance=tolerance)
+        assert (np.ptp(ranker.predict(data.matrix(), COLUMNS)) > 0) == learned
+
+
 # RankNet -------------------------------------------------------------------------------------------------
 
 

@@ -44,6 +44,7 @@ from xlarank.models.validation.paired import (
     compare_rankers,
     difference,
     graph_scores,
+    paired_difference,
 )
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.
@@ -237,6 +238,16 @@ def test_columns_that_are_orders() -> None:
     estimated = rows_of("estimate__sum__log")
     assert baselines(TILES, estimated)[ESTIMATED_TIME]["tau"] == pytest.approx(1.0)
     assert ESTIMATED_TIME not in baselines(Collection.parse("tile:xla"), estimated), "that of another machine"
+
+
+def test_a_robust_difference_and_its_error_by_hand() -> None:
+    """0, 0, 0.8 against 0: the mean is 0.8 / 3, less a quarter of the standard deviation 0.8 * sqrt(2) / 3.
+
+    Without one graph each it is 0.4 - 0.4 / 4 = 0.3, 0.3 and 0. The jackknife's squared error is 2/3 of the sum of
+    their squares about 0.2, 0.01 + 0.01 + 0.04. With the means 0.4, 0.4 and 0 the error would be 0.267.
+    """
+    found = paired_difference({"a": 0.0, "b": 0.0, "c": 0.8}, dict.fromkeys("abc", 0.0), "robust")
+    assert found == pytest.approx((0.8 / 3 - 0.25 * 0.8 * np.sqrt(2) / 3, 0.2))
 
 
 def test_rules_for_tiles() -> None:

@@ -83,6 +83,16 @@ def test_gradients_by_hand() -> None:
     assert gradient.tolist() == [-2.0, 2.0], "no overflow"
 
 
+def test_gradients_of_a_partner_of_two_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 0, the fastest, draws 1; 1 and 2 draw 0. At relevance 0 p is 1/2, p (1 - p) 1/4.
+
+    Pairs: (0, 1) twice and (0, 2) once, so -3 p, 2 p, p, and 3/4, 2/4, 1/4.
+    """
+    monkeypatch.setattr(RankNetLoss, "partners", lambda *_: np.array([1, 0, 0]))
+    gradient, hessian = loss_of([[10.0, 20.0, 30.0]]).gradients(np.zeros(3), np.random.default_rng(0))
+    assert gradient == pytest.approx([-1.5, 1.0, 0.5]) and hessian == pytest.approx([0.75, 0.5, 0.25])
+
+
 def test_partners_are_others_of_the_same_graph_all_as_likely() -> None:
     sizes = [1, 2, 5]
     loss, rng, graph = (

@@ -83,8 +83,10 @@ def numbered(count: int) -> np.ndarray:
     return np.arange(count, dtype=np.float32)[:, None]
 
 
-def test_votes_by_hand() -> None:
+@pytest.mark.parametrize("batch", [1 << 13, 1])
+def test_votes_by_hand(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """v(0, 1) = (0.9 + 1 - 0.2) / 2 = 0.85, v(0, 2) = (0.6 + 1 - 0.3) / 2 = 0.65, v(1, 2) = 0.65."""
+    monkeypatch.setattr(pair_vote, "_BATCH", batch)
     chance = table_chance(np.array([[[0.5, 0.9, 0.6], [0.2, 0.5, 0.7], [0.3, 0.4, 0.5]]]))
     # against 0: 1 - (0.5 + 0.85 + 0.65) / 3; 1: 1 - (0.15 + 0.5 + 0.65) / 3; 2: 1 - (0.35 + 0.35 + 0.5) / 3
     assert vote_shares(chance, numbered(3))[0] == pytest.approx([1 / 3, 1.7 / 3, 0.6])
@@ -127,6 +129,14 @@ def test_a_sample_of_opponents_drawn_by_the_seed_votes_where_there_are_many_rows
     assert not np.array_equal(few.voters(rows), other.voters(rows))
     saved(other, tmp_path / "model")
     assert np.array_equal(PairVote.load(tmp_path / "model").predict(rows, COLUMNS), other.predict(rows, COLUMNS))
+
+
+def test_gains_of_a_column_and_of_its_difference_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 10, size itself has 1 and noise itself 2, the difference of waste 3 and that of noise 4."""
+    ranker = made(rounds=1)
+    ranker._use(np.array([0, 3]), np.array([1, 3]))
+    monkeypatch.setattr(ranker._booster, "feature_importance", lambda _: np.array([1.0, 2.0, 3.0, 4.0]))
+    assert ranker.importance() == pytest.approx({"noise": 0.6, "waste": 0.3, "size": 0.1})
 
 
 # Trees ---------------------------------------------------------------------------------------------------

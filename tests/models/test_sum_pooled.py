@@ -137,3 +137,20 @@ def test_pairs_and_a_leaf_by_hand() -> None:
     assert far.gradient == pytest.approx([-1, 1]) and far.curvature == pytest.approx([0, 0])
     ties = terms_of(np.arange(3.0), np.array([100.0, 101.0, 100.5]), 0.01)
     assert not ties.gradient.any() and not ties.weight.any()
+
+
+def test_pairs_are_averaged_by_hand() -> None:
+    """One row is faster than two that tie: two pairs, each -1/2, 1/2 and a weight of 1/4, and a mean of them."""
+    terms = terms_of(np.zeros(3), np.array([1.0, 2.0, 2.0]))
+    assert terms.gradient == pytest.approx([-1 / 2, 1 / 4, 1 / 4])
+    assert terms.weight == pytest.approx(np.array([[0, 1, 1], [1, 0, 0], [1, 0, 0]]) / 8)
+
+
+def test_two_leaves_in_one_step_by_hand() -> None:
+    """The faster row holds one instance of the first leaf, the slower one two of the second.
+
+    gradient (-1/2, 1/2), L = [[1, -1], [-1, 1]] / 4 and S = diag(1, 2) give slope (-1/2, 1) and curve
+    [[1, -2], [-2, 4]] / 4. With ridge 1/4, [[2, -2], [-2, 5]] v = (2, -4): v = (1/3, -2/3).
+    """
+    terms = terms_of(np.zeros(2), np.array([1.0, 2.0]))
+    assert step_of([terms], [np.diag([1.0, 2.0])], 0.25) == pytest.approx([1 / 3, -2 / 3])
