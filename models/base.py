@@ -47,9 +47,8 @@ class Ranker(ABC, Generic[P]):
     #: Whether the score of a row depends on that row alone, not on others of its graph or on its instances.
     row_by_row: ClassVar[bool] = False
     file_names: ClassVar[tuple[str, ...]] = ()  # files that it is saved in, beside its state
-    part_classes: ClassVar[
-        Mapping[str, type[Ranker[Any]]]
-    ] = {}  # folder -> class of rankers that it may be made of
+    # part_classes: folder -> class of rankers that it may be made of
+    part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
 
     def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         """Complete the parameters by the defaults of the kind of graphs; raises `ModelError` for others."""

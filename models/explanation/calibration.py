@@ -79,9 +79,8 @@ class Calibration:
     families: int
     seeds: int
     bins: tuple[Bin, ...]  # the reliability table, of rising ``t``
-    by: str = (
-        "family"  # what ``families`` are, "family" or "kind" (`xlarank.models.validation.fold_plan.FOLDS_OF`).
-    )
+    # by: what ``families`` are, "family" or "kind" (`xlarank.models.validation.fold_plan.FOLDS_OF`).
+    by: str = "family"
 
     @classmethod
     def of(cls, graphs: Sequence[ScoredGraph], seed: int = 0) -> Calibration:
