@@ -211,7 +211,8 @@ def test_a_broken_manifest_is_refused(tmp_path):
         {**whole, "recipe": None},
         {**whole, "recipe": {**asdict(RECIPE), "later": 1}},
     )
-    for content in (b"", b"{", b"[]", b"\xff\xfe", *(json.dumps(value).encode() for value in values)):
+    deep = b"[" * 100_000
+    for content in (b"", b"{", b"[]", deep, b"\xff\xfe", *(json.dumps(value).encode() for value in values)):
         (workspace.features(COLLECTION, "train") / MANIFEST).write_bytes(content)
         for read in (read_manifest, lambda *where: list(each_graph(*where))):
             with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"):

@@ -19,6 +19,13 @@ def test_an_instruction_has_the_bytes_of_the_published_field_numbers() -> None:
     assert instruction.SerializeToString(deterministic=True) == expected
 
 
+def test_fields_that_are_not_declared_survive_an_edit() -> None:
+    unknown = b"\xf8\x07\x2a"  # field 127, a varint of 42
+    instruction = HloInstructionProto.FromString(b"\x0a\x01c" + unknown)
+    instruction.name = "renamed"
+    assert instruction.SerializeToString() == b"\x0a\x07renamed" + unknown
+
+
 def test_every_declared_name_and_number_is_used_once_a_message() -> None:
     names = [name for name, _ in declared()]
     assert len(set(names)) == len(names) > 25
