@@ -389,6 +389,20 @@ def test_reading_takes_little_more_than_the_array_and_streaming_one_block(path):
         assert peak < array.nbytes + (5 << 20)
 
 
+def test_a_stream_that_breaks_off_leaves_no_file_open(path):
+    """Though somebody keeps the error, which keeps the frames it went through: damage, or an interrupt."""
+    array = np.random.default_rng(0).integers(0, 255, (4000, 1000), np.uint8)
+    raw = save_npz(path, {"a": array}, compressed=False).read_bytes()
+    for content, error in ((flipped(raw, len(raw) // 2), GraphFileError), (raw, KeyboardInterrupt)):
+        path.write_bytes(content)
+        with NpzReader(path) as archive:
+            file, blocks = archive._zip.fp, archive.stream("a")
+            next(blocks)
+            with pytest.raises(error) as kept:
+                blocks.throw(error) if content is raw else list(blocks)
+        assert file.closed, kept
+
+
 def test_only_npy_members_are_arrays_of_either_version(path):
     path.write_bytes(archive_of({"a.npy": npy_of(np.arange(3), (2, 0)), "b.txt": b"", "c": b""}))
     with NpzReader(path) as archive:
