@@ -82,6 +82,12 @@ class ModelCard:
     def kind(self) -> Kind:
         return Collection.parse(self.collection).kind
 
+    @property
+    def known_graphs(self) -> set[str]:
+        """Names of the graphs that it, and any model that it continues, was trained on, of whatever collection."""
+        of = [*self.trained_on.values(), *self.also_from.values(), self.continues.graphs if self.continues else []]
+        return {name for names in of for name in names}
+
 
 @dataclass(frozen=True, eq=False)
 class Scores:

@@ -110,7 +110,7 @@ def _evaluate_one(
         _require_fit(model, collection, manifest)
     else:
         model.require_rows_of(manifest)
-    trained_on = {name for names in model.card.trained_on.values() for name in names}
+    trained_on = model.card.known_graphs
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
     scores: dict[str, GraphEvaluation] = {}
     for graph in each_graph(workspace, collection, split, manifest):

@@ -83,16 +83,10 @@ class FineTuning:
 
     def folds(self, families: Sequence[str]) -> list[list[int]]:
         """Folds of the graphs whose families are new to the model: it has trained on the others."""
-        known = {program_family(name) for name in self.known_graphs()}
+        known = {program_family(name) for name in self.model.card.known_graphs}
         new = [number for number, family in enumerate(families) if family not in known]
         folds = family_folds([families[number] for number in new], MOST_FOLDS)
         return [[new[place] for place in held] for held in folds]
-
-    def known_graphs(self) -> set[str]:
-        """Names of the training graphs of the model and of any that it continues itself."""
-        card = self.model.card
-        of = [*card.trained_on.values(), *card.also_from.values()]
-        return {name for names in of for name in names} | set(card.continues.graphs if card.continues else ())
 
     def scores(self, data: TrainingData, groups: Sequence[int]) -> dict[str, float]:
         """Scores of some graphs by the unchanged model, by name."""
@@ -106,11 +100,12 @@ class FineTuning:
     def continued(self, rate: float) -> Continued:
         """The description of this model for the card of the new one."""
         card = self.model.card
-        return Continued(self.where, card.collection, fingerprint(card), rate, sorted(self.known_graphs()))
+        return Continued(self.where, card.collection, fingerprint(card), rate, sorted(card.known_graphs))
 
     def __str__(self) -> str:
         name = "the shipped ranker" if self.where == SHIPPED else f"the model at {self.where}"
-        return f"fine-tuned from {name} ({self.model.card.collection}, {len(self.known_graphs())} programs)"
+        card = self.model.card
+        return f"fine-tuned from {name} ({card.collection}, {len(card.known_graphs)} programs)"
 
 
 def fine_tune(

@@ -89,9 +89,9 @@ class CollectionFacts:
         return self.model.calibration if self.model else None
 
     @property
-    def learned(self) -> list[str]:
-        """Graphs of the collection that the model was trained on."""
-        return [name for names in self.model.card.trained_on.values() for name in names] if self.model else []
+    def learned(self) -> set[str]:
+        """Names of the graphs that the model was trained on."""
+        return self.model.card.known_graphs if self.model else set()
 
     def column(self, ranking: str, metric: str) -> Floats:
         """``(graphs,)``."""
@@ -143,7 +143,7 @@ def _importance(model: TrainedModel) -> dict[str, float]:
 
 def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
     assert facts.model is not None
-    learned = set(facts.learned)
+    learned = facts.learned
     for rows in each_graph(workspace, facts.collection, SPLIT, facts.manifests[SPLIT]):
         if not rows.labelled:
             facts.left_out[rows.name] = "its labels are withheld"

@@ -96,6 +96,23 @@ def test_baselines_need_no_model(shared_trained: Path) -> None:
     assert facts.explained is not None and facts.explained[1].startswith("<svg")
 
 
+def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained: Path, tmp_path: Path) -> None:
+    """Graphs of other collections, and of a model that it went on from."""
+    place, collection = Workspace(trained), Collection.parse(LAYOUT)
+    path = place.model(collection) / "model.json"
+    card = json.loads(path.read_text())
+    also = {"also_from": {"layout:cpu:default": ["delta__z"]}}
+    path.write_text(json.dumps(card | also))
+    assert "Valid graphs, 0 of 2 of families outside" in read(report(place, tmp_path / "a.html").out)[1]
+    first = {"where": "shipped", "collection": "layout:tpu-estimate:all", "fingerprint": "", "rate": 1.0}
+    path.write_text(json.dumps(card | {"continues": {**first, "graphs": ["delta__b"]}}))
+    facts = gather(place, collection)
+    assert facts.left_out == {"delta__b": "in the training set of the model"}
+    assert [graph.name for graph in facts.graphs] == ["delta__a"]
+    notes = evaluate(place, split="valid", collections=[LAYOUT]).notes
+    assert notes == [f"{LAYOUT}: the model was trained on 1 of the 2 graphs scored here"]
+
+
 def test_what_was_not_done_is_said(built: Path, page: Path, tmp_path: Path) -> None:
     assert "Not calibrated" in read(page)[1]
     found = report(Workspace(built), tmp_path / "report.html")
