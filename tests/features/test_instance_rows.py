@@ -1,7 +1,6 @@
 """Instances as they were frozen, each by itself: sums over a configuration's hide which of them has which value.
 
-After a change that is meant to move numbers or to add columns, ``python -m tests.features.test_instance_rows``
-freezes them anew; say why in the commit.
+`tests.features.test_snapshots` says how they are frozen anew.
 """
 
 from __future__ import annotations
@@ -37,9 +36,5 @@ def test_each_instance_is_as_it_was_frozen() -> None:
     before, now = (
         dict(zip(each["names"], each["values"], strict=True)) for each in (load(FROZEN), instance_rows())
     )
-    assert before.keys() == now.keys(), "freeze new columns: see the top of this file"
+    assert before.keys() == now.keys(), "freeze new columns: see the top of test_snapshots.py"
     assert [name for name in before if not np.allclose(now[name], before[name], rtol=1e-5, atol=1e-6)] == []
-
-
-if __name__ == "__main__":
-    np.savez_compressed(FROZEN, **instance_rows())

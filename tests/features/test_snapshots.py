@@ -20,6 +20,7 @@ import pytest
 from tests.conftest import TEST_DATA
 from tests.features.helpers import SAMPLE, graph_of, load
 from tests.features.programs import fitting_graph, fitting_kernel
+from tests.features.test_instance_rows import FROZEN, instance_rows
 from tests.graphs import Arrays
 from xlarank.data.graph import Graph, read_graph
 from xlarank.features.assemble import assemble
@@ -129,3 +130,4 @@ if __name__ == "__main__":
         new = sorted(set(names_of(now)) - set(names_of(frozen)))
         print(f"{name}: moved {', '.join(moved(frozen, now)) or 'nothing'}; new {', '.join(new) or 'nothing'}")
         np.savez_compressed(path, **now)
+    np.savez_compressed(FROZEN, **instance_rows())
