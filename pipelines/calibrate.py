@@ -39,7 +39,7 @@ def calibrate(
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
-    chosen = choose(collections, trained, where=f"the models of {workspace.root}")
+    chosen = choose(collections, trained, where=f"the models of {workspace.root} (train makes them)")
     left_out: dict[str, str] = {}
 
     def work(collection: Collection) -> Calibration:

@@ -17,7 +17,7 @@ from xlarank.data.hlo.parsing import naming, read_program
 from xlarank.data.hlo.reading import graph_name, unlabelled_arrays
 from xlarank.data.hlo.tuning import Tuned, kernel_name, layout_arrays, tile_arrays
 from xlarank.data.writing import write_graph
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Default collections.
 OWN: Final[dict[Kind, Collection]] = {
@@ -82,41 +82,39 @@ def import_hlo(
     choose_splits([split])
     if name is not None and (len(files) != 1 or not _is_plain(name)):
         raise HloError(f"the name {name!r} for {len(files)} files", expected="a plain name for a single file")
-    progress = progress or Silent()
     root = out if out.name == "npz" else out / "npz"
     report = ImportReport()
     written: dict[Path, Path] = {}
-    progress.begin("importing programs", len(files))
-    for file in files:
-        start = time.perf_counter()
-        try:
-            for graph, kind, tuned in _graphs(file, name, report):
-                place = wanted or OWN[kind]
-                path = root / Path(*place.parts) / split / f"{graph}.npz"
-                try:
-                    if place.kind != kind:
-                        raise HloError(f"it is a {kind} graph", expected=f"a {place.kind} graph for {place}")
-                    if path in written:
-                        raise HloError(
-                            f"{path.name} was written from {written[path]} already", do="pass other names"
-                        )
-                    made = write_graph(path, **tuned.arrays)
-                except XlarankError as error:
-                    report.broken[str(file) if kind == "layout" else f"{file} {graph}"] = str(error)
-                else:
-                    written[path] = file
-                    seconds, start = time.perf_counter() - start, time.perf_counter()
-                    configurable = len(tuned.arrays.get("node_config_ids", ()))
-                    imported = Imported(
-                        str(file), made.name, str(place), str(path), made.nodes, len(made.edges), configurable,
-                        made.configs, made.labelled, seconds, tuned.notes,
-                    )  # fmt: skip
-                    report.graphs.append(imported)
-        except (XlarankError, MemoryError) as error:
-            why = str(error).removeprefix(f"{file.name}: ")
-            report.broken[str(file)] = why or "it does not fit into memory"
-        progress.step(file.name)
-    progress.end()
+    with steps_of(progress, "importing programs", len(files)) as step:
+        for file in files:
+            start = time.perf_counter()
+            try:
+                for graph, kind, tuned in _graphs(file, name, report):
+                    place = wanted or OWN[kind]
+                    path = root / Path(*place.parts) / split / f"{graph}.npz"
+                    try:
+                        if place.kind != kind:
+                            raise HloError(f"it is a {kind} graph", expected=f"a {place.kind} graph for {place}")
+                        if path in written:
+                            raise HloError(
+                                f"{path.name} was written from {written[path]} already", do="pass other names"
+                            )
+                        made = write_graph(path, **tuned.arrays)
+                    except XlarankError as error:
+                        report.broken[str(file) if kind == "layout" else f"{file} {graph}"] = str(error)
+                    else:
+                        written[path] = file
+                        seconds, start = time.perf_counter() - start, time.perf_counter()
+                        configurable = len(tuned.arrays.get("node_config_ids", ()))
+                        imported = Imported(
+                            str(file), made.name, str(place), str(path), made.nodes, len(made.edges), configurable,
+                            made.configs, made.labelled, seconds, tuned.notes,
+                        )  # fmt: skip
+                        report.graphs.append(imported)
+            except (XlarankError, MemoryError) as error:
+                why = str(error).removeprefix(f"{file.name}: ")
+                report.broken[str(file)] = why or "it does not fit into memory"
+            step(file.name)
     return report
 
 

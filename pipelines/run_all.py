@@ -215,7 +215,8 @@ class _Job:
         self.build(part, "train", "valid", end=end, share=0.5, max_configs=kept, seed=settings.seed)
         card = self.card(part)
         final = card is not None and self.is_final(card)
-        if card is None or not (final or "report" in read_first_scores(self.workspace, part.collection)):
+        scored = final or "report" in read_first_scores(self.workspace, part.collection)
+        if card is None or not (scored or "valid" in card.trained_on):
             request = TrainRequest(
                 collections=[str(part.collection)], seeds=1, seed=settings.seed, threads=settings.cores
             )

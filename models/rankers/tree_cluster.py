@@ -70,10 +70,13 @@ class TreeCluster:
                     text = _grow(client, rows, targets, params, rounds)
             except Exception as error:  # LightGBM, Dask and the network: each has errors of its own
                 self._restart(workers)
+                unlike = isinstance(error, (ImportError, AttributeError))  # tasks are unpickled by name
                 raise ClusterError(
                     f"a training on the cluster broke off ({(str(error).strip() or repr(error)).splitlines()[-1]})",
                     expected="a scheduler, and workers that live until it is done",
-                    do="give them more memory and train again, or leave out --engine dask",
+                    do="install the same xlarank on all machines"
+                    if unlike
+                    else "give them more memory and train again, or leave out --engine dask",
                 ) from error
         return lgb.Booster(model_str=_NETWORK.sub("", text))
 

@@ -161,9 +161,8 @@ class Collected:
     @property
     def statuses(self) -> dict[str, int]:
         """How many configurations, or kernels, ended how."""
-        return dict(
-            Counter(one["status"] for one in self.manifest.get("kernels") or self.manifest["configurations"])
-        )
+        labelled = "kernels" if "kernels" in self.manifest else "configurations"
+        return dict(Counter(one["status"] for one in self.manifest[labelled]))
 
     @property
     def files(self) -> dict[str, int]:

@@ -152,6 +152,9 @@ def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str,
     the ``predicted`` score and the ``measured`` cost (ns; tiles: over the normalizer).
     """
     try:
-        return dict(json.loads(read_text(first_scores(workspace, collection))))
-    except (OSError, ValueError, TypeError):
+        found = dict(json.loads(read_text(first_scores(workspace, collection))))
+        if "report" in found:
+            float(found["report"]["score"]["mean"]) + float(found["report"]["score"]["std"])
+        return found
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -117,10 +118,15 @@ def build_remotely(job: GraphJob, source: Source) -> Outcome:
     """
 
     if (code_hash := job.settings.code_hash(job.file.collection.kind)) != job.recipe.code_hash:
-        raise ClusterError(f"a worker has the feature code {code_hash}", expected=job.recipe.code_hash, do=_SAME)
-    if not job.file.path.parent.is_dir():
         raise ClusterError(
-            f"a worker does not see {job.file.path.parent}",
+            f"the worker on {socket.gethostname()} has the feature code {code_hash}",
+            expected=job.recipe.code_hash,
+            do=_SAME,
+        )
+    root = job.file.path.parents[len(job.file.collection.parts) + 1]  # a folder below may lack on one machine
+    if not os.path.isdir(root):
+        raise ClusterError(
+            f"the worker on {socket.gethostname()} does not see {root}",
             expected="the data root under the same path on all machines",
             do="share its file system, or copy it to the same place",
         )

@@ -98,12 +98,14 @@ def test_a_cluster_stores_what_this_machine_would(
     assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
 
     file = next(file for file in discover(tree / "npz") if str(file.collection) == TILE)
-    away = replace(file, path=tmp_path / "absent" / file.path.name)
+    away = replace(file, path=tmp_path / "absent" / file.path.relative_to(tree))
     job = module.GraphJob(away, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"), FAST)
-    with pytest.raises(ClusterError, match=r"a worker does not see .*absent.*same path"):
+    with pytest.raises(ClusterError, match=r"worker on .* does not see .*absent.*same path"):
         module.build_remotely(job, Source.of(file.path))
+    (tmp_path / "absent" / "npz").mkdir(parents=True)  # a copy that lacks a folder: one broken file
+    assert "cannot be read" in module.build_remotely(job, Source.of(file.path))["broken"]
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
-    with pytest.raises(ClusterError, match=r"a worker has the feature code .*install the same xlarank"):
+    with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
         build(tree, tmp_path / "work", scheduler=address)
 
 

@@ -1,6 +1,7 @@
 """Collecting tiles, by a compiler that writes modules down; with the real one in test_compiled.py."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -81,6 +82,8 @@ def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(progra
     assert len(np.unique(rows)) == len(rows)
     written, copy = found.manifest["kernels"]
     assert copy["status"] == "fewer than 5 tiles" and written["tiles_without_estimate"] == 1
+    assert found.statuses == {"written": 1, "fewer than 5 tiles": 1}
+    assert replace(found, manifest={"kernels": []}).statuses == {}, "a program may have none"
     assert found.manifest["limits_kib"]["1218"] == "out of vector memory"
     assert not collect_tiles(program, tmp_path / "out", SETTINGS, compiler=compiler).fresh
 

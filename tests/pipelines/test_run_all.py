@@ -24,7 +24,13 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
 from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
-from xlarank.pipelines.support.budget import CollectionPlan, RunSettings, plan_collections, read_first_scores
+from xlarank.pipelines.support.budget import (
+    CollectionPlan,
+    RunSettings,
+    first_scores,
+    plan_collections,
+    read_first_scores,
+)
 from xlarank.pipelines.support.progress import Progress
 
 RUN = Path(command_line.__file__)
@@ -100,7 +106,8 @@ def test_models_from_elsewhere_rank_without_learning(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr("xlarank.pipelines.run_all.evaluate", Mock(side_effect=KeyboardInterrupt))
         job(tree, tmp_path / "learned")
-    scores = read_first_scores(Workspace(tmp_path / "learned" / "work"), Collection.parse(TILE))
+    learned = Workspace(tmp_path / "learned" / "work")
+    scores = read_first_scores(learned, Collection.parse(TILE))
     assert scores.keys() == {"seconds"}, "a killed run leaves what its model took; the next one scores it"
     first = job(tree, tmp_path / "learned")
     assert first.outcomes[0].ranked_by == FINAL and first.outcomes[0].valid
@@ -110,6 +117,9 @@ def test_models_from_elsewhere_rank_without_learning(
     assert summary.outcomes[0].ranked_by == ATTACHED
     assert (tmp_path / "there" / "out.csv").read_bytes() == (tmp_path / "learned" / "out.csv").read_bytes()
     assert not (tmp_path / "there" / "work" / "features" / "tile" / "cpu" / "train").exists()
+    for damaged in ("[" * 100_000, '{"report": 3}', '{"report": {"score": {}}}'):
+        first_scores(learned, Collection.parse(TILE)).write_text(damaged)
+        assert read_first_scores(learned, Collection.parse(TILE)) == {}
     # a finished job has nothing left to do, and a model is used even where the plan has no time for one
     booster = tmp_path / "learned" / "work" / "models" / "tile" / "cpu" / "model.json"
     made = booster.stat().st_mtime_ns

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
 #: Seconds of a job before its first line, between the lines of its first minute, and between later ones.
 _FIRST: Final = 2.0
@@ -90,15 +90,18 @@ class Bar:
 
     def __init__(self, bars: Progress) -> None:
         self.bars = bars
+        self.task: TaskID | None = None
 
     def begin(self, what: str, total: int) -> None:
         self.task = self.bars.add_task(what, total=total, note="")
 
     def step(self, note: str = "") -> None:
-        self.bars.update(self.task, advance=1, note=note)
+        if self.task is not None:
+            self.bars.update(self.task, advance=1, note=note)
 
     def end(self) -> None:
-        self.bars.stop_task(self.task)
+        if self.task is not None:  # a job may fail before it begins
+            self.bars.stop_task(self.task)
 
 
 class Several:
