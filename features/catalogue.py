@@ -15,7 +15,7 @@ from xlarank.features.candidates import (
     TileCandidateScores,
 )
 from xlarank.features.instances import node_blocks, pair_blocks
-from xlarank.features.layout import change, copies, dimension_roles, neighbourhood, outputs, padding
+from xlarank.features.layout import change, copies, dimension_roles, neighbourhood, outputs, padding, tied_groups
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, inner_loop, tpu_time, traffic
 
@@ -43,7 +43,7 @@ BLOCKS: Final = checked(
         copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
         neighbourhood.ConfigurableNodes(), neighbourhood.ChangedSurroundings(), neighbourhood.Boundary(),
         padding.Padding(), padding.PaddingByClass(), padding.PackedPadding(), padding.PackedPaddingByClass(),
-        outputs.Outputs(), copies.Propagation(),
+        outputs.Outputs(), copies.Propagation(), tied_groups.TiedGroups(),
         dimension_roles.ConvolutionRoles(), dimension_roles.SecondConvolutionRoles(), dimension_roles.DotRoles(),
         dimension_roles.SecondDotRoles(), dimension_roles.ReshapeRoles(), dimension_roles.SecondReshapeRoles(),
         dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(), padding.Violation(),

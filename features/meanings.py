@@ -37,7 +37,7 @@ _BLOCKS: Final = {
     SURROUNDINGS: "neighbourhood near",
     PADDING: "padding packed outputs",
     VIOLATION: "violation",
-    MINOR: "roles types region",
+    MINOR: "roles types region groups",
     CANDIDATES: "candidates",
     TILES: "bounds tiles shape",
     INNER: "inner",

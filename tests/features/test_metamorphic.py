@@ -137,7 +137,7 @@ ABOUT_SET = (
     *("change__*_set__share", "change__*_set_like_*__share", "propagation__*"),
     *("disagreement__clash_*", "disagreement__half_*", "disagreement__agree_*"),
     *("siblings__clash_*", "siblings__half_*", "siblings__agree_*"),
-    "outputs__*",  # of unset outputs they say nothing
+    *("outputs__*", "groups__*"),  # of unset outputs they say nothing
 )
 #: What counts nodes, bytes or work without dividing by them, or the largest part of a whole.
 OF_SIZE = (

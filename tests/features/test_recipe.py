@@ -108,7 +108,7 @@ def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
     features = {path.relative_to(ROOT).as_posix() for path in (ROOT / "features").rglob("*.py")}
     assert {file for file in files if file.startswith("features")} == features - set(recipes._PRESENTATION)
     assert {f"data/{name}.py" for name in ("config_table", "topology", "npz", "duplicates", "graph")} < files
-    assert files - features <= {path.relative_to(ROOT).as_posix() for path in (ROOT / "data").glob("*.py")}
+    assert files - features <= {path.relative_to(ROOT).as_posix() for path in (ROOT / "data").rglob("*.py")}
 
 
 @pytest.mark.slow
