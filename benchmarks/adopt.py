@@ -25,7 +25,7 @@ from xlarank.data.writing import write_graph
 JUDGES = frozenset({"resnet", "resnet_bn", "axial", "gnet", "gru", "crossattn", "unet", "mlp"})
 #: Measured on a TPU in Google's files, which judge: nothing that ships learns from these families.
 MEASURED = frozenset({"alexnet"})
-_SEARCHES = {"random": "random", "evolve": "default"}
+_SEARCHES = {"random": "random", "evolve": "default", "tied": "tied"}
 LEAST = 8
 #: Of the file, in the format of TpuGraphs.
 _ARRAYS = (

@@ -1,60 +1,69 @@
-"""What tied and large programs teach: arms judged on untied, tied and large ones alone, families held out.
+"""What tied and large programs add: arms evaluated on untied, tied and large graphs, families held out.
 
-    python -m benchmarks.tied_arms ROOT... [--data-root D] [--arms A,B,...] [--seeds N] [--flips]
+    python -m benchmarks.tied_arms [--data-root D] [--arms A,B,...] [--seeds N] [--flips]
 
-``ROOT`` holds graphs that were collected with ties; those with 60 configurable nodes or more are called large, the
-embedded sample's are the untied ones. Prints mean Kendall's tau for each arm, and its difference to the first arm
-with a 95 % bootstrap interval, paired over graphs. With ``--flips`` prints columns whose correlation with the
-label, within a graph, is clear on untied graphs (0.2 and two standard errors) and has another sign or less than
-half the size on tied ones.
+Prints mean Kendall's tau of each arm, and its difference to the first arm with a 95 % bootstrap interval, paired
+over graphs. With ``--flips`` prints columns whose correlation with the label, within a graph, is clear on untied
+graphs (0.2 and two standard errors) and has another sign or less than half the size on tied ones.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from benchmarks.graph_rows import labelled_rows
-from benchmarks.pretrain import ROUNDS, config_columns, estimated, wide_ensemble
-from xlarank.data.collection import graph_files
+from benchmarks.pretrain import ROUNDS, WEIGHTS, estimated
 from xlarank.data.family import program_family
-from xlarank.data.root import SAMPLE, find_data_root
+from xlarank.data.root import SAMPLE
 from xlarank.features.rows import GraphRows
+from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.columns import chosen_columns
+from xlarank.models.rankers.ensemble import Ensemble
+from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import kendall_tau
 
-#: Each draws from graphs by kind. ``equal``: untied graphs with as many rows as the tied ones; ``-nocand``: without
-#: the columns that look at the graph's candidate set.
-ARMS = ("untied", "tied", "large", "both", "all", "equal")
-LARGE = 60
-_FOLDS = 6
+#: Graphs that an arm is trained on, by kind. ``equal``: untied graphs with as many rows as the tied and large ones.
+ARMS: Final = {
+    "untied": ("untied",), "tied": ("tied",), "large": ("large",), "both": ("untied", "tied"),
+    "untied+large": ("untied", "large"), "all": ("untied", "tied", "large"), "equal": ("untied",),
+}  # fmt: skip
+#: Changes of an arm, after a hyphen: ``all-plain-alike``.
+CHANGES: Final = {
+    "nogroups": "without columns of tied groups",
+    "nocand": "without columns about the other candidates",
+    "nocounts": "without columns that are counts",
+    "alike": "every graph with the same weight, whatever its rows",
+    "bygroups": "every graph weighted by its number of groups of tied nodes",
+}
+LARGE: Final = 40
+_TIED: Final = "layout:tpu-estimate:tied"
+_FOLDS: Final = 6
 Graphs = dict[str, list[GraphRows]]
 
 
-def tied_graphs(roots: Sequence[Path]) -> Graphs:
-    """Rankable graphs below some roots, small and large ones."""
-    found: Graphs = {"tied": [], "large": []}
-    for root in roots:
-        for file in graph_files(find_data_root(root).npz, [], where=str(root)):
-            with np.load(file.path) as arrays:
-                nodes = arrays["node_config_ids"].size
-            found["large" if nodes >= LARGE else "tied"] += map(
-                config_columns, labelled_rows([file.path], "layout")
-            )
+def by_kind(data_root: Path) -> Graphs:
+    """Estimated graphs: untied ones, tied ones, and tied ones with `LARGE` configurable nodes or more."""
+    found: Graphs = {"untied": [], "tied": [], "large": []}
+    for collection, graphs in estimated(data_root).items():
+        for graph in graphs:
+            tied = "large" if _codes(graph).shape[1] >= LARGE else "tied"
+            found[tied if collection == _TIED else "untied"].append(graph)
     return found
 
 
-def taught(arm: str, graphs: Graphs, seed: int) -> list[GraphRows]:
-    """What an arm learns from."""
+def trained_on(arm: str, graphs: Graphs, seed: int) -> list[GraphRows]:
+    """What an arm is trained on."""
     if arm != "equal":
-        wanted = {"both": ("untied", "tied"), "all": ("untied", "tied", "large")}.get(arm, (arm,))
-        return [graph for kind in wanted for graph in graphs[kind]]
-    rows = sum(len(graph) for graph in graphs["tied"])
+        return [graph for kind in ARMS[arm] for graph in graphs[kind]]
+    rows = sum(len(graph) for kind in ("tied", "large") for graph in graphs[kind])
     chosen: list[GraphRows] = []
     for number in np.random.default_rng(seed).permutation(len(graphs["untied"])).tolist():
         if sum(len(graph) for graph in chosen) < rows:
@@ -62,22 +71,48 @@ def taught(arm: str, graphs: Graphs, seed: int) -> list[GraphRows]:
     return chosen
 
 
-def without_candidates(graph: GraphRows) -> GraphRows:
-    """Without columns of the candidate set."""
-    return graph.only(np.array([at for at, name in enumerate(graph.columns) if "candidates_" not in name], np.intp))
+def kept_columns(columns: Sequence[str], changes: Sequence[str]) -> NDArray[np.intp]:
+    """Indices of the columns that the changes of an arm leave."""
+    kept = chosen_columns(list(columns), "no_candidates" if "nocand" in changes else "all").tolist()
+    if "nogroups" in changes:
+        kept = [at for at in kept if not columns[at].startswith("groups__")]
+    if "nocounts" in changes:
+        kept = [at for at in kept if not columns[at].endswith("__log")]
+    return np.array(kept, np.intp)
 
 
-def taus(learned: Sequence[GraphRows], asked: Sequence[GraphRows], seed: int, threads: int) -> list[float]:
-    """Tau of each graph asked for by a ranker of the learned ones."""
-    ranker = wide_ensemble(list(learned), ROUNDS, seed, threads)
+def fitted(graphs: Sequence[GraphRows], changes: Sequence[str], seed: int) -> Ensemble:
+    """An ensemble like the shipped one, with the changes of an arm."""
+    data = TrainingData.from_graphs(graphs)
+    sizes = np.diff(data.indptr)
+    weight = None
+    if "alike" in changes:
+        weight = 1 / sizes
+    elif "bygroups" in changes:
+        weight = np.array([np.unique(_codes(graph), axis=1).shape[1] for graph in graphs]) / sizes
+    if weight is not None:
+        data = replace(data, weight=weight * sizes.sum() / (weight * sizes).sum())
+    # ranknet's own weights of graphs would come on top
+    params: dict[str, Any] = (
+        {**WEIGHTS} if weight is None else {**WEIGHTS, "members": {"ranknet": {"graph_weight": "rows"}}}
+    )
+    return Ensemble(params, kind="layout").fit(data, FitSettings(ROUNDS, seed))
+
+
+def taus(arm: str, others: Graphs, held_out: Sequence[GraphRows], seed: int) -> list[float]:
+    """Tau of each held-out graph by an arm that is trained on the others."""
+    name, *changes = arm.split("-")
+    if name not in ARMS or not set(changes) <= CHANGES.keys():
+        raise SystemExit(f"{arm} is no arm; expected one of {', '.join(ARMS)}, then {', '.join(CHANGES)}")
+    kept = kept_columns(held_out[0].columns, changes)
+    ranker = fitted([graph.only(kept) for graph in trained_on(name, others, seed)], changes, seed)
+    asked = [graph.only(kept) for graph in held_out]
     scores = [ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group] for graph in asked]
     return [kendall_tau(score, graph.cost) for score, graph in zip(scores, asked, strict=True)]
 
 
-def judged(
-    arms: Sequence[str], graphs: Graphs, seed: int, threads: int
-) -> dict[str, dict[str, NDArray[np.float64]]]:
-    """Tau by arm and kind of each graph, by rankers of other families."""
+def evaluated(arms: Sequence[str], graphs: Graphs, seed: int) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """Tau by arm and kind of each graph, by rankers that were trained on other families."""
     every = [(kind, graph) for kind, some in graphs.items() for graph in some]
     found = {arm: np.zeros(len(every)) for arm in arms}
     for held in family_folds([program_family(graph.name) for _, graph in every], _FOLDS):
@@ -86,13 +121,16 @@ def judged(
             if number not in set(held):
                 others[kind].append(graph)
         for arm in arms:
-            name, _, less = arm.partition("-")
-            learned, asked = taught(name, others, seed), [every[number][1] for number in held]
-            if less:
-                learned, asked = [*map(without_candidates, learned)], [*map(without_candidates, asked)]
-            found[arm][held] = taus(learned, asked, seed, threads)
+            found[arm][held] = taus(arm, others, [every[number][1] for number in held], seed)
+            print(".", end="", flush=True)
     kinds = np.array([kind for kind, _ in every])
     return {arm: {kind: values[kinds == kind] for kind in graphs} for arm, values in found.items()}
+
+
+def _codes(graph: GraphRows) -> NDArray[np.unsignedinteger[Any]]:
+    """``(configurations, configurable nodes)`` number of the row that each node takes."""
+    assert graph.instances is not None
+    return graph.instances.value.codes
 
 
 def interval(differences: NDArray[np.float64]) -> str:
@@ -140,30 +178,27 @@ def show_flips(columns: Sequence[str], untied: NDArray[np.float64], tied: NDArra
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("roots", type=Path, nargs="+")
+    about = "changes of an arm, after hyphens:\n" + "\n".join(f"  {name}: {text}" for name, text in CHANGES.items())
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "") + about, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data-root", type=Path, default=SAMPLE)
-    parser.add_argument("--arms", default="untied,both,tied,equal,both-nocand")
+    parser.add_argument("--arms", default="untied-nogroups,untied,all-nogroups,all")
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--flips", action="store_true")
     asked = parser.parse_args()
-    untied = [graph for graphs in estimated(asked.data_root).values() for graph in graphs]
-    graphs = {"untied": untied, **tied_graphs(asked.roots)}
+    graphs = by_kind(asked.data_root)
     for kind, some in graphs.items():
         print(f"{kind}: {len(some)} graphs, {sum(len(graph) for graph in some)} rows")
     if asked.flips:
-        rho = {kind: correlations(some) for kind, some in graphs.items() if some}
-        show_flips(
-            untied[0].columns, rho["untied"], np.concatenate([rho[kind] for kind in rho if kind != "untied"])
-        )
+        rho = {kind: correlations(some) for kind, some in graphs.items()}
+        show_flips(graphs["untied"][0].columns, rho["untied"], np.concatenate([rho["tied"], rho["large"]]))
     arms = [arm for arm in asked.arms.split(",") if arm]
-    seeds = [judged(arms, graphs, seed, asked.threads) for seed in range(asked.seeds if arms else 0)]
-    kinds = [kind for kind, some in graphs.items() if some]
-    print("\n| learned from |" + "".join(f" {kind}: tau, to {arms[0]} |" for kind in kinds) if arms else "")
+    seeds = [evaluated(arms, graphs, seed) for seed in range(asked.seeds if arms else 0)]
+    print("\n| trained on |" + "".join(f" {kind}: tau, difference |" for kind in graphs) if arms else "")
     for arm in arms:
         line = f"| {arm} |"
-        for kind in kinds:
+        for kind in graphs:
             values, base = (np.mean([one[name][kind] for one in seeds], axis=0) for name in (arm, arms[0]))
             line += f" {values.mean():.3f}, {interval(values - base)} |"
         print(line)

@@ -129,6 +129,8 @@ def shipped(job: Job) -> Table:
                 scores = {graph.name: folds[f"{prefix}{graph.name}"] for graph in graphs}
             else:
                 scores = _shipped(collection, graphs)
+            if not graphs:
+                continue
             name, rule = _best_rule(collection, _rules(collection, graphs), "tau")
             rows.append([str(collection), judged, len(graphs), *(_of(scores, one) for one in _SHOWN[1:]),
                          _of(rule, "tau"), name])  # fmt: skip

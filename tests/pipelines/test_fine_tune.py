@@ -128,7 +128,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     seen = columns_by_name(graph, shipped.card.columns)
     pairs = ((shipped, seen), (model, graph))
     before, tuned = (kendall_tau(one.score(rows).mean, graph.row_cost) for one, rows in pairs)
-    assert tuned > before + 0.1
+    assert tuned > before + 0.05
 
 
 def test_what_cannot_be_continued(two: Workspace) -> None:
