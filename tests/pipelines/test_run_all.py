@@ -91,7 +91,7 @@ def test_a_failing_collection_does_not_lose_the_other(tmp_path: Path, same_proce
     layout, tile = summary.outcomes
     assert (layout.ranked_by, tile.ranked_by) == (DEFAULT_ORDER, FINAL)
     assert any(
-        "the first model failed: " in note and "none of which can be learned" in note for note in layout.notes
+        "the first model failed: " in note and "none of which can be trained" in note for note in layout.notes
     )
     assert set(read_submission(tmp_path / "out.csv")) == {
         f"{LAYOUT}:omega__a", f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b"
