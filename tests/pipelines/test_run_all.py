@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -141,17 +142,29 @@ def start(tree: Path, folder: Path, *words: object) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="kills like a system without memory")
-def test_a_run_killed_within_a_study_goes_on_where_it_was(tree: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "mark", "trials"),
+    [
+        (signal.SIGKILL, "studies/*/*/best-lambdarank.json", 3),
+        (signal.SIGTERM, "features/*/*/train/manifest.json", 0),
+    ],
+)
+def test_a_killed_run_goes_on_where_it_was(
+    tree: Path, tmp_path: Path, number: signal.Signals, mark: str, trials: int
+) -> None:
+    """SIGKILL within a study, SIGTERM while the first model is trained."""
     work = tmp_path / "work"
-    process = start(tree, tmp_path, "--trials", 300)
+    process = start(tree, tmp_path, "--trials", 100 * trials)
     try:
         end = time.monotonic() + 120
-        while not list(work.glob("studies/*/*/best-lambdarank.json")):
+        while not list(work.glob(mark)):
             assert process.poll() is None and time.monotonic() < end, process.communicate()
             time.sleep(0.02)
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
     finally:
         process.kill()
-        process.communicate(timeout=60)
+    assert process.returncode in (-number, 128 + number) and "Traceback" not in err
     assert right(tmp_path, tree)
     with pytest.raises(ProcessLookupError):  # the steps must not go on without their parent
         for _ in range(600):
@@ -159,9 +172,9 @@ def test_a_run_killed_within_a_study_goes_on_where_it_was(tree: Path, tmp_path: 
             time.sleep(0.05)
     stored = {path: path.stat().st_mtime_ns for path in work.rglob("[!.]*.parquet")}
     journals = {path: path.read_bytes() for path in work.rglob("journal.log")}
-    assert len(stored) == 7 and len(journals) == 1
+    assert len(stored) == 7 and len(journals) == (trials > 0)
 
-    out, err = start(tree, tmp_path, "--trials", 3, "--budget-hours", 0.05).communicate(timeout=240)
+    out, err = start(tree, tmp_path, "--trials", trials, "--budget-hours", 0.05).communicate(timeout=240)
     assert "Traceback" not in err and right(tmp_path, tree)
     assert {path: path.stat().st_mtime_ns for path in stored} == stored, "no graph built again"
     for path, done in journals.items():

@@ -1,0 +1,332 @@
+"""Tile columns the slow and obvious way: one configuration and one dimension at a time.
+
+Written from the meanings of the columns and the docstrings of `tile.context`; the heuristics that find the
+main node and the tensor walked over follow their description there, in plain Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from math import ceil, gcd, log2, prod
+
+import numpy as np
+
+from tests.features.oracle_configs import Columns
+from tests.features.oracle_layout import ranks, scores
+from tests.features.oracle_program import Program
+from tests.features.oracle_roles import contracted_size
+from tests.features.oracle_tensor import LANES, SUBLANES, Tensor
+from tests.features.oracle_tile_inner import inner_columns
+from xlarank.data.schema import NODE_COLUMN
+
+SLOTS = ("kernel", "output", "input")
+WORK_ORDER = ("convolution", "dot", "reduce", "transpose", "slice", "reshape")
+
+
+class TileOracle(Program):
+    """A tile graph."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        super().__init__(arrays)
+        rows = [tuple(float(entry) for entry in row) for row in arrays["config_feat"]]
+        #: Distinct configurations in order of first appearance: slot -> six bounds.
+        self.bounds = [
+            {slot: row[8 * number : 8 * number + 6] for number, slot in enumerate(SLOTS)}
+            for row in dict.fromkeys(rows)
+        ]
+
+    def entries(self, node: int, first: str, count: int) -> list[int]:
+        at = NODE_COLUMN[first]
+        return [int(entry) for entry in self.feat[node, at : at + count]]
+
+    # What the kernel computes ------------------------------------------------------------------------------
+
+    @cached_property
+    def main(self) -> int:
+        """By class, then by bytes; of several, the last."""
+        for name in WORK_ORDER:
+            nodes = [node for node in self.nodes if self.classes[node] == name]
+            if nodes:
+                return max(nodes, key=lambda node: (self.tensors[node].bytes, node))
+        return max(self.nodes, key=lambda node: (self.tensors[node].bytes, node))
+
+    @cached_property
+    def main_operands(self) -> list[int]:
+        """Larger ones first."""
+        operands = {operand for consumer, operand in self.edges if consumer == self.main}
+        return sorted(operands, key=lambda node: (-self.tensors[node].bytes, node))
+
+    @cached_property
+    def kernel_tensor(self) -> int | None:
+        """A convolution's kernel, a dot's right operand."""
+        return self.two_operands(self.main)[1] if self.classes[self.main] in ("convolution", "dot") else None
+
+    @cached_property
+    def contracted(self) -> list[float]:
+        """Sizes of the dimensions that the main node sums over."""
+        kind, main = self.classes[self.main], self.tensors[self.main]
+        if kind == "convolution" and self.kernel_tensor is not None:
+            (features,) = self.entries(self.main, "convolution_dim_numbers_kernel_output_feature_dim", 1)
+            dims = self.tensors[self.kernel_tensor].dims
+            return [float(size) for number, size in enumerate(dims) if number != features]
+        operands = [self.tensors[node] for node in self.main_operands]
+        if kind == "dot" and operands:
+            sides = [self.tensors[side].dims if side is not None else () for side in self.two_operands(self.main)]
+            return [contracted_size(main.dims, *sides)]
+        if self.opcodes[self.main] == "reduce-window":
+            return [float(size) for size in self.entries(self.main, "window_size_0", 6) if size > 1]
+        if kind == "reduce" and operands:
+            return [operands[0].elements / main.elements]
+        return []
+
+    @cached_property
+    def depth(self) -> float:
+        """Elements summed over for one output element; 0 where nothing is."""
+        return prod(self.contracted) if self.contracted else 0.0
+
+    @cached_property
+    def reduces_minor(self) -> bool:
+        """A reduction whose output is the beginning of its operand's shape, and the minor-most is not in it."""
+        if self.opcodes[self.main] != "reduce" or not self.main_operands:
+            return False
+        main, operand = self.tensors[self.main], self.tensors[self.main_operands[0]]
+        minor = operand.default[0] if operand.rank else -1
+        return minor >= main.rank and operand.dims[: main.rank] == main.dims
+
+    # What the bounds divide --------------------------------------------------------------------------------
+
+    def physical_extents(self, tensor: Tensor) -> list[int]:
+        """Major to minor, the two minor-most in hardware tiles."""
+        sizes = [tensor.dims[dimension] for dimension in tensor.default]
+        multiples = (LANES, SUBLANES, *[1] * len(sizes))
+        return [ceil(size / multiple) for size, multiple in zip(sizes, multiples, strict=False)][::-1]
+
+    @cached_property
+    def most(self) -> list[float]:
+        return [max(row["output"][i] for row in self.bounds) for i in range(6)]
+
+    @cached_property
+    def vectorised(self) -> bool:
+        return any(bound > 0 for row in self.bounds for bound in row["input"])
+
+    @cached_property
+    def walked(self) -> int:
+        """The tensor whose extents admit all bounds and meet most of them; roots (last first), the main node,
+        larger tensors, in this order, where that is no decision."""
+        tensors = [node for node in self.nodes if self.tensors[node].rank > 0]
+        roots = [node for node in tensors if self.entry(node, "is_root") > 0]
+        by_size = sorted(tensors, key=lambda node: (-self.tensors[node].bytes, node))
+        used = max((i + 1 for i in range(6) if self.most[i] > 0), default=0)
+        if self.vectorised:  # a vector tile cuts the result: a root's (last first) or else the main node's
+            for node in [*roots[::-1], self.main]:
+                extents = _six(self.tensors[node].dims)
+                if all(most <= extent for most, extent in zip(self.most, extents, strict=True)):
+                    return node
+        best, best_score = self.main, -1
+        for node in [*roots[::-1], self.main, *by_size]:
+            tensor = self.tensors[node]
+            for extents in (self.physical_extents(tensor), list(tensor.dims)):
+                if used > tensor.rank or any(self.most[i] > extents[i] for i in range(tensor.rank)):
+                    continue
+                score = sum(self.most[i] == extents[i] for i in range(tensor.rank)) + (tensor.rank == used)
+                if score > best_score:
+                    best, best_score = node, score
+        return best
+
+    @cached_property
+    def physical(self) -> bool:
+        extents = _six(self.physical_extents(self.tensors[self.walked]))
+        return all(most <= extent for most, extent in zip(self.most, extents, strict=True))
+
+    @cached_property
+    def extents(self) -> dict[str, list[float]]:
+        tensor = self.tensors[self.walked]
+        walked = _six(self.physical_extents(tensor) if self.physical else tensor.dims)
+        kernel = _six(self.contracted)
+        if self.physical:
+            own = self.kernel_tensor
+            kernel = _six([] if own is None else self.physical_extents(self.tensors[own]))
+        return {"output": walked, "input": walked, "kernel": kernel}
+
+    def tile(self, row: Mapping[str, Sequence[float]], slot: str) -> list[float]:
+        """Bounds in force."""
+        return [bound or extent or 1.0 for bound, extent in zip(row[slot], self.extents[slot], strict=True)]
+
+    # Columns -----------------------------------------------------------------------------------------------
+
+    def config_columns(self) -> Columns:
+        columns: Columns = {}
+        for row in self.bounds:
+            for name, value in self._of(row).items():
+                columns.setdefault(name, []).append(value)
+        for ranked in RANKED:
+            block, what, how = ranked.split("__")
+            columns[f"rank__{block}_{what}__{how}"] = ranks(columns[ranked])
+            columns[f"zscore__{block}_{what}__{how}"] = scores(columns[ranked])
+        return columns
+
+    def _of(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        return {**self._counts(row), **self._shape(row), **self._traffic(row), **inner_columns(self, row)}
+
+    def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        values = {}
+        for slot in SLOTS:
+            for i in range(6):
+                values[f"bounds__{slot}_{i}__log"] = log2(1 + row[slot][i])
+            values[f"bounds__{slot}_volume__log"] = log2(1 + prod(self.tile(row, slot)))
+        for slot in ("output", "kernel"):
+            tile, extents = self.tile(row, slot), self.extents[slot]
+            count = [ceil(extents[i] / tile[i]) if extents[i] > 0 else 1 for i in range(6)]
+            there = [i for i in range(6) if extents[i] > 0]
+            covered = prod(count[i] * tile[i] for i in there) / prod(extents[i] for i in there)
+            divides = sum(count[i] * tile[i] == extents[i] for i in there)
+            for i in range(6):
+                values[f"tiles__{slot}_{i}__log"] = log2(count[i])
+            for i in range(3):
+                begun = (count[i] - 1) * tile[i]  # where the last tile starts
+                values[f"tiles__{slot}_rest_{i}__share"] = (extents[i] - begun) / tile[i] if i in there else 1
+            values[f"tiles__{slot}_all__log"] = log2(prod(count))
+            values[f"tiles__{slot}_edge_waste__ratio"] = covered - 1
+            values[f"tiles__{slot}_divides__share"] = divides / max(1, len(there))
+            values[f"tiles__{slot}_whole__share"] = sum(count[i] == 1 for i in there) / max(1, len(there))
+        return values
+
+    @property
+    def output_rank(self) -> int:
+        return sum(extent > 0 for extent in self.extents["output"])
+
+    def _shape(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        output, input_ = self.tile(row, "output"), self.tile(row, "input")
+        values = {}
+        for i in range(3):
+            at = self.output_rank - 1 - i
+            out, vector, extent = (output[at], input_[at], self.extents["output"][at]) if at >= 0 else (1, 1, 1)
+            values[f"shape__output_last{i}__log"] = log2(1 + out)
+            values[f"shape__output_last{i}__ratio"] = out / extent
+            values[f"shape__input_last{i}__log"] = log2(1 + vector)
+            values[f"shape__input_last{i}__ratio"] = vector / extent
+            values[f"shape__output_over_input_last{i}__log"] = log2(out / vector)
+        last = max(0, self.output_rank - 1)
+        before_out, before_in = (output[last - 1], input_[last - 1]) if self.output_rank > 1 else (1, 1)
+        kernel, inner = self.tile(row, "kernel"), [max(1, extent) for extent in self.extents["kernel"]]
+        registers = prod(input_[:last]) * prod(input_[last + 1 :]) * ceil(input_[last] / 8)
+        return {
+            **values,
+            **{f"shape__kernel_{i}__ratio": kernel[i] / inner[i] for i in range(3)},
+            "shape__kernel_volume__ratio": min(2**24, prod(kernel) / prod(inner)),
+            "shape__output_over_input__log": log2(prod(output) / prod(input_)),
+            "shape__skew__log": log2(output[last] / before_out),
+            "shape__input_last0_mod16__share": input_[last] % 16 / 16,
+            "shape__output_last0_mod16__share": output[last] % 16 / 16,
+            "shape__input_last0_alignment__log": _alignment(input_[last]),
+            "shape__input_last1_alignment__log": _alignment(before_in),
+            "shape__output_last0_alignment__log": _alignment(output[last]),
+            "shape__kernel_alignment__log": _alignment(prod(kernel)),
+            "shape__input_registers__log": log2(registers),
+        }
+
+    def _panels(self, tile: Sequence[float]) -> tuple[float, float]:
+        """Rows m and columns n of a tile in elements."""
+        last = max(1, self.output_rank) - 1
+        rows, columns = prod(tile[:last]), tile[last]
+        if self.physical:
+            rows *= SUBLANES if self.output_rank > 1 else 1
+            columns *= LANES if self.output_rank > 0 else 1
+        return rows, columns
+
+    def _moved(self, tile: Sequence[float]) -> tuple[float, float, float]:
+        """Elements written, and read from the left and from the right."""
+        rows, columns = self._panels(tile)
+        if not self.depth:
+            return rows * columns, rows * columns, 0
+        return rows * columns, rows * self.depth, columns * self.depth
+
+    def _traffic(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
+        tile, extents = self.tile(row, "output"), self.extents["output"]
+        size = max(1, self.tensors[self.walked].element_bytes)
+        written, left, right = self._moved(tile)
+        moved = (written + left + right) * size
+        least = sum(self._moved([extent or 1 for extent in extents])) * size
+        count = prod(ceil(extents[i] / tile[i]) for i in range(6) if extents[i] > 0)
+        second = 1.0 if self.output_rank < 2 else tile[self.output_rank - 2] * (SUBLANES if self.physical else 1)
+        _, columns = self._panels(tile)
+        padding = ceil(columns / LANES) * LANES / columns
+        padding *= ceil(second / SUBLANES) * SUBLANES / second if self.output_rank > 1 else 1
+        work = written * max(1, self.depth)  # a program that makes no sense may contract less than an element
+        vector = self.tile(row, "input")
+        last = max(1, self.output_rank) - 1
+        inner_rows, inner_columns = prod(vector[:last]), vector[last]
+        step = prod(self.tile(row, "kernel")) if self.depth else 1
+        return {
+            "traffic__tile_bytes__log": log2(1 + written * size),
+            "traffic__working_set__log": log2(1 + moved),
+            "traffic__vmem__ratio": min(4.0, 2 * moved / 2**24),
+            "traffic__padded_tile__log": log2(1 + written * padding * size),
+            "traffic__padded_tile__ratio": padding - 1,
+            "traffic__padded_vmem__ratio": min(4.0, 2 * written * padding * size / 2**24),
+            "traffic__total__log": log2(1 + count * moved),
+            "traffic__total__ratio": log2(count * moved / least),
+            "traffic__intensity__log": log2(1 + work / moved),
+            "traffic__flops_per_tile__log": log2(1 + work),
+            "traffic__left_panel__log": log2(1 + left * size),
+            "traffic__right_panel__log": log2(1 + right * size),
+            "traffic__inner_left__log": log2(1 + inner_rows * step),
+            "traffic__inner_right__log": log2(1 + inner_columns * step),
+            "traffic__inner_step__log": log2(1 + inner_rows * inner_columns * step),
+            "traffic__inner_balance__log": log2(
+                1 + (inner_rows * inner_columns * step) / (inner_rows * step + inner_columns * step)
+            ),
+        }
+
+    def graph_columns(self) -> dict[str, float]:
+        extents, parameters = self.extents["output"], self._parameters
+        work = self.tensors[self.main].elements * (self.depth or 1)
+        read = sum(self.tensors[node].bytes for node in parameters)
+        operands = [self.tensors[node].bytes for node in self.main_operands]
+        columns = super().graph_columns()
+        for name in (*WORK_ORDER, "broadcast", "elementwise", "other"):
+            columns[f"kernel__is_{name}__flag"] = self.classes[self.main] == name
+        for i in range(6):
+            columns[f"kernel__extent_{i}__log"] = log2(1 + extents[i])
+        for i in range(3):
+            last = extents[self.output_rank - 1 - i] if i < self.output_rank else 0
+            columns[f"kernel__extent_last{i}__log"] = log2(1 + last)
+        return {
+            **columns,
+            "kernel__contracted__log": log2(1 + self.depth),
+            "kernel__work__log": log2(1 + work),
+            "kernel__read_bytes__log": log2(1 + read),
+            "kernel__intensity__log": log2(1 + work / max(1, read + self.tensors[self.main].bytes)),
+            "kernel__parameters__log": log2(1 + len(parameters)),
+            "kernel__fan_in__log": log2(1 + len(operands)),
+            "kernel__largest_operand__log": log2(1 + max(operands, default=0)),
+            "kernel__smallest_operand__log": log2(1 + min(operands, default=0)),
+            "kernel__reduces_minor__flag": self.reduces_minor,
+            "kernel__physical__flag": self.physical,
+        }
+
+    @property
+    def _parameters(self) -> list[int]:
+        return [node for node in self.nodes if self.opcodes[node] == "parameter"]
+
+
+def _six(sizes: Sequence[float]) -> list[float]:
+    return [*map(float, sizes), *[0.0] * (6 - len(sizes))]
+
+
+def _alignment(bound: float) -> float:
+    """log2 of the largest power of two, up to 64, that divides a bound."""
+    return log2(gcd(max(1, round(bound)), 64))
+
+
+RANKED = (
+    "bounds__output_volume__log",
+    "bounds__kernel_volume__log",
+    "bounds__input_volume__log",
+    "tiles__output_all__log",
+    "traffic__working_set__log",
+    "traffic__total__ratio",
+    "traffic__intensity__log",
+    "traffic__inner_step__log",
+)

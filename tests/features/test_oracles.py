@@ -1,0 +1,109 @@
+"""Every column against a slow reference, on random programs and on files of the sample."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tests.examples import examples
+from tests.features.helpers import SAMPLE, layout_of, load, tile_of, wrong_columns
+from tests.features.oracle_layout import LayoutOracle
+from tests.features.oracle_tile import TileOracle
+from tests.features.programs import fitting_graph, fitting_kernels
+from tests.graphs import Arrays, layout_graphs, tile_graphs
+from xlarank.data.hlo.ties import tied_nodes
+from xlarank.features.assemble import assemble
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.rows import GraphRows
+from xlarank.features.tile.tpu_time import TpuTime
+
+EXHAUSTIVE = pytest.mark.exhaustive
+#: Small files with many kinds of configurable nodes; in the last, a reduction has its array last.
+LAYOUTS = [
+    "default/train/dlrm__a",
+    *(pytest.param(place, marks=EXHAUSTIVE) for place in ("random/train/gan__c", "default/train/densenet__b")),
+]
+TILES = (
+    *("train/matmul__a", "train/bmm__c", "train/conv3x3__a", "train/maxpool__a", "train/dwconv3x3__b"),
+    *("train/reduce_mid__b", "test/transpose__b", "valid/bmm_tb__a", "valid/expsum__a", "valid/matmul_ta__b"),
+)
+#: Graphs of `fitting_graph` that are compared.
+SEEDS = 160
+#: Columns that no program that makes sense has, or that are too rare in them.
+STILL = (
+    *("*__reshape_kernel_*", "change__*_kernel_bytes__share", "*_broadcast_*", "*_slice_*"),
+    *(
+        "types__*_rank*",
+        "types__kernel_minor_from*",
+        "types__input_minor_from512*",
+        "neighbourhood__*_convolution_*",
+        "neighbourhood__*_reduce_*",
+    ),
+)
+
+
+def compare_layout(arrays: Arrays) -> GraphRows:
+    """All columns of a layout graph against the slow reference."""
+    graph = layout_of(arrays)
+    oracle = LayoutOracle(arrays, LayoutContext(graph).slot_tensor.tolist(), tied_nodes(graph))
+    features = assemble(graph)
+    assert len(features) == len(oracle.distinct)
+    expected = {**oracle.config_columns(), **oracle.graph_columns()}
+    assert set(expected) == set(features.columns), "a column without an independent reference is one nobody checked"
+    assert wrong_columns(features, expected, relative=1e-5, absolute=1e-6) == []
+    return features
+
+
+def compare_tile(arrays: Arrays) -> TileOracle:
+    """All columns of a tile graph against the slow reference, but the estimate of a TPU's time."""
+    oracle, features = TileOracle(arrays), assemble(tile_of(arrays))
+    assert len(features) == len(oracle.bounds)
+    expected = {**oracle.config_columns(), **oracle.graph_columns()}
+    assert set(expected) == set(features.columns) - set(TpuTime.columns)
+    assert wrong_columns(features, expected, relative=1e-5, absolute=1e-5) == []
+    return oracle
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(10), pytest.param(range(SEEDS), marks=EXHAUSTIVE)])
+def test_programs_that_make_sense(seeds):
+    """Together they move nearly every column: else the references would agree on zeros."""
+    found = [compare_layout(fitting_graph(seed)) for seed in seeds]
+    if len(found) > SEEDS / 2:
+        moves = np.any([(features.config_values != 0).any(axis=0) for features in found], axis=0)
+        still = [name for name, some in zip(found[0].config_columns, moves, strict=True) if not some]
+        assert [name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)] == []
+        assert len(still) < len(moves) / 8
+
+
+@pytest.mark.slow
+@given(arrays=layout_graphs(relabel=True))
+@examples(15)
+def test_graphs_of_unrelated_shapes(arrays):
+    compare_layout(arrays)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", LAYOUTS)
+def test_layouts_of_the_sample(place):
+    compare_layout(load(SAMPLE / "layout" / "cpu" / f"{place}.npz"))
+
+
+@pytest.mark.slow
+@given(arrays=st.one_of(fitting_kernels(), tile_graphs()))
+@examples(40)
+def test_kernels(arrays):
+    oracle = TileOracle(arrays)
+    assume(0 not in oracle.tensors[oracle.walked].dims)  # of no bytes nothing is a share; columns are finite
+    compare_tile(arrays)
+
+
+@pytest.mark.slow
+def test_tiles_of_the_sample():
+    for place in TILES:
+        oracle = compare_tile(load(SAMPLE / "tile" / "cpu" / f"{place}.npz"))
+        assert not oracle.physical, "the sample counts elements"
