@@ -4,8 +4,9 @@
 
 ``FOLDER`` is what ``collect --out`` got. A graph is taken into the split it was collected for and the search that
 the sample calls it by (``evolve`` is ``default``), without what only a teacher of single operations reads, which is
-most of the file. Left out, and named: graphs with fewer than ``--least`` distinct labels, which order little, and
-all of families that judge. What the sample has already stays as it is.
+most of the file. The search ``tied`` is that of ``collect --search random --tie rule --effort -1``: rename its
+folder first, and pass ``--least 4``. Left out, and named: graphs with fewer than ``--least`` distinct labels, which
+order little, and all of families that are held out for scoring. What the sample has already stays as it is.
 """
 
 from __future__ import annotations

@@ -72,9 +72,8 @@ class ModelCard:
     also_from: dict[str, list[str]] = field(default_factory=dict)
     # also_weights: what each of them counted beside the own collection's 1; 1 where it is missing.
     also_weights: dict[str, float] = field(default_factory=dict)
-    continues: Continued | None = (
-        None  # the model that it was fine-tuned from: ``rounds`` are those that were added to it
-    )
+    # continues: the model that it was fine-tuned from; ``rounds`` are those that were added to it.
+    continues: Continued | None = None
     versions: dict[str, str] = field(default_factory=dict)  # of Python and the libraries behind the numbers
     seeds: dict[str, str] = field(default_factory=dict)  # folder and checksum of each booster
 

@@ -245,7 +245,8 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _votes(self, rows: Matrix, stages: Sequence[int]) -> Floats:
         """``(stages, rows)`` shares of votes against each."""
         order, found = _order(rows), np.empty((len(stages), len(rows)))
-        found[:, order] = self.shares(rows[order], self.voters(rows) if self._sampled(rows) else None, stages)
+        ordered = rows[order]
+        found[:, order] = self.shares(ordered, self._sample(ordered) if self._sampled(rows) else None, stages)
         return found
 
     def _sampled(self, rows: Matrix) -> bool:
@@ -257,10 +258,11 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     def voters(self, rows: Matrix) -> Matrix:
         """The rows of a graph that all are compared with: all, or a sample that does not depend on their order."""
-        if not self._sampled(rows):
-            return rows
-        most = min(len(rows), self.params.opponents)
-        return rows[_order(rows)[np.sort(np.random.default_rng(self._seed).choice(len(rows), most, replace=False))]]
+        return self._sample(rows[_order(rows)]) if self._sampled(rows) else rows
+
+    def _sample(self, ordered: Matrix) -> Matrix:
+        most = min(len(ordered), self.params.opponents)
+        return ordered[np.sort(np.random.default_rng(self._seed).choice(len(ordered), most, replace=False))]
 
     def _gains(self) -> dict[str, float]:
         """A column's own gain and that of its difference."""
