@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.collection import SPLITS
+from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
-from xlarank.data.hlo.candidates import (
-    Candidates,
-    Codes,
-    Tie,
-    breed,
-    candidate_rows,
-    random_configurations,
-    tied_candidates,
-)
+from xlarank.data.hlo.candidates import Candidates, Codes, breed, random_configurations
 from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
@@ -30,6 +22,7 @@ from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs.sources import (
     Collected,
     Program,
+    SearchSettings,
     configuration_key,
     constrained,
     existing_manifest,
@@ -40,7 +33,6 @@ from xlarank.pipelines.programs.sources import (
 )
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 
-Search = Literal["random", "evolve"]
 #: Configurations that are bred at a time, and from how many of the best.
 _BATCH: Final = 8
 _PARENTS: Final = 8
@@ -50,23 +42,16 @@ _SHARE: Final = 6
 
 
 @dataclass(frozen=True)
-class CollectSettings:
-    """Settings that labels depend on.
+class CollectSettings(SearchSettings):
+    """Settings that labels depend on; ``evolve`` goes by the labels.
 
     Attributes:
         target: a name of `xlarank.data.hlo.compiler.targets.TARGETS`.
-        search: ``random``, or ``evolve`` for a genetic search by the label from the compiler's choice.
-        tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
-        per_node: candidate rows of a node, the compiler's choice among them; only for nodes that are not tied.
+        limit: seconds that one configuration may compile.
         effort: XLA's ``exec_time_optimization_effort``; changes labels.
     """
 
     target: str
-    search: Search = "random"
-    configs: int = 64
-    seed: int = 0
-    tie: Tie = "rule"
-    per_node: int = 8
     limit: float = 120.0
     effort: float | None = None
 
@@ -88,8 +73,7 @@ def collect(
     (measured here, ns). Run again after a kill, it goes on where it was and gives the same file.
     Raises `CompilerError` where the compiler is missing, or not even its default compiles.
     """
-    if settings.search not in get_args(Search) or split not in SPLITS or settings.tie not in get_args(Tie):
-        raise CompilerError(f"there is no search {settings.search}, tie {settings.tie} or split {split}")
+    choose_splits([split])
     target = target_of(settings.target)
     with Compiler(target, jobs=jobs, limit=settings.limit, effort=settings.effort) as compiler:
         loaded = load_program(program, compiler, name)
@@ -102,10 +86,7 @@ def collect(
         if done is not None:
             return Collected(place, done, fresh=False)
         rng = np.random.default_rng(settings.seed)
-        if settings.tie == "rule":
-            candidates = tied_candidates(loaded.graph)
-        else:
-            candidates = candidate_rows(loaded.graph, rng, per_node=settings.per_node)
+        candidates = settings.candidates(loaded.graph, rng)
         with Journal(folder / f".{loaded.name}.journal", about) as journal:
             run = _LabelSearch(compiler, loaded, candidates, settings, journal, progress or Silent())
             codes, outcomes = run.all(rng)

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.errors import CompilerError
+from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.candidates import Candidates, Codes, Score
+from xlarank.data.hlo.candidates import Candidates, Codes, Tie, candidate_rows, tied_candidates
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target
@@ -27,8 +27,39 @@ from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Messa
 from xlarank.data.hlo.parsing import module_of, read_program
 from xlarank.data.hlo.reading import graph_name, read_hlo
 from xlarank.data.writing import write_graph
-from xlarank.models.trained import TrainedModel
-from xlarank.pipelines.ranking.model_choice import rows_for_model
+
+Search = Literal["random", "evolve"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """How configurations are found; raises `XlarankError` for a search or tie of another name.
+
+    Attributes:
+        search: ``random``, or ``evolve``: a genetic search around the compiler's default.
+        configs: their number, the compiler's default included.
+        tie: ``rule``: nodes take their layouts together, as in Google's files; ``none``: each by itself.
+        per_node: candidate rows of a node that is not tied, the compiler's default among them.
+    """
+
+    search: Search = "random"
+    configs: int = 64
+    seed: int = 0
+    tie: Tie = "rule"
+    per_node: int = 8
+
+    def __post_init__(self) -> None:
+        for what, given, known in (("search", self.search, get_args(Search)), ("tie", self.tie, get_args(Tie))):
+            if given not in known:
+                raise XlarankError(f"the {what} is {given!r}", expected=" or ".join(known))
+        if self.configs < 1:
+            raise XlarankError(f"{self.configs} configurations were asked for", expected="at least 1")
+
+    def candidates(self, graph: LayoutGraph, rng: np.random.Generator, min_elements: int = 1024) -> Candidates:
+        """Return the candidate rows of a graph's nodes; smaller outputs are left to the compiler."""
+        if self.tie == "rule":
+            return tied_candidates(graph, min_elements=min_elements)
+        return candidate_rows(graph, rng, per_node=self.per_node, min_elements=min_elements)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,16 +124,6 @@ def graph_of(module: Message, name: str) -> LayoutGraph:
         path = Path(folder) / f"{name}.pb"
         path.write_bytes(module.SerializeToString())
         return read_hlo(path)
-
-
-def model_score(graph: LayoutGraph, candidates: Candidates, model: TrainedModel) -> Score:
-    """Return a function from codes ``(configs, nodes)`` to the model's scores, lower is faster."""
-
-    def score(codes: Codes) -> NDArray[np.float64]:
-        rows = rows_for_model(candidates.graph(graph, codes), model)
-        return model.score(rows).mean[rows.group]
-
-    return score
 
 
 def write_configurations(

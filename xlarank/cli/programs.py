@@ -92,14 +92,7 @@ def propose(
     workspace: Work = WORK,
     collection: ModelOf = None,
     tie: _Tie = "rule",
-    slots: Annotated[
-        str, typer.Option(help="output, or all (operand layouts too; they make little difference on a TPU).")
-    ] = "output",
     per_node: _PerNode = 8,
-    named: Annotated[
-        int,
-        typer.Option(min=0, max=6, help="Set only this many minor-most dimensions, with --tie none; 0: all."),
-    ] = 0,
     min_elements: Annotated[
         int, typer.Option(min=0, help="Leave outputs with fewer elements to the compiler.")
     ] = 1024,
@@ -112,8 +105,8 @@ def propose(
     from xlarank.pipelines.propose import propose as run
 
     settings = ProposeSettings(
-        cast(Any, search), configs, cast(Any, tie), cast(Any, slots), per_node, named or None, min_elements,
-        generations=generations, seed=seed,
+        search=cast(Any, search), configs=configs, tie=cast(Any, tie), per_node=per_node,
+        min_elements=min_elements, generations=generations, seed=seed,
     )  # fmt: skip
     proposal = run(graph, out, settings, workspace=workspace_at(workspace), collection=collection)
     low, high = proposal.choices
