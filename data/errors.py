@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class XlarankError(Exception):
@@ -34,6 +35,22 @@ def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
     """
     close = difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
     return f"did you mean {' or '.join(close)}?" if close else ""
+
+
+@contextmanager
+def naming(name: str, do: str = "") -> Iterator[None]:
+    """Put a name in front of every `XlarankError` of the block, and what to do where it does not say.
+
+    >>> with naming("a.npz", do="mend it"):
+    ...     raise GraphFileError("it has no nodes")
+    Traceback (most recent call last):
+        ...
+    xlarank.data.errors.GraphFileError: a.npz: it has no nodes; mend it
+    """
+    try:
+        yield
+    except XlarankError as error:
+        raise _rebuild(type(error), f"{name}: {error.got}", error.expected, error.do or do) from error
 
 
 def _rebuild(kind: type[XlarankError], got: str, expected: str, do: str) -> XlarankError:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.duplicates import Duplicates, group_codes
-from xlarank.data.errors import GraphFileError
+from xlarank.data.errors import GraphFileError, naming
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
     LAYOUT_COLUMNS,
@@ -39,12 +40,19 @@ MAX_ELEMENTS = float(1 << 48)
 #: Of any other node or tile column.
 MAX_FEATURE = 1e18
 _MEASURED_IN = "write whole nanoseconds (milliseconds times 1,000,000, rounded to int64)"
+_MEND = "mend or remove the file"
 
 _SIZES, _DEFAULT_LAYOUT = (
     slice(NODE_COLUMN[f"{stem}_0"], NODE_COLUMN[f"{stem}_0"] + MAX_RANK)
     for stem in ("shape_dimensions", "layout_minor_to_major")
 )
 _CONVOLUTION = [at for name, at in NODE_COLUMN.items() if name.startswith("convolution_dim_numbers")]
+#: Columns of ``node_feat`` that are whole numbers, and their maximum.
+_WHOLE: Final[tuple[tuple[str, Any, int | None], ...]] = (
+    ("the dimensions", _SIZES, None),
+    ("the default layouts", _DEFAULT_LAYOUT, MAX_RANK - 1),
+    ("the convolution's dimension numbers", _CONVOLUTION, MAX_RANK - 1),
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,7 +66,6 @@ class Graph:
         edges: ``(edges, 2)`` int64; ``[u, v]`` means that u consumes the output of v.
         runtime: ``(configs,)`` int64 nanoseconds; 0 where a configuration was not measured (it did not compile, or
             labels are withheld).
-        duplicates: the groups of identical configurations.
     """
 
     name: str
@@ -66,7 +73,6 @@ class Graph:
     opcode: NDArray[np.int64]
     edges: NDArray[np.int64]
     runtime: NDArray[np.int64]
-    duplicates: Duplicates
 
     def __repr__(self) -> str:
         return (
@@ -82,6 +88,11 @@ class Graph:
     @property
     def configs(self) -> int:
         return len(self.runtime)
+
+    @cached_property
+    def duplicates(self) -> Duplicates:
+        """The groups of identical configurations."""
+        raise NotImplementedError
 
     @property
     def measured(self) -> NDArray[np.bool_]:
@@ -116,6 +127,10 @@ class LayoutGraph(Graph):
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {counted(len(self.configurable), 'configurable node')}>"
 
+    @cached_property
+    def duplicates(self) -> Duplicates:
+        return group_codes(self.table.codes)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TileGraph(Graph):
@@ -129,6 +144,10 @@ class TileGraph(Graph):
     config_feat: NDArray[np.float32]
     normalizers: NDArray[np.int64]
 
+    @cached_property
+    def duplicates(self) -> Duplicates:
+        return group_codes((self.config_feat + np.float32(0.0)).view(np.int32))  # the sum makes -0.0 equal to 0.0
+
     @property
     def cost(self) -> NDArray[np.float64]:
         """``(configs,)`` runtime over the normalizer of the same row: no unit, lower is faster; inf without one."""
@@ -140,55 +159,65 @@ def graph_kind(graph: Graph) -> Kind:
     return "layout" if isinstance(graph, LayoutGraph) else "tile"
 
 
+class GraphCounts(NamedTuple):
+    """Counts of one graph: configurations (duplicates included), nodes, configurable nodes (0 for tiles)."""
+
+    configs: int
+    nodes: int
+    configurable: int = 0
+
+
 def read_graph(path: Path, kind: Kind | None = None) -> LayoutGraph | TileGraph:
     """Read and check one npz file.
 
     ``kind`` is the kind its folder promises; without it, the arrays in the file decide.
     Raises `GraphFileError` naming the file for anything outside the format.
     """
-    with NpzReader(path) as archive:
-        if kind is None:
-            kind = "layout" if "node_config_feat" in archive.names else "tile"
-        try:
-            _check_headers(archive, kind)
-            return _read_layout(archive) if kind == "layout" else _read_tile(archive)
-        except GraphFileError as error:
-            if error.got.startswith(f"{path.name}: "):
-                raise
-            raise GraphFileError(
-                f"{path.name}: {error.got}", expected=error.expected, do=error.do or "mend or remove the file"
-            ) from error
+    with NpzReader(path) as archive, naming(path.name, _MEND):
+        kind = kind or ("layout" if "node_config_feat" in archive.names else "tile")
+        _check_headers(archive, kind)
+        return _read_layout(archive) if kind == "layout" else _read_tile(archive)
 
 
-def _check_headers(archive: NpzReader, kind: Kind) -> None:
+def graph_size(path: Path, kind: Kind) -> GraphCounts:
+    """Return the counts of a graph, from its headers alone.
+
+    Raises `GraphFileError` for a file that is no graph of this kind, and for a name that is not UTF-8, which no
+    submission can hold.
+    """
+    try:
+        path.name.encode()
+    except UnicodeEncodeError:
+        raise GraphFileError(f"the file name {path.name!r} is not UTF-8", do="rename the file") from None
+    with NpzReader(path) as archive, naming(path.name, _MEND):
+        return _check_headers(archive, kind)
+
+
+def _check_headers(archive: NpzReader, kind: Kind) -> GraphCounts:
     """Check all shapes and types for consistency before any array is decompressed."""
     nodes, _ = _shape(archive, "node_feat", (None, len(NODE_COLUMNS)), "fiu")
-    if nodes == 0:
-        raise GraphFileError("the graph has no nodes", expected="at least one")
     _shape(archive, "node_opcode", (nodes,))
     edges, _ = _shape(archive, "edge_index", (None, 2))
     (configs,) = _shape(archive, "config_runtime", (None,), do=_MEASURED_IN)
-    if configs == 0:
-        raise GraphFileError("the file has no configurations", expected="at least one")
-    for what, count, most in (
-        ("nodes", nodes, MAX_NODES),
-        ("edges", edges, MAX_EDGES),
-        ("configurations", configs, MAX_CONFIGS),
-    ):
-        if count > most:
-            raise GraphFileError(f"the file has {count:,} {what}", expected=f"at most {most:,}")
+    ids, splits = 0, 0
     if kind == "tile":
         _shape(archive, "config_feat", (configs, len(TILE_COLUMNS)), "fiu")
         _shape(archive, "config_runtime_normalizers", (configs,))
-        return
-    (ids,) = _shape(archive, "node_config_ids", (None,))
-    if ids > nodes:
-        raise GraphFileError(f"node_config_ids names {ids} of {nodes} nodes", expected="every node at most once")
-    splits = archive.header("node_splits")
-    _shape(archive, "node_splits", splits.shape)
-    if splits.size > MAX_NODES:
-        raise GraphFileError(f"node_splits has {splits.size:,} entries", expected=f"at most {MAX_NODES:,}")
-    _shape(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
+    else:
+        (ids,) = _shape(archive, "node_config_ids", (None,))
+        splits = archive.header("node_splits").size
+        _shape(archive, "node_splits", archive.header("node_splits").shape)
+        _shape(archive, "node_config_feat", (configs, ids, len(LAYOUT_COLUMNS)), "fiu")
+    for what, count, least, most in (
+        ("nodes", nodes, 1, MAX_NODES),
+        ("edges", edges, 0, MAX_EDGES),
+        ("configurations", configs, 1, MAX_CONFIGS),
+        ("configurable nodes", ids, 0, nodes),
+        ("entries of node_splits", splits, 0, MAX_NODES),
+    ):
+        if not least <= count <= most:
+            raise GraphFileError(f"the file has {count:,} {what}", expected=f"{least} to {most:,}")
+    return GraphCounts(configs, nodes, ids)
 
 
 def _shape(
@@ -227,8 +256,7 @@ def _read_layout(archive: NpzReader) -> LayoutGraph:
         )
     _check_layouts(table, node_feat, edges, configurable)
     name = archive.path.name.removesuffix(".npz")
-    groups = group_codes(table.codes)
-    return LayoutGraph(name, node_feat, opcode, edges, runtime, groups, splits, configurable, table)
+    return LayoutGraph(name, node_feat, opcode, edges, runtime, splits, configurable, table)
 
 
 def _read_tile(archive: NpzReader) -> TileGraph:
@@ -237,8 +265,7 @@ def _read_tile(archive: NpzReader) -> TileGraph:
     _check_range("config_feat", config_feat, 0)
     normalizers = _integers(archive, "config_runtime_normalizers", 1)
     name = archive.path.name.removesuffix(".npz")
-    groups = group_codes((config_feat + np.float32(0.0)).view(np.int32))  # the sum makes -0.0 equal to 0.0
-    return TileGraph(name, node_feat, opcode, edges, runtime, groups, config_feat, normalizers)
+    return TileGraph(name, node_feat, opcode, edges, runtime, config_feat, normalizers)
 
 
 def _read_program(
@@ -247,20 +274,17 @@ def _read_program(
     """Return what both kinds of graphs have: node features, opcodes, edges, runtimes."""
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
-    sizes, default = node_feat[:, _SIZES], node_feat[:, _DEFAULT_LAYOUT]
-    roles = node_feat[:, _CONVOLUTION]
-    _check_range("the dimensions in node_feat", sizes, 0)
-    for part, what in ((sizes, "dimensions"), (default, "dimensions"), (roles, "dimension numbers")):
+    for what, columns, high in _WHOLE:
+        part = node_feat[:, columns]
+        _check_range(f"{what} in node_feat", part, 0, high)
         if (part % 1 != 0).any():
-            raise GraphFileError(f"node_feat holds {part[part % 1 != 0][0]}", expected=f"whole {what}")
-    elements = np.maximum(sizes, 1).prod(axis=1, dtype=np.float64)
+            raise GraphFileError(f"{what} in node_feat hold {part[part % 1 != 0][0]}", expected="whole numbers")
+    elements = np.maximum(node_feat[:, _SIZES], 1).prod(axis=1, dtype=np.float64)
     if elements.max() > MAX_ELEMENTS:
         raise GraphFileError(
             f"node {int(elements.argmax())} in node_feat has {elements.max():.3g} elements",
             expected=f"at most {MAX_ELEMENTS:.3g}",
         )
-    _check_range("the default layouts in node_feat", default, 0, MAX_RANK - 1)
-    _check_range("the convolution's dimension numbers in node_feat", roles, 0, MAX_RANK - 1)
     opcode = _integers(archive, "node_opcode", 0, len(OPCODES) - 1)
     edges = _integers(archive, "edge_index", 0, nodes - 1)
     if has_cycle(edges, nodes):
@@ -290,10 +314,10 @@ def _float32(archive: NpzReader, name: str) -> NDArray[np.float32]:
 
 
 def _check_range(name: str, values: NDArray[Any], low: int, high: int | None = None) -> None:
-    if values.size and values.min() < low:
-        raise GraphFileError(f"{name} holds {values.min()}", expected=f"{low} or more")
-    if values.size and high is not None and values.max() > high:
-        raise GraphFileError(f"{name} holds {values.max()}", expected=f"{low} to {high}")
+    bad = values[(values < low) | (values > (np.inf if high is None else high))]
+    if bad.size:
+        expected = f"{low} or more" if high is None else f"{low} to {high}"
+        raise GraphFileError(f"{name} holds {bad.flat[0]}", expected=expected)
 
 
 def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:

@@ -1,8 +1,7 @@
 """Reader for untrusted npz archives: never unpickles, checks sizes before it allocates.
 
-`numpy.load` takes memory for the whole array before it sees the bytes and, for a layout file,
-holds gigabytes at once. `NpzReader` checks each header against the bytes behind it first, and can
-hand an array out in blocks of rows straight from the zip stream.
+`numpy.load` takes memory for the whole array before it sees the bytes. `NpzReader` checks each header against the
+bytes behind it first, and can hand an array out in blocks of rows straight from the zip stream.
 """
 
 from __future__ import annotations
@@ -61,22 +60,22 @@ class ArrayHeader:
 class NpzReader:
     """An open npz archive.
 
-    Raises `GraphFileError` for anything that is not a readable, honest archive of plain arrays.
+    Raises `GraphFileError` for anything that is not a readable, honest archive of plain arrays; once it is open,
+    the messages leave the file's name to `xlarank.data.errors.naming`.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            status = path.stat()
+        with _refusing(f"{path.name} cannot be opened", "a whole npz (zip) archive"):
+            try:
+                status = path.stat()
+            except (FileNotFoundError, NotADirectoryError) as error:
+                got = f"{path} does not exist"
+                raise GraphFileError(got, expected="an npz file", do="check the path") from error
             if not stat.S_ISREG(status.st_mode):
                 raise OSError("it is not a regular file")  # opening a named pipe would wait forever
             self._bytes = status.st_size
             self._zip = zipfile.ZipFile(path)
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise GraphFileError(f"{path} does not exist", expected="an npz file", do="check the path") from error
-        except _UNREADABLE as error:
-            got = f"{path.name} cannot be opened ({error})"
-            raise GraphFileError(got, expected="a whole npz (zip) archive", do=_COPY_AGAIN) from error
         self._headers: dict[str, ArrayHeader] = {}
         self._members = {
             info.filename.removesuffix(".npy"): info
@@ -115,7 +114,7 @@ class NpzReader:
         """Yield the array in blocks of leading rows, about a megabyte each; a thread unpacks the next meanwhile."""
         header = self.header(name)
         if header.fortran_order and len(header.shape) > 1:
-            raise self._broken(
+            raise GraphFileError(
                 f"array {name} is stored in Fortran order",
                 expected="C order, so that it can be read one configuration after the other",
                 do="save it again through numpy.ascontiguousarray",
@@ -125,15 +124,14 @@ class NpzReader:
             return
         row = math.prod(header.shape[1:])
         rows = max(1, _BLOCK_BYTES // (row * header.dtype.itemsize))
-        pieces = self._pieces(name, rows * row)
-        with closing(pieces if header.shape[0] <= rows else _ahead(pieces)) as blocks:
+        with closing(_ahead(self._pieces(name, rows * row))) as blocks:
             for block in blocks:
                 yield block.reshape(-1, *header.shape[1:])
 
     def _pieces(self, name: str, most: int) -> Generator[NDArray[Any], None, None]:
         """Yield the values of an array as they are stored, at most so many at a time."""
         header = self.header(name)
-        with self._refusing(f"array {name} is damaged", "a whole array"), self._open(name) as stream:
+        with _refusing(f"array {name} is damaged", "a whole array"), self._open(name) as stream:
             stream.read(header.length)
             left = header.size
             while left:
@@ -146,26 +144,20 @@ class NpzReader:
     def _open(self, name: str) -> IO[bytes]:
         info = self._members.get(name)
         if info is None:
-            raise self._broken(
+            raise GraphFileError(
                 f"array {name} is missing (found {', '.join(sorted(self._members)) or 'none'})",
                 expected=f"an array called {name}",
                 do="write the file with all arrays of the TpuGraphs format",
             )
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise self._broken(
-                f"array {name} is compressed by zip method {info.compress_type}",
-                expected="stored or deflated",
-                do=_SAVE_AGAIN,
-            )
+            got = f"array {name} is compressed by zip method {info.compress_type}"
+            raise GraphFileError(got, expected="stored or deflated", do=_SAVE_AGAIN)
         packed = min(info.compress_size, self._bytes)  # the directory may claim anything
         limit = packed * _MAX_DEFLATE_RATIO if info.compress_type == zipfile.ZIP_DEFLATED else packed
         if info.file_size > limit:
-            raise self._broken(
-                f"array {name} claims {info.file_size:,} bytes from {packed:,} compressed ones",
-                expected=f"at most {limit:,}",
-                do="do not trust this file",
-            )
-        with self._refusing(f"array {name} cannot be opened", "a plain zip member"):
+            got = f"array {name} claims {info.file_size:,} bytes from {packed:,} compressed ones"
+            raise GraphFileError(got, expected=f"at most {limit:,}", do="do not trust this file")
+        with _refusing(f"array {name} cannot be opened", "a plain zip member"):
             return self._zip.open(info)
 
     def _read_header(self, name: str, stream: IO[bytes]) -> ArrayHeader:
@@ -177,44 +169,36 @@ class NpzReader:
         except Exception as error:  # numpy's parser of a hostile text raises what it likes
             why = (str(error) or repr(error)).splitlines()[0][:200]
             got = f"array {name} has an unreadable header ({why})"
-            raise self._broken(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
+            raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         if dtype.hasobject:
-            raise self._broken(
+            raise GraphFileError(
                 f"array {name} holds pickled Python objects",
                 expected="plain numbers (pickles can run code, so they are never opened)",
                 do="save it as a numeric array",
             )
-        if any(extent < 0 for extent in shape):
-            raise self._broken(f"array {name} has shape {shape}", expected="no negative extent")
-        if not dtype.itemsize:
-            raise self._broken(f"array {name} holds values of no width", expected="a plain npy array")
         try:  # numpy limits the dimensions and their product, even where one of them is 0
             np.broadcast_to(np.uint8(0), (*shape, dtype.itemsize))
+            if not dtype.itemsize:
+                raise ValueError("values of no width")
         except ValueError as error:
-            raise self._broken(
-                f"array {name} has a shape that no array has ({error})", expected="a plain npy array"
-            ) from error
+            got = f"array {name} has shape {str(shape)[:80]}, which no array has ({error})"
+            raise GraphFileError(got, expected="a plain npy array", do=_SAVE_AGAIN) from error
         header = ArrayHeader(tuple(int(extent) for extent in shape), dtype, bool(fortran), stream.tell())
         claimed = header.size * dtype.itemsize
         actual = self._members[name].file_size - header.length
         if claimed != actual:
-            raise self._broken(
-                f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {actual:,}",
-                expected="a header that agrees with the data behind it",
-                do=_COPY_AGAIN,
-            )
+            got = f"array {name} claims shape {header.shape} {dtype} = {claimed:,} bytes, but holds {actual:,}"
+            raise GraphFileError(got, expected="a header that agrees with the data behind it", do=_COPY_AGAIN)
         return header
 
-    @contextmanager
-    def _refusing(self, got: str, expected: str) -> Iterator[None]:
-        """Turn what zipfile and zlib raise into a `GraphFileError`."""
-        try:
-            yield
-        except _UNREADABLE as error:
-            raise self._broken(f"{got} ({error})", expected=expected, do=_COPY_AGAIN) from error
 
-    def _broken(self, got: str, *, expected: str = "", do: str = "") -> GraphFileError:
-        return GraphFileError(f"{self.path.name}: {got}", expected=expected, do=do)
+@contextmanager
+def _refusing(got: str, expected: str) -> Iterator[None]:
+    """Turn what zipfile and zlib raise into a `GraphFileError`."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise GraphFileError(f"{got} ({error})", expected=expected, do=_COPY_AGAIN) from error
 
 
 def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any], None, None]:

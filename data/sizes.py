@@ -1,4 +1,4 @@
-"""Sizes of graphs and collections, from file headers alone."""
+"""Sizes of collections, from file headers alone."""
 
 from __future__ import annotations
 
@@ -6,46 +6,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection, GraphFile
 from xlarank.data.errors import GraphFileError
-from xlarank.data.graph import Kind
-from xlarank.data.npz import NpzReader
-
-
-class GraphCounts(NamedTuple):
-    """Counts of one graph: configurations (duplicates included), nodes, configurable nodes (0 for tiles)."""
-
-    configs: int
-    nodes: int
-    configurable: int = 0
-
-
-def graph_size(path: Path, kind: Kind) -> GraphCounts:
-    """Return the counts of a graph.
-
-    Raises `GraphFileError` for a file that is no graph of this kind, and for a name that is not UTF-8, which no
-    submission can hold.
-    """
-    try:
-        path.name.encode()
-    except UnicodeEncodeError:
-        raise GraphFileError(f"the file name {path.name!r} is not UTF-8", do="rename the file") from None
-    name, rank = ("node_config_feat", 3) if kind == "layout" else ("config_feat", 2)
-    with NpzReader(path) as reader:
-        configs, nodes = reader.header(name).shape, reader.header("node_feat").shape
-    if len(configs) != rank or len(nodes) != 2:
-        raise GraphFileError(
-            f"{path.name}: {name} has shape {configs} and node_feat {nodes}",
-            expected=f"{rank} and 2 dimensions",
-            do="write the file in the TpuGraphs format",
-        )
-    return GraphCounts(configs[0], nodes[0], configs[1] if kind == "layout" else 0)
+from xlarank.data.graph import GraphCounts, graph_size
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
+from xlarank.data.graph import graph_size
 from xlarank.data.root import find_data_root
-from xlarank.data.sizes import graph_size
 from xlarank.data.submission import complete_submission, submission_id, wanted_count
 from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace

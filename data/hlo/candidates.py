@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
-from xlarank.data.duplicates import group_codes
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, tensor_ranks
 from xlarank.data.hlo.ties import groups_of, operands_of, padded, tied_nodes
@@ -104,9 +103,7 @@ class Candidates:
         step = max(1, _EXPANDED_AT_ONCE // max(1, self.nodes * len(LAYOUT_COLUMNS)))
         blocks = (self.expand(codes[at : at + step]) for at in range(0, len(codes), step))
         table = ConfigTable.from_blocks(blocks, configs=len(codes), nodes=self.nodes)
-        return replace(
-            graph, table=table, runtime=np.zeros(len(codes), np.int64), duplicates=group_codes(table.codes)
-        )
+        return replace(graph, table=table, runtime=np.zeros(len(codes), np.int64))
 
 
 def candidate_rows(

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
-from xlarank.data.duplicates import group_codes
 from xlarank.data.errors import HloError
 from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.hlo.encoding import ProgramArrays, encode_module
@@ -64,7 +63,6 @@ def read_hlo(path: Path | str) -> LayoutGraph:
         program.node_opcode.astype(np.int64),
         program.edge_index,
         np.zeros(1, np.int64),
-        group_codes(table.codes),
         program.node_splits.reshape(-1),
         program.node_config_ids,
         table,

@@ -71,7 +71,7 @@ SHARED_DEFECTS = [
     ("node_feat nan", put("node_feat", (1, 5), np.nan), ["node_feat", "nan"]),
     ("dimension below 0", put("node_feat", column("shape_dimensions_2"), -7), ["node_feat", "-7"]),
     ("default layout 6", put("node_feat", column("layout_minor_to_major_0"), 6), ["node_feat", "6"]),
-    ("no nodes", become("node_feat", lambda a: a[:0]), ["no nodes"]),
+    ("no nodes", become("node_feat", lambda a: a[:0]), ["node_opcode has shape"]),
     ("141 columns", become("node_feat", lambda a: np.hstack([a, a[:, :1]])), ["node_feat", "141"]),
     ("flat node_feat", become("node_feat", np.ravel), ["node_feat", "any, 140"]),
     ("bool node_feat", become("node_feat", lambda a: a > 0), ["node_feat", "bool"]),
@@ -89,7 +89,6 @@ SHARED_DEFECTS = [
     ("self loop", put("edge_index", 0, (2, 2)), ["edge_index", "cycle"]),
     ("cycle", become("edge_index", lambda a: np.vstack([a, [[0, 3]]])), ["edge_index", "cycle"]),
     # config_runtime
-    ("no configurations", become("config_runtime", lambda a: a[:0]), ["no configurations"]),
     ("negative runtime", put("config_runtime", 2, -5), ["config_runtime", "-5"]),
     ("float runtime", become("config_runtime", lambda a: a / 2), ["config_runtime", "float64", "integers"]),
     ("milliseconds", become("config_runtime", lambda a: a / 1e6), ["whole nanoseconds", "1,000,000"]),
@@ -103,7 +102,7 @@ SHARED_DEFECTS = [
     ("giant tensor", put("node_feat", (1, slice(21, 24)), 1e5), ["node 1 in node_feat has", "elements"]),
     ("giant group count", put("node_feat", column("feature_group_count"), -1e30), ["node_feat holds 1e+30"]),
     ("role 6", put("node_feat", column(ROLE), 6), ["the convolution's dimension numbers in node_feat holds 6"]),
-    ("role 0.5", put("node_feat", column(ROLE), 0.5), ["0.5", "whole dimension numbers"]),
+    ("role 0.5", put("node_feat", column(ROLE), 0.5), ["0.5", "whole numbers"]),
 ]
 LAYOUT_DEFECTS = [
     # node_config_ids
@@ -131,6 +130,7 @@ LAYOUT_DEFECTS = [
     ("gap", row(CONV, 0, output=(1, -1, 0)), ["output layout (1, 0) of node 2", "-1 before"]),
 ]
 NORMALIZERS = "config_runtime_normalizers"
+OF_CONFIGS = (NORMALIZERS, "node_config_feat", "config_feat")
 TILE_DEFECTS = [
     ("tile beyond float32", become("config_feat", lambda a: a.astype("f8") + 1e300), ["config_feat"]),
     ("tile nan", put("config_feat", (0, 3), np.nan), ["config_feat", "nan"]),
@@ -267,14 +267,16 @@ def test_bombs_are_refused_by_their_headers(tmp_path, monkeypatch, kind):
     for method in ("read", "stream"):
         monkeypatch.setattr(NpzReader, method, lambda *_: pytest.fail("an array was unpacked"))
     for name, fitting, shape, message in (
-        ("config_runtime", None, (100,), "shape"),
-        ("config_runtime", "config_runtime_normalizers", (300,), "300 configurations"),
-        ("node_feat", "node_opcode", (300, 140), "300 nodes"),
-        ("edge_index", None, (300, 2), "300 edges"),
+        ("config_runtime", (), (100,), "shape"),
+        ("config_runtime", OF_CONFIGS, (300,), "300 configurations; expected 1 to 200"),
+        ("config_runtime", OF_CONFIGS, (0,), "0 configurations"),
+        ("node_feat", ("node_opcode",), (300, 140), "300 nodes"),
+        ("node_feat", ("node_opcode",), (0, 140), "0 nodes"),
+        ("edge_index", (), (300, 2), "300 edges"),
     ):
         arrays = GOOD[kind]()
-        if fitting in arrays:
-            arrays[fitting] = np.broadcast_to(arrays[fitting][:1], shape[:1])
+        for key in (key for key in fitting if key in arrays):
+            arrays[key] = np.broadcast_to(arrays[key][:1], (*shape[:1], *arrays[key].shape[1:]))
         arrays[name] = np.broadcast_to(arrays[name].reshape(-1)[:1], shape)
         with pytest.raises(GraphFileError, match=message):
             read_graph(save_npz(tmp_path / "bomb.npz", arrays), kind)

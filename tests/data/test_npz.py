@@ -263,7 +263,7 @@ def test_a_header_that_is_unreadable_or_lies_is_refused_and_takes_no_memory(path
         cases[f"{len(part)} bytes"] = content, f"shape (5, 140) float32 = 2,800 bytes, but holds {len(part):,}"
     for shape in ((0, 2**62), (2**62, 0)):  # node_splits may have any shape that an array can have
         content = with_member("node_splits", npy(npy_header(shape, "<i8")))
-        cases[f"splits {shape}"] = content, "array node_splits has a shape that no array has"
+        cases[f"splits {shape}"] = content, f"array node_splits has shape {shape}, which no array has"
     # (-5, -140) has the right product, so the size alone does not tell.
     content = with_member("node_feat", npy(npy_header((-5, -140)), body))
     cases["negative"] = content, "array node_feat has shape (-5, -140)"

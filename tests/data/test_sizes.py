@@ -11,17 +11,18 @@ import pytest
 from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.collection import graph_files
 from xlarank.data.errors import GraphFileError
+from xlarank.data.graph import GraphCounts, graph_size
 from xlarank.data.root import SAMPLE
-from xlarank.data.sizes import GraphCounts, graph_size, survey
+from xlarank.data.sizes import survey
 
 
 def test_the_size_of_a_graph_stands_in_its_headers(graph_file: Callable[..., Path]) -> None:
     layout, tile = graph_file(layout_arrays(), "a"), graph_file(tile_arrays(), "b")
     assert (graph_size(layout, "layout"), graph_size(tile, "tile")) == (GraphCounts(6, 5, 2), GraphCounts(5, 4))
-    with pytest.raises(GraphFileError, match="node_config_feat is missing"):
+    with pytest.raises(GraphFileError, match="node_config_ids is missing"):
         graph_size(tile, "layout")
     flat = {**layout_arrays(), "node_config_feat": layout_arrays()["node_config_feat"].reshape(-1, 18)}
-    with pytest.raises(GraphFileError, match="expected 3 and 2 dimensions"):
+    with pytest.raises(GraphFileError, match=r"node_config_feat has shape \(12, 18\)"):
         graph_size(graph_file(flat), "layout")
 
 

@@ -159,7 +159,7 @@ def test_settings_choose_columns_that_do_not_depend_on_each_other(kind):
 
 def test_a_graph_of_no_kind_is_refused():
     graph = GRAPHS["layout"]
-    bare = Graph(graph.name, graph.node_feat, graph.opcode, graph.edges, graph.runtime, graph.duplicates)
+    bare = Graph(graph.name, graph.node_feat, graph.opcode, graph.edges, graph.runtime)
     with pytest.raises(TypeError, match="no features for Graph"):
         assemble(bare)
 
