@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.graph import Kind
 from xlarank.features.block import Block
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
@@ -36,6 +37,15 @@ _OF_TILES: Final = (
 )
 
 
+def _placed(columns: tuple[str, ...], whole: str) -> dict[str, str]:
+    """Columns that place other ones: ``rank__size_nodes__log`` for ``size__nodes__log``, and ``zscore__...``."""
+    return {
+        f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} within the {whole} of {name}"
+        for prefix, meaning in (("rank", "rank"), ("zscore", "standard score"))
+        for name in columns
+    }
+
+
 def within_graph_rank(values: NDArray[np.floating]) -> Floats:
     """Average rank scaled to 0..1; 0.5 for a lone value. Rounded first, so that ties survive arithmetic noise.
 
@@ -63,58 +73,34 @@ def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | N
     return score
 
 
-def _placed(prefix: str, columns: tuple[str, ...], meaning: str) -> dict[str, str]:
-    """Columns that place other ones: ``rank__size_nodes__log`` for ``size__nodes__log``."""
-    return {f"{prefix}__{name.replace('__', '_', 1)}": f"{meaning} of {name}" for name in columns}
+class CandidatePlaces(Block):
+    """Where important columns stand among the distinct candidates of the graph.
 
+    As ranks from 0 to 1, ties averaged, and as standard scores: (x - mean) / standard deviation.
+    """
 
-class _Placed(Block, abstract=True):
-    """One column for each column ``of`` the graph's configurations, all computed by earlier blocks."""
-
+    kinds: ClassVar[tuple[Kind, ...]] = ("layout",)
     transductive = True
-    of: ClassVar[tuple[str, ...]]
-    place: ClassVar[staticmethod[[NDArray[np.floating]], Floats]]
+    of: ClassVar[tuple[str, ...]] = _OF_LAYOUTS  # computed by earlier blocks
+    columns = _placed(_OF_LAYOUTS, "graph")
 
     def compute(self, context: Any) -> Floats:
-        return np.stack([self.place(context.columns[name]) for name in self.of], axis=1)
+        values = [context.columns[name] for name in self.of]
+        return np.stack([*map(within_graph_rank, values), *map(standard_score, values)], axis=1)
 
 
-class CandidateRanks(_Placed):
-    """Rank of important columns among the distinct candidates of the graph, 0 to 1, ties averaged."""
-
-    kinds = ("layout",)
-    of, place = _OF_LAYOUTS, staticmethod(within_graph_rank)
-    columns = _placed("rank", of, "rank within the graph")
-
-
-class CandidateScores(_Placed):
-    """Important columns as standard scores among the distinct candidates: (x - mean) / standard deviation."""
-
-    kinds = ("layout",)
-    of, place = _OF_LAYOUTS, staticmethod(standard_score)
-    columns = _placed("zscore", of, "standard score within the graph")
-
-
-class TileCandidateRanks(_Placed):
-    """Rank of important columns among the distinct candidates of the kernel, 0 to 1, ties averaged."""
+class TileCandidatePlaces(CandidatePlaces):
+    """`CandidatePlaces` of a kernel."""
 
     kinds = ("tile",)
-    of, place = _OF_TILES, staticmethod(within_graph_rank)
-    columns = _placed("rank", of, "rank within the kernel")
-
-
-class TileCandidateScores(_Placed):
-    """Important columns as standard scores among the distinct candidates: (x - mean) / standard deviation."""
-
-    kinds = ("tile",)
-    of, place = _OF_TILES, staticmethod(standard_score)
-    columns = _placed("zscore", of, "standard score within the kernel")
+    of = _OF_TILES
+    columns = _placed(_OF_TILES, "kernel")
 
 
 def placed_columns() -> dict[str, str]:
     """Columns of ranks and standard scores -> the column that they place within the graph."""
-    blocks: list[type[_Placed]] = [CandidateRanks, CandidateScores, TileCandidateRanks, TileCandidateScores]
-    return {name: placed for block in blocks for name, placed in zip(block.columns, block.of, strict=True)}
+    blocks = (CandidatePlaces, TileCandidatePlaces)
+    return {name: placed for block in blocks for name, placed in zip(block.columns, block.of * 2, strict=True)}
 
 
 class Frequency(LayoutBlock):

@@ -7,13 +7,7 @@ from typing import Final
 
 from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
-from xlarank.features.candidates import (
-    CandidateRanks,
-    CandidateScores,
-    Frequency,
-    TileCandidateRanks,
-    TileCandidateScores,
-)
+from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
 from xlarank.features.instances import node_blocks, pair_blocks
 from xlarank.features.layout import change, copies, dimension_roles, neighbourhood, outputs, padding, tied_groups
 from xlarank.features.program import composition
@@ -35,20 +29,19 @@ def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 BLOCKS: Final = checked(
     (
-        composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeCounts(), composition.OpcodeBytes(),
-        composition.GraphSize(), composition.BytesByClass(), composition.ElementTypes(), composition.Work(),
+        composition.Degrees(), composition.OpcodeHistogram(), composition.OpcodeSizes(),
+        composition.GraphSize(), composition.ElementTypes(), composition.Work(),
         composition.Computations(),
-        Frequency(), CandidateRanks(), CandidateScores(),
+        Frequency(), CandidatePlaces(),
         change.SlotChange(), change.NodeChange(), change.ChangeByClass(), change.InnerChange(),
         copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
         neighbourhood.ConfigurableNodes(), neighbourhood.ChangedSurroundings(), neighbourhood.Boundary(),
-        padding.Padding(), padding.PaddingByClass(), padding.PackedPadding(), padding.PackedPaddingByClass(),
+        padding.Padding(), padding.FinePadding(),
         outputs.Outputs(), copies.Propagation(), tied_groups.TiedGroups(),
-        dimension_roles.ConvolutionRoles(), dimension_roles.SecondConvolutionRoles(), dimension_roles.DotRoles(),
-        dimension_roles.SecondDotRoles(), dimension_roles.ReshapeRoles(), dimension_roles.SecondReshapeRoles(),
-        dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(), padding.Violation(),
-        bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidateRanks(), TileCandidateScores(),
-        inner_loop.TileInner(), inner_loop.TileEstimate(), traffic.Kernel(), traffic.Traffic(), tpu_time.TpuTime(),
+        dimension_roles.DimensionRoles(), dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(),
+        padding.Violation(),
+        bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(),
+        inner_loop.TileInner(), traffic.Kernel(), traffic.Traffic(), tpu_time.TpuTime(),
     )
 )  # fmt: skip
 #: Columns of instances, of layout graphs alone.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from xlarank.data.collection import Collection
-from xlarank.features.tile.inner_loop import TileEstimate, TileInner
+from xlarank.features.tile.inner_loop import TileInner
 from xlarank.features.tile.tpu_time import TpuTime
 
 
@@ -27,7 +27,7 @@ class Target:
 CPU: Final = Target(
     "cpu",
     "a CPU core with AVX2",
-    frozenset([*TileInner.columns, *TileEstimate.columns, "shape__input_registers__log"]),
+    frozenset([*TileInner.columns, "shape__input_registers__log"]),
     "estimate__sum__log",
 )
 TPU: Final = Target(

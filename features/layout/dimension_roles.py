@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -15,84 +14,55 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 
+#: Kinds of configurable nodes whose dimensions have roles, with the slots that have them, and the roles.
+_ROLES: Final = {
+    "convolution": (LAYOUT_SLOTS, CONVOLUTION_ROLES),
+    "dot": (LAYOUT_SLOTS, DOT_ROLES),
+    "reshape": (LAYOUT_SLOTS[:2], RESHAPE_ROLES),
+}
+_ROLE_COLUMNS: Final = [
+    (kind, position, slot, role)
+    for kind, (slots, roles) in _ROLES.items()
+    for position in ("minor", "second")
+    for slot in slots
+    for role in roles
+]
 _POSITIONS: Final = {"minor": "minor-most", "second": "second minor-most"}
+_NODES_OR_BYTES: Final = {
+    "": "share of {nodes}: of the {slot}, ",
+    "_bytes": "share of the {slot} bytes of {nodes}: ",
+}
 
 
-class _Roles(LayoutBlock, abstract=True):
-    """Shares of nodes and bytes by the role in one position; see `program.roles` for what the roles are."""
+class DimensionRoles(LayoutBlock):
+    """Role of the minor-most and second minor-most dimensions of convolutions, dots and reshapes.
+
+    Of a convolution: batch, feature or spatial (node columns 93-106); of its kernel, ``batch`` is the input feature
+    and ``feature`` the output feature. Of a dot: batch, rows (the operand's own) or contracted; of its output,
+    ``rows`` come from the left operand and ``contracted`` stands for those of the right one. Of a reshape: kept,
+    split or merged. See `xlarank.features.program.slots.slot_roles`.
+    """
 
     tier = Tier.FULL
-    of_class: str
-    roles: Sequence[str]
-    slots: Sequence[str] = LAYOUT_SLOTS
-    position = "minor"
-
-    def __init_subclass__(cls) -> None:
-        cls.columns = {}
-        for slot in cls.slots:
-            for role in cls.roles:
-                name = f"roles__{cls.of_class}_{slot}_{role}_{cls.position}"
-                what = f"the {_POSITIONS[cls.position]} dimension is {role}"
-                nodes = f"configurable {cls.of_class} nodes"
-                cls.columns[f"{name}__share"] = f"share of {nodes}: of the {slot}, {what}"
-                cls.columns[f"{name}_bytes__share"] = f"share of the {slot} bytes of {nodes}: {what}"
-        super().__init_subclass__()
+    columns = {
+        f"roles__{kind}_{slot}_{role}_{position}{of}__share": text.format(
+            nodes=f"configurable {kind} nodes", slot=slot
+        )
+        + f"the {_POSITIONS[position]} dimension is {role}"
+        for kind, position, slot, role in _ROLE_COLUMNS
+        for of, text in _NODES_OR_BYTES.items()
+    }
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request:
         parts: list[tuple[NDArray[Any], float]] = []
-        of_class = COARSE_CLASSES.index(self.of_class)
-        mine = context.type_coarse_class == of_class
-        for slot in self.slots:
-            rows = context.slots[slot]
-            at = rows.layout[:, list(_POSITIONS).index(self.position)]
+        for kind, position, slot, role in _ROLE_COLUMNS:
+            rows, of_class = context.slots[slot], COARSE_CLASSES.index(kind)
+            at = rows.layout[:, list(_POSITIONS).index(position)]
             named = context.roles[context.type_node, LAYOUT_SLOTS.index(slot), np.maximum(at, 0)]
-            for role in range(len(self.roles)):
-                here = mine & (at >= 0) & (named == role)
-                parts.append((here, context.nodes_of_class[of_class]))
-                parts.append((here * rows.bytes, rows.bytes_of_class[of_class]))
+            here = (context.type_coarse_class == of_class) & (at >= 0) & (named == _ROLES[kind][1].index(role))
+            parts.append((here, context.nodes_of_class[of_class]))
+            parts.append((here * rows.bytes, rows.bytes_of_class[of_class]))
         return aggregation.shares(parts)
-
-
-class ConvolutionRoles(_Roles):
-    """Role of a convolution's minor-most dimensions: batch, feature or spatial (node columns 93-106).
-
-    Of a kernel, ``batch`` is the input feature and ``feature`` the output feature.
-    """
-
-    of_class, roles = "convolution", CONVOLUTION_ROLES
-
-
-class SecondConvolutionRoles(ConvolutionRoles):
-    """Role of a convolution's second minor-most dimensions; as `ConvolutionRoles`."""
-
-    position = "second"
-
-
-class DotRoles(_Roles):
-    """Role of a dot's minor-most dimensions: batch, rows (the operand's own) or contracted.
-
-    Of the output, ``rows`` come from the left operand and ``contracted`` stands for those of the right one.
-    """
-
-    of_class, roles = "dot", DOT_ROLES
-
-
-class SecondDotRoles(DotRoles):
-    """Role of a dot's second minor-most dimensions; as `DotRoles`."""
-
-    position = "second"
-
-
-class ReshapeRoles(_Roles):
-    """Whether a reshape's minor-most dimensions are kept, split or merged by it."""
-
-    of_class, slots, roles = "reshape", LAYOUT_SLOTS[:2], RESHAPE_ROLES
-
-
-class SecondReshapeRoles(ReshapeRoles):
-    """Whether a reshape's second minor-most dimensions are kept, split or merged; as `ReshapeRoles`."""
-
-    position = "second"
 
 
 _RANKS: Final = range(2, MAX_RANK + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +25,18 @@ _WASTE: Final = {
 _WASTE_OF_CLASS: Final = {"waste__log": "sum of the waste over {}, log2(1 + x)", **_WASTE}
 
 
-def _all_slots(block: str) -> dict[str, str]:
-    return {
-        f"{block}__{slot}_{what}": text.format(f"{slot} tensors of configurable nodes")
-        for slot in LAYOUT_SLOTS
-        for what, text in _WASTE.items()
-    }
+#: Groups of tensors with columns of their own: name, what they are, index of the coarse class (None for all).
+_Group = tuple[str, str, int | None]
+_ALL: Final[list[_Group]] = [("", "", None)]
+_BY_CLASS: Final[list[_Group]] = [(f"{name}_", f"{name} ", at) for at, name in enumerate(COARSE_CLASSES)]
 
 
-def _classes_and_slots(block: str) -> dict[str, str]:
+def _columns(block: str, groups: Sequence[_Group]) -> dict[str, str]:
     return {
-        f"{block}__{coarse}_{slot}_{what}": text.format(f"{slot} tensors of configurable {coarse} nodes")
-        for coarse in COARSE_CLASSES
+        f"{block}__{name}{slot}_{what}": text.format(f"{slot} tensors of configurable {words}nodes")
+        for name, words, coarse in groups
         for slot in LAYOUT_SLOTS
-        for what, text in _WASTE_OF_CLASS.items()
+        for what, text in (_WASTE if coarse is None else _WASTE_OF_CLASS).items()
     }
 
 
@@ -48,74 +46,50 @@ class Padding(LayoutBlock):
     TPU arrays live in tiles of 8 sublanes x 128 lanes; a layout decides which dimensions are rounded up.
     """
 
-    columns = _all_slots("padding")
-    packed = False
+    columns = _columns("padding", _ALL)
+    parts: ClassVar[Sequence[tuple[str, Sequence[_Group]]]] = [("waste", _ALL)]  # of `TensorPhysics`, for groups
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        requests = self._requests(context, aggregation, None)
-
-        return lambda batch: np.concatenate(self._waste(batch, requests), axis=2).reshape(len(batch), -1)
-
-    def _requests(
-        self, context: LayoutContext, aggregation: Aggregation, classes: Sequence[int] | None
-    ) -> tuple[Request, Request]:
-        """Sums and maxima for each slot: of all configurable nodes, or of those of each coarse class."""
-        parts: list[tuple[NDArray[Any], float]] = []
+        shares: list[tuple[NDArray[Any], float]] = []
         wastes: list[Floats] = []
-        for coarse in [None] if classes is None else classes:
+        nodes_of: list[float] = []
+        for of_tile, _, _, coarse in (each := [(tile, *group) for tile, groups in self.parts for group in groups]):
             for rows in context.slots.values():
-                now = rows.now.packed if self.packed else rows.now.waste
-                extra = now - (rows.default.packed if self.packed else rows.default.waste)
+                now = getattr(rows.now, of_tile)
+                extra = now - getattr(rows.default, of_tile)
                 nodes, bytes_ = float(context.configurable_nodes), rows.total_bytes
                 if coarse is not None:
                     mine = context.type_coarse_class == coarse
                     now, extra = mine * now, mine * extra
                     nodes, bytes_ = context.nodes_of_class[coarse], rows.bytes_of_class[coarse]
                 for waste in (now, extra):
-                    parts += [(waste, nodes), (waste * rows.bytes, bytes_)]
+                    shares += [(waste, nodes), (waste * rows.bytes, bytes_)]
                 wastes.append(now)
-        return aggregation.shares(parts), aggregation.maximum(wastes)
-
-    @staticmethod
-    def _waste(batch: Batch, requests: tuple[Request, Request]) -> tuple[Floats, Floats, Floats]:
-        """``(configs, slots, ...)`` the mean, the largest, and the other sums."""
-        summed, largest = (batch[request] for request in requests)
-        table = summed.reshape(*largest.shape, 4)
-        return table[:, :, :1], largest[:, :, None], table[:, :, 1:]
-
-
-class PaddingByClass(Padding):
-    """`Padding` for convolutions, dots, reshapes and other configurable nodes apart, with the sum of the waste."""
-
-    tier = Tier.FULL
-    columns = _classes_and_slots("padding")
-
-    def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
-        requests = self._requests(context, aggregation, range(len(COARSE_CLASSES)))
-        nodes = np.repeat(context.nodes_of_class, len(LAYOUT_SLOTS))[:, None]
+                nodes_of.append(nodes)
+        summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
+        # columns of whole groups have no sum of the waste
+        logged = np.repeat([coarse is not None for *_, coarse in each], len(LAYOUT_SLOTS))
+        kept = np.stack([logged, *[np.ones(len(wastes), bool)] * len(_WASTE)], axis=1)
 
         def finalize(batch: Batch) -> Floats:
-            mean, largest, others = self._waste(batch, requests)
-            parts = [np.log2(1 + mean * nodes), mean, largest, others]
-            return np.concatenate(parts, axis=2).reshape(len(batch), -1)
+            table = batch[summed].reshape(len(batch), len(wastes), 4)
+            mean, most = table[:, :, :1], batch[largest][:, :, None]
+            logs = np.log2(1 + mean * np.array(nodes_of)[:, None])
+            values: Floats = np.concatenate([logs, mean, most, table[:, :, 1:]], axis=2)[:, kept]
+            return values
 
         return finalize
 
 
-class PackedPadding(Padding):
-    """`Padding` as XLA's finer tiles have it: narrow elements packed into words, small tiles for few rows."""
+class FinePadding(Padding):
+    """`Padding` of convolutions, dots, reshapes and other nodes apart, and with XLA's finer tiles (``packed``).
+
+    Finer tiles pack narrow elements into words and have fewer rows for tensors of few rows.
+    """
 
     tier = Tier.FULL
-    columns = _all_slots("packed")
-    packed = True
-
-
-class PackedPaddingByClass(PaddingByClass):
-    """`PaddingByClass` with packed elements and small tiles."""
-
-    tier = Tier.FULL
-    columns = _classes_and_slots("packed")
-    packed = True
+    columns = {**_columns("padding", _BY_CLASS), **_columns("packed", _ALL), **_columns("packed", _BY_CLASS)}
+    parts = [("waste", _BY_CLASS), ("packed", _ALL), ("packed", _BY_CLASS)]
 
 
 _MISFITS = {

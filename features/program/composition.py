@@ -38,27 +38,19 @@ class OpcodeHistogram(_ProgramBlock):
         return counts / context.graph.nodes
 
 
-class OpcodeCounts(_ProgramBlock):
-    """Number of nodes with each opcode, log2(1 + count)."""
+class OpcodeSizes(_ProgramBlock):
+    """Number of nodes with each opcode, log2(1 + count), and the share of all output bytes that each writes."""
 
     tier = Tier.FULL
-    columns = _opcode_columns("__log", "number of {} nodes, log2(1 + x)")
+    columns = {
+        **_opcode_columns("__log", "number of {} nodes, log2(1 + x)"),
+        **_opcode_columns("_bytes__share", "share of the bytes written by {} nodes"),
+    }
 
     def compute(self, context: ProgramContext) -> Floats:
-        counts = np.bincount(context.graph.opcode, minlength=len(OPCODES))[_COUNTED]
-        logs: Floats = np.log2(1.0 + counts)
-        return logs
-
-
-class OpcodeBytes(_ProgramBlock):
-    """Share of all output bytes that each opcode writes; no unit, sums to 1."""
-
-    tier = Tier.FULL
-    columns = _opcode_columns("_bytes__share", "share of the bytes written by {} nodes")
-
-    def compute(self, context: ProgramContext) -> Floats:
-        written = np.bincount(context.graph.opcode, context.bytes, minlength=len(OPCODES))[_COUNTED]
-        return np.divide(written, max(context.bytes.sum(), 1.0))
+        opcode, total = context.graph.opcode, max(context.bytes.sum(), 1.0)
+        counts, written = (np.bincount(opcode, of, minlength=len(OPCODES)) for of in (None, context.bytes))
+        return np.concatenate([np.log2(1.0 + counts[_COUNTED]), written[_COUNTED] / total])
 
 
 class ElementTypes(_ProgramBlock):
@@ -76,7 +68,7 @@ class ElementTypes(_ProgramBlock):
 
 
 class GraphSize(_ProgramBlock):
-    """Size and depth of the graph; logarithms are log2(1 + x)."""
+    """Size and depth of the graph, and who writes its bytes; logarithms are log2(1 + x)."""
 
     columns = {
         "size__nodes__log": "number of nodes",
@@ -89,6 +81,7 @@ class GraphSize(_ProgramBlock):
         "size__bytes__max": "bytes of the largest output over bytes of all",
         "size__rank__mean": "mean rank of the outputs",
         "size__narrow__share": "share of the bytes in elements of at most two bytes",
+        **{f"size__{name}_bytes__share": f"share of the bytes written by {name} nodes" for name in OPCODE_CLASSES},
     }
 
     def compute(self, context: ProgramContext) -> Floats:
@@ -97,19 +90,8 @@ class GraphSize(_ProgramBlock):
         sizes = [np.log2(1 + nodes), np.log2(1 + edges), np.log2(1 + depth), depth / nodes]
         sizes += [np.bincount(context.level).max() / nodes, (context.column("is_root") > 0).mean()]
         sizes += [np.log2(1 + total), context.bytes.max() / max(total, 1.0), context.rank.mean()]
-        return np.array([*sizes, narrow / max(total, 1.0)])
-
-
-class BytesByClass(_ProgramBlock):
-    """Share of all output bytes that each opcode class writes; no unit, sums to 1."""
-
-    columns = {
-        f"size__{name}_bytes__share": f"share of the bytes written by {name} nodes" for name in OPCODE_CLASSES
-    }
-
-    def compute(self, context: ProgramContext) -> Floats:
         by_class = np.bincount(context.opcode_class, context.bytes, minlength=len(OPCODE_CLASSES))
-        return np.divide(by_class, max(context.bytes.sum(), 1.0))
+        return np.array([*sizes, narrow / max(total, 1.0), *(by_class / max(total, 1.0))])
 
 
 _QUANTILES: Final = (0.25, 0.5, 0.75, 0.9, 0.99)

@@ -120,9 +120,13 @@ _RUN_START: Final = 256.0
 
 
 class TileInner(Block):
-    """The innermost loop of a vector tile on a CPU core with AVX2; 0 where no vector tile is given.
+    """The innermost loop of a vector tile on a CPU core with AVX2, and the kernel's time estimated from it.
 
-    Quantities and their sources: `InnerLoop`. Elements are those of the vector tile.
+    0 where no vector tile is given; `InnerLoop` has the quantities and their sources. Computing an output element
+    takes `InnerLoop.cycles` for each register of multiply-adds. Memory takes the bytes of the main node and its
+    operands over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB, more), and each contiguous run
+    of the output tile begins with the time of another 256 bytes. The longer of the two is the roofline (Williams et
+    al. 2009, *Roofline: An Insightful Visual Performance Model*); the sum overlaps nothing.
     """
 
     kinds = ("tile",)
@@ -135,6 +139,10 @@ class TileInner(Block):
         "inner__lines__log": "cache lines that one row touches over the elements that use them, log2",
         "inner__spill__log": "registers needed beyond the 16 there are, log2(1 + x)",
         "inner__cycles__log": "cycles for 32 bytes of multiply-adds, estimated, log2",
+        "estimate__run__log": "elements of the output tile that lie side by side, log2",
+        "estimate__memory__log": "cycles to move an output element's share of the bytes, log2",
+        "estimate__longer__log": "the longer of computing and moving an output element, cycles, log2",
+        "estimate__sum__log": "computing and moving an output element one after the other, cycles, log2",
     }
 
     def compute(self, context: TileContext) -> Floats:
@@ -146,31 +154,12 @@ class TileInner(Block):
         filled = loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes))
         odd, waiting = loop_length / (loop_length & -loop_length), _LATENCY * _ISSUED / loop.chains
         logs = [odd, np.maximum(1.0, waiting), loop.loads / loop.elements, loop.lines / users]
-        logs += [1.0 + loop.spilled, loop.cycles]
+        logs += [1.0 + loop.spilled, loop.cycles, *self._estimate(context, loop)]
         return np.stack([loop.divides, filled, *map(np.log2, logs)], axis=1)
 
-
-class TileEstimate(Block):
-    """An estimate of the kernel's time in cycles per output element; 0 where no vector tile is given.
-
-    Computing takes `InnerLoop.cycles` for each register of multiply-adds. Memory takes the bytes of the main node
-    and its operands over a bandwidth of 32, 12 or 4 bytes a cycle (up to 1 MiB, up to 16 MiB, more), and each
-    contiguous run of the output tile begins with the time of another 256 bytes. The longer of the two is the
-    roofline (Williams et al. 2009, *Roofline: An Insightful Visual Performance Model*); the sum overlaps nothing.
-    """
-
-    kinds = ("tile",)
-    columns = {
-        "estimate__run__log": "elements of the output tile that lie side by side, log2",
-        "estimate__memory__log": "cycles to move an output element's share of the bytes, log2",
-        "estimate__longer__log": "the longer of computing and moving an output element, cycles, log2",
-        "estimate__sum__log": "computing and moving an output element one after the other, cycles, log2",
-    }
-
-    def compute(self, context: TileContext) -> Floats:
-        if not context.vectorised:
-            return np.zeros((context.configs, len(self.columns)))
-        loop, main, rank = inner_loop(context), context.main, context.output_rank
+    @staticmethod
+    def _estimate(context: TileContext, loop: InnerLoop) -> list[Floats]:
+        main, rank = context.main, context.output_rank
         run = contiguous(context.tiles["output"][:, :rank], context.extents["output"][:rank])
         size = float(max(1.0, context.element_bytes[context.walked]))
         moved = float(context.bytes[main] + context.bytes[context.main_operands].sum())
@@ -178,6 +167,5 @@ class TileEstimate(Block):
         memory = moved / max(1.0, float(context.volume[main])) / bandwidth * (1 + _RUN_START / (run * size))
         computing = loop.cycles / loop.lanes * loop.depth
         # a node without elements moves nothing: at least a millionth of a cycle keeps logarithms finite
-        times = np.stack([memory, np.maximum(computing, memory), computing + memory], axis=1)
-        logs: Floats = np.log2(np.column_stack([run, np.maximum(times, 1e-6)]))
-        return logs
+        times = (memory, np.maximum(computing, memory), computing + memory)
+        return [run, *(np.maximum(time, 1e-6) for time in times)]
