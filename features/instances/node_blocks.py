@@ -12,6 +12,7 @@ from xlarank.features.instances.instance_block import ABSENT, NodeBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.regions import ROLE_NAMES
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
+from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Ints, log2p, millionths
 
 #: Groups of operations looked for around a node.
@@ -65,7 +66,7 @@ class InstanceNode(NodeBlock):
         consumer = _largest_consumer(context)[node]
         configurable = context.position[consumer] >= 0
         values: list[NDArray[Any]] = [group[node], context.rank[node]]
-        for size in (context.bytes, context.flops):
+        for size in (context.bytes, node_flops(context)):
             values += [log2p(size[node]), millionths(size[node], size.sum())]
         values += [_fanout(context)[node], context.column("is_root")[node] > 0, context.fused[node]]
         values += [np.where(consumer >= 0, of_consumer, ABSENT) for of_consumer in (group[consumer], configurable)]

@@ -12,7 +12,7 @@ from xlarank.features.block import Tier
 from xlarank.features.layout.aggregation import Aggregation, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
-from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
+from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 
 #: Kinds of configurable nodes whose dimensions have roles, with the slots that have them, and the roles.
 _ROLES: Final = {

@@ -19,7 +19,7 @@ from scipy.sparse.csgraph import connected_components
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.opcode_classes import COARSE_CLASSES, OPCODE_CLASSES
-from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
+from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
 from xlarank.features.program.tensors import Floats, Ints, Tiling, complete_layout, packed_waste
 
 #: The kinds of configurable nodes whose dimensions have roles, with these.

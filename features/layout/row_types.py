@@ -19,8 +19,7 @@ from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.program.opcode_classes import COARSE_CLASSES, coarse_class
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.roles import slot_roles
-from xlarank.features.program.slots import slot_tensors
+from xlarank.features.program.slots import slot_roles, slot_tensors
 from xlarank.features.program.tensors import (
     TPU,
     Floats,

@@ -17,8 +17,8 @@ import numpy as np
 from xlarank.data.duplicates import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
-from xlarank.features.program.node_facts import ProgramFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
+from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.tensors import Floats, Ints, layout_key
 
 #: Pairs are grouped by the edges between them: 1, 2, or 3 up to `FARTHEST`.
@@ -102,7 +102,7 @@ def sibling_pairs(facts: LayoutFacts) -> Pairs:
 class _Walk:
     """Follows operands through the nodes that keep layouts."""
 
-    def __init__(self, facts: ProgramFacts) -> None:
+    def __init__(self, facts: ProgramContext) -> None:
         edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
         keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
         transposes = opcode == _TRANSPOSE

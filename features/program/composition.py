@@ -11,6 +11,7 @@ from xlarank.data.schema import ELEMENT_BYTES, OPCODES, RETIRED_OPCODES
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Floats
 
 _COUNTED = [number for number in range(len(OPCODES)) if number not in RETIRED_OPCODES]
@@ -130,7 +131,7 @@ _PARTS: Final = ("convolution", "dot", "reduce")
 class Work(_ProgramBlock):
     """Floating-point operations by what does them, and per byte; logarithms are log2(1 + x).
 
-    See `xlarank.features.program.program_context.ProgramContext.flops` for the estimate. Bytes: of all outputs.
+    See `xlarank.features.program.slots.node_flops` for the estimate. Bytes: of all outputs.
     """
 
     columns = {
@@ -142,7 +143,8 @@ class Work(_ProgramBlock):
     }
 
     def compute(self, context: ProgramContext) -> Floats:
-        flops, total = context.flops, max(1.0, context.flops.sum())
+        flops = node_flops(context)
+        total = max(1.0, flops.sum())
         mine = [context.opcode_class == OPCODE_CLASSES.index(part) for part in _PARTS]
         parts = [flops[chosen].sum() for chosen in (*mine, ~np.any(mine, axis=0))]
         intensity = flops.sum() / max(1.0, context.bytes.sum())

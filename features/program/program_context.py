@@ -1,62 +1,19 @@
-"""Shared intermediate results of a program graph, whatever its configurations are."""
+"""What follows from a program graph node by node, whatever its configurations are."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
-from xlarank.data.schema import OPCODE
-from xlarank.features.program.node_facts import ProgramFacts
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES, OPCODE_GROUPS, opcode_group
-from xlarank.features.program.roles import dot_split
-from xlarank.features.program.slots import slot_tensors
-from xlarank.features.program.tensors import Floats
-
-#: Opcodes that only name or bundle what is there.
-_FREE: Final = [
-    OPCODE[name] for name in ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")
-]
-
-
-class ProgramContext(ProgramFacts):
-    """The facts of a graph, and what is inferred from them."""
-
-    @cached_property
-    def fused(self) -> NDArray[np.bool_]:
-        """``(nodes,)`` whether a fusing compiler never stores the output (`fused_away`)."""
-        return fused_away(self)
-
-    @cached_property
-    def flops(self) -> Floats:
-        """``(nodes,)`` estimated floating-point operations.
-
-        A convolution or dot multiplies and adds once for every output element and element summed over:
-        2 |out| (kernel elements / output features), or 2 |out| K. A reduction touches every element of its
-        largest operand (or of its output, where that is larger), any other operation every element of its
-        output. What has no elements of its own (tuples, tokens) and what only names or bundles what is there
-        (parameters, constants, bitcasts, ...) costs nothing.
-        """
-        work = np.where(self.element_bytes > 0, self.volume, 0.0)
-        work[np.isin(self.graph.opcode, _FREE)] = 0.0
-        reduces = self.opcode_class == OPCODE_CLASSES.index("reduce")
-        mine = reduces[self.graph.edges[:, 0]]
-        np.maximum.at(work, self.graph.edges[mine, 0], self.volume[self.graph.edges[mine, 1]])
-        convolutions = np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index("convolution"))
-        if len(convolutions):
-            kernel = slot_tensors(self, convolutions)[:, 2]
-            feature = self.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(
-                np.int64
-            )
-            summed = self.volume[kernel] / np.maximum(self.dims[kernel, feature], 1)
-            work[convolutions] *= 2 * np.where(kernel >= 0, summed, 1.0)
-        dots = np.flatnonzero(self.opcode_class == OPCODE_CLASSES.index("dot"))
-        if len(dots):
-            work[dots] *= 2 * dot_split(self, slot_tensors(self, dots))[2]
-        return work
-
+from xlarank.data.graph import Graph, tensor_ranks
+from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN
+from xlarank.data.topology import node_levels
+from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_class, opcode_group
+from xlarank.features.program.tensors import Floats, Ints, volume
 
 _FUSIBLE: Final = (
     *("reshape", "transpose", "copy", "concatenate", "slice", "gather", "broadcast"),
@@ -68,34 +25,116 @@ _EXPENSIVE: Final = ("transcendental", "divide")
 _LARGE_OPERAND: Final = 0.5
 
 
-def fused_away(facts: ProgramFacts) -> NDArray[np.bool_]:
-    """``(nodes,)`` whether a fusing compiler never stores the node's output.
+class ProgramContext:
+    """Per-node quantities of one graph, each computed at most once."""
 
-    The operation and all its consumers (at least one) run as loops over elements, and it is no root. With several
-    consumers it is computed once in each, which does not pay for what is expensive or reads more than one large
-    operand; a broadcast would compute an expensive operand many times over.
-    """
-    group = opcode_group(facts.graph.opcode)
-    fusible, expensive = _among(group, _FUSIBLE), _among(group, _EXPENSIVE)
-    broadcast = _among(group, ("broadcast",))
-    consumers = facts.consumers
-    fan_out = np.diff(consumers.indptr)
-    operand = facts.operands.tocoo()
-    large = (facts.volume[operand.col] > 1) & (
-        facts.volume[operand.col] >= _LARGE_OPERAND * facts.volume[operand.row]
-    )
-    large_operands = np.bincount(operand.row[large], minlength=facts.graph.nodes)
-    once = ~expensive & (large_operands <= 1)
-    fused: NDArray[np.bool_] = (
-        fusible
-        & (facts.column("is_root") == 0)
-        & (fan_out > 0)
-        & (consumers @ fusible.astype(np.float64) == fan_out)
-        & ((fan_out == 1) | once)
-        & ~(expensive & (consumers @ broadcast.astype(np.float64) > 0))
-    )
-    return fused
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.rank = tensor_ranks(graph.node_feat)  # ``(nodes,)`` dimensions of each output
 
+    def column(self, name: str, count: int = 1) -> NDArray[np.float32]:
+        """``count`` node columns from ``name`` on: ``(nodes,)`` or ``(nodes, count)``."""
+        at = NODE_COLUMN[name]
+        return self.graph.node_feat[:, at] if count == 1 else self.graph.node_feat[:, at : at + count]
 
-def _among(group: NDArray[Any], names: tuple[str, ...]) -> NDArray[np.bool_]:
-    return np.isin(group, [OPCODE_GROUPS.index(name) for name in names])
+    @cached_property
+    def dims(self) -> Ints:
+        """``(nodes, 6)`` output shape, 0 past the rank."""
+        return self.column("shape_dimensions_0", MAX_RANK).astype(np.int64)
+
+    @cached_property
+    def default_layout(self) -> Ints:
+        """``(nodes, 6)`` the compiler's default, minor-to-major, -1 past the rank.
+
+        The file pads with 0, which is also a dimension, so the rank masks it. Where the file gives no
+        permutation of the dimensions (no default known), the row-major one stands in.
+        """
+        given = self.column("layout_minor_to_major_0", MAX_RANK).astype(np.int64)
+        inside = np.arange(MAX_RANK) < self.rank[:, None]
+        layout = np.where(inside, given, -1)
+        row_major = np.where(inside, self.rank[:, None] - 1 - np.arange(MAX_RANK), -1)
+        proper = (np.sort(layout, axis=1) == np.sort(row_major, axis=1)).all(axis=1)
+        return np.where(proper[:, None], layout, row_major)
+
+    @cached_property
+    def element_type(self) -> Ints:
+        """``(nodes,)`` index into `xlarank.data.schema.ELEMENT_BYTES`."""
+        first = f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"
+        index: Ints = self.column(first, len(ELEMENT_BYTES)).argmax(axis=1)
+        return index
+
+    @cached_property
+    def element_bytes(self) -> Floats:
+        """``(nodes,)`` bytes of one element."""
+        sizes: Floats = np.array(list(ELEMENT_BYTES.values()), np.float64)[self.element_type]
+        return sizes
+
+    @cached_property
+    def volume(self) -> Floats:
+        """``(nodes,)`` elements of each output."""
+        return volume(self.dims, self.rank)
+
+    @cached_property
+    def bytes(self) -> Floats:
+        """``(nodes,)`` bytes of each output, without padding; 0 for tuples."""
+        return self.volume * self.element_bytes
+
+    @cached_property
+    def opcode_class(self) -> Ints:
+        """``(nodes,)`` index into `xlarank.features.program.opcode_classes.OPCODE_CLASSES`."""
+        return opcode_class(self.graph.opcode)
+
+    @cached_property
+    def level(self) -> Ints:
+        """``(nodes,)`` longest path down to a node without operands, in edges."""
+        return node_levels(self.graph.edges, self.graph.nodes)
+
+    @cached_property
+    def operands(self) -> sparse.csr_array:
+        """Sparse ``(nodes, nodes)`` float64: 1 at (consumer, operand)."""
+        consumer, operand = self.graph.edges[:, 0], self.graph.edges[:, 1]
+        shape = (self.graph.nodes, self.graph.nodes)
+        matrix = sparse.csr_array((np.ones(len(consumer)), (consumer, operand)), shape=shape)
+        matrix.sum_duplicates()
+        matrix.data[:] = 1.0  # an operand used twice is still one neighbour
+        return matrix
+
+    @cached_property
+    def consumers(self) -> sparse.csr_array:
+        """Sparse ``(nodes, nodes)`` float64: 1 at (operand, consumer)."""
+        return sparse.csr_array(self.operands.T)
+
+    @cached_property
+    def neighbours(self) -> sparse.csr_array:
+        """Sparse ``(nodes, nodes)`` float64: 1 where two nodes share an edge, either way."""
+        matrix = sparse.csr_array(self.operands + self.consumers)
+        matrix.data[:] = 1.0
+        return matrix
+
+    @cached_property
+    def fused(self) -> NDArray[np.bool_]:
+        """``(nodes,)`` whether a fusing compiler never stores the output.
+
+        The operation and all its consumers (at least one) run as loops over elements, and it is no root. With
+        several consumers it is computed once in each, which does not pay for what is expensive or reads more than
+        one large operand; a broadcast would compute an expensive operand many times over.
+        """
+        group = opcode_group(self.graph.opcode)
+        fusible, expensive, broadcast = (
+            np.isin(group, [OPCODE_GROUPS.index(name) for name in names])
+            for names in (_FUSIBLE, _EXPENSIVE, ("broadcast",))
+        )
+        fan_out = np.diff(self.consumers.indptr)
+        operand = self.operands.tocoo()
+        size = self.volume[operand.col]
+        large = (size > 1) & (size >= _LARGE_OPERAND * self.volume[operand.row])
+        large_operands = np.bincount(operand.row[large], minlength=self.graph.nodes)
+        fused: NDArray[np.bool_] = (
+            fusible
+            & (self.column("is_root") == 0)
+            & (fan_out > 0)
+            & (self.consumers @ fusible.astype(np.float64) == fan_out)
+            & ((fan_out == 1) | (~expensive & (large_operands <= 1)))
+            & ~(expensive & (self.consumers @ broadcast.astype(np.float64) > 0))
+        )
+        return fused

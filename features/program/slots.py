@@ -1,27 +1,46 @@
-"""Which tensor each slot of a configurable node lays out.
+"""Which tensor each slot of a configurable node lays out, and what each of its dimensions is to the operation.
 
-The output slot is the node's own output. The input and kernel slots lay out its first and second
-operand, but the dataset's edge list does not keep the operand order (real convolutions list the kernel
-first about half the time), so it is inferred from shapes and, last, from the order of the edges.
+The output slot is the node's own output. The input and kernel slots lay out its first and second operand, but the
+dataset's edge list does not keep the operand order (real convolutions list the kernel first about half the time),
+so it is inferred from shapes and, last, from the order of the edges.
+
+A convolution's dimension numbers are in the file. Those of a dot are not: they follow from the shapes, with the
+conventions that JAX and TensorFlow lower to (batch dimensions lead, the output lists what is left of the left
+operand before what is left of the right one). A reshape's follow from where the products of the leading sizes meet.
 """
 
 from __future__ import annotations
+
+from collections import Counter
+from math import prod, sqrt
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
-from xlarank.data.schema import MAX_RANK, OPCODE
-from xlarank.features.program.node_facts import ProgramFacts
+from xlarank.data.duplicates import group_codes
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
-from xlarank.features.program.tensors import Ints
+from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.tensors import Floats, Ints
 
+Sizes = tuple[int, ...]
+
+#: Roles by operation, in column order.
+CONVOLUTION_ROLES: Final = ("batch", "feature", "spatial")
+DOT_ROLES: Final = ("batch", "rows", "contracted")
+RESHAPE_ROLES: Final = ("kept", "split", "merged")
+_DOT, _RESHAPE, _REDUCE = (OPCODE_CLASSES.index(name) for name in ("dot", "reshape", "reduce"))
 #: What one piece of evidence weighs: a layout that names a dimension the operand lacks outweighs shapes.
 _RANK_FITS, _SHAPE_FITS = 4.0, 1.0
-_DOT = OPCODE_CLASSES.index("dot")
+#: Opcodes that only name or bundle what is there.
+_FREE: Final = [
+    OPCODE[name] for name in ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")
+]
 
 
-def slot_tensors(facts: ProgramFacts, nodes: Ints, table: ConfigTable | None = None) -> Ints:
+def slot_tensors(facts: ProgramContext, nodes: Ints, table: ConfigTable | None = None) -> Ints:
     """``(nodes, 3)`` node ids of the output, input and kernel tensors; -1 for none.
 
     With the ``table`` of these nodes, its layouts are evidence too.
@@ -60,7 +79,7 @@ def _ranks_named(table: ConfigTable) -> Ints:
     return named
 
 
-def _fit(facts: ProgramFacts, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> NDArray[np.float64]:
+def _fit(facts: ProgramContext, node: Ints, input_: Ints, kernel: Ints, named: Ints) -> NDArray[np.float64]:
     """How well a pair of operands suits the input and kernel slots."""
     fits = _RANK_FITS * ((facts.rank[input_] >= named[:, 0]).astype(float) + (facts.rank[kernel] >= named[:, 1]))
     opcode = facts.graph.opcode[node]
@@ -71,7 +90,7 @@ def _fit(facts: ProgramFacts, node: Ints, input_: Ints, kernel: Ints, named: Int
     return fits
 
 
-def _is_kernel(facts: ProgramFacts, node: Ints, tensor: Ints) -> NDArray[np.bool_]:
+def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bool_]:
     """A convolution's kernel has the window's size and the output's features in the named dimensions."""
     dims = facts.dims[tensor]
     rows = np.arange(len(node))
@@ -85,7 +104,7 @@ def _is_kernel(facts: ProgramFacts, node: Ints, tensor: Ints) -> NDArray[np.bool
     return same
 
 
-def _dot_order(facts: ProgramFacts, node: Ints, left: Ints, right: Ints) -> NDArray[np.float64]:
+def _dot_order(facts: ProgramContext, node: Ints, left: Ints, right: Ints) -> NDArray[np.float64]:
     """A dot's output lists the dimensions of the left operand before those of the right one."""
     dims, rank = facts.dims[node], facts.rank[node]
     rows = np.arange(len(node))
@@ -94,3 +113,177 @@ def _dot_order(facts: ProgramFacts, node: Ints, left: Ints, right: Ints) -> NDAr
     has_last = (facts.dims[right] == last).any(axis=1)
     has_before = (facts.dims[left] == before).any(axis=1) & (facts.dims[left] == dims[:, :1]).any(axis=1)
     return np.where(rank > 0, has_last.astype(float) + has_before, 0.0)
+
+
+def slot_roles(facts: ProgramContext, tensors: Ints) -> Ints:
+    """``(nodes, 3, 6)`` role of each dimension of the output, input and kernel tensor; -1 for none.
+
+    ``tensors`` is ``(nodes, 3)`` as `slots.slot_tensors` gives it. Roles count within the operation:
+    `CONVOLUTION_ROLES` (of a kernel, ``batch`` is the input feature and ``feature`` the output feature),
+    `DOT_ROLES` (``rows`` are what an operand gives to the output; of the output, those of the left operand,
+    and ``contracted`` stands for those of the right one) and `RESHAPE_ROLES`.
+    """
+    roles = np.full((len(tensors), 3, MAX_RANK), -1)
+    node = tensors[:, 0]
+    opcode = facts.graph.opcode[node]
+    for mine, of in (
+        (opcode == OPCODE["convolution"], _convolution),
+        (opcode == OPCODE["dot"], _dot),
+        (facts.opcode_class[node] == _RESHAPE, _reshape),
+    ):
+        if mine.any():
+            roles[mine] = of(facts, tensors[mine])
+    inside = np.arange(MAX_RANK) < facts.rank[tensors][:, :, None]
+    roles[~inside | (tensors < 0)[:, :, None]] = -1
+    return roles
+
+
+def _convolution(facts: ProgramContext, tensors: Ints) -> Ints:
+    """The named dimensions are batch and feature, all others are spatial."""
+    roles = np.full((len(tensors), 3, MAX_RANK), CONVOLUTION_ROLES.index("spatial"))
+    rows = np.arange(len(tensors))
+    stem = "convolution_dim_numbers"
+    named = (
+        ("output_batch_dim", "output_feature_dim"),
+        ("input_batch_dim", "input_feature_dim"),
+        ("kernel_input_feature_dim", "kernel_output_feature_dim"),
+    )
+    for slot, columns in enumerate(named):
+        for role, column in enumerate(columns):
+            roles[rows, slot, facts.column(f"{stem}_{column}")[tensors[:, 0]].astype(np.int64)] = role
+    return roles
+
+
+def dot_split(facts: ProgramContext, tensors: Ints) -> tuple[Ints, Ints, Floats]:
+    """How many of the output's dimensions are batch and come from the left operand, and the size summed over.
+
+    Three arrays ``(dots,)``; see `split_sizes`.
+    """
+    present = (tensors >= 0)[:, :, None]
+    rank = np.where(present, facts.rank[tensors][:, :, None], 0)
+    about = np.concatenate([np.where(present, facts.dims[tensors], 0), rank], axis=2).reshape(
+        len(tensors), len(LAYOUT_SLOTS) * (MAX_RANK + 1)
+    )
+    alike = group_codes(about)
+    splits = []
+    for dot in about[alike.first].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK + 1).tolist():
+        out, left, right = (tuple(sizes[: sizes[-1]]) for sizes in dot)
+        splits.append(split_sizes(out, left, right))
+    table = np.array(splits, np.float64).reshape(-1, 3)[alike.group]
+    return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
+
+
+def split_sizes(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
+    """One dot: number of batch dimensions, of those from the left operand, and the size K summed over.
+
+    With b batch and c contracted dimensions the ranks obey o = l + r - b - 2 c, the output's first b sizes and
+    the next l - b - c stand in the left operand, the first b and the others in the right one, and what is left
+    of both is the same: the contracted sizes. Of several such b, one that contracts anything is taken; then
+    one whose batch leads both operands, the largest; else b = 0; else the largest. Where none fits, b = 0,
+    c = (l + r - o) // 2 and K = sqrt(|left| |right| / |output|).
+
+    >>> split_sizes((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64))  # attention
+    (2, 1, 64.0)
+    >>> split_sizes((64, 64), (8, 128, 64), (8, 128, 64))  # a weight's gradient
+    (0, 1, 1024.0)
+    """
+    spare = len(left) + len(right) - len(out)  # b + 2 c
+    splits: list[tuple[bool, bool, bool, int, int, float]] = []
+    for batch in range(min(len(out), len(left), len(right)) + 1):
+        contracted, odd = divmod(spare - batch, 2)
+        rows, columns = len(left) - batch - contracted, len(right) - batch - contracted
+        if odd or min(contracted, rows, columns) < 0:
+            continue
+        mine, yours = Counter(left), Counter(right)
+        mine.subtract(out[: batch + rows])
+        yours.subtract(out[:batch] + out[batch + rows :])
+        if mine == yours and min(mine.values(), default=0) >= 0:
+            leads = batch > 0 and left[0] == right[0] == out[0]
+            splits.append((contracted > 0, leads, batch == 0, batch, rows, float(prod(mine.elements()))))
+    if splits:
+        return max(splits)[3:]
+    rows = len(left) - max(spare, 0) // 2
+    return 0, min(max(rows, 0), len(out)), sqrt(float(prod(left)) * prod(right) / max(1, prod(out)))
+
+
+def _dot(facts: ProgramContext, tensors: Ints) -> Ints:
+    """Sizes of the output are looked up in the operands: what is found is batch or rows, the rest contracted.
+
+    The left operand is searched from its first dimension on, the right one for its own part from the last.
+    """
+    batch_role, rows_role, contracted_role = range(len(DOT_ROLES))
+    batch, rows, _ = dot_split(facts, tensors)
+    output, rank = facts.dims[tensors[:, 0]], facts.rank[tensors[:, 0]]
+    roles = np.full((len(tensors), 3, MAX_RANK), contracted_role)
+    roles[:, 0][np.arange(MAX_RANK) < (batch + rows)[:, None]] = rows_role
+    roles[:, 0][np.arange(MAX_RANK) < batch[:, None]] = batch_role
+    for slot, first, last in ((1, batch, batch + rows), (2, batch + rows, rank)):
+        operand = np.where((tensors[:, slot] >= 0)[:, None], facts.dims[tensors[:, slot]], 0)
+        for position in range(MAX_RANK):
+            _find(operand, output[:, position], position < batch, roles[:, slot], batch_role, contracted_role)
+        for position in range(MAX_RANK):
+            own = (position >= first) & (position < last)
+            _find(operand, output[:, position], own, roles[:, slot], rows_role, contracted_role, ahead=slot == 1)
+    return roles
+
+
+def _find(
+    operand: Ints, size: Ints, active: NDArray[np.bool_], roles: Ints, role: int, free: int, *, ahead: bool = True
+) -> None:
+    """Give ``role`` to the first (or last) dimension of this size that is still ``free``, in place."""
+    fits = (operand == size[:, None]) & (roles == free) & active[:, None] & (operand > 0)
+    at = fits.argmax(axis=1) if ahead else MAX_RANK - 1 - fits[:, ::-1].argmax(axis=1)
+    hits = np.flatnonzero(fits.any(axis=1))
+    roles[hits, at[hits]] = role
+
+
+def _reshape(facts: ProgramContext, tensors: Ints) -> Ints:
+    """Sizes between two common products of leading sizes form a group: one of one is kept, else split or merged.
+
+    A group with more dimensions in the output is split, otherwise merged. Sizes of 1 are kept, and so is all
+    of a tensor without elements.
+    """
+    roles = np.full((len(tensors), 3, MAX_RANK), RESHAPE_ROLES.index("kept"))
+    sizes, products = [], []
+    for slot in (0, 1):
+        tensor = tensors[:, slot]
+        inside = (np.arange(MAX_RANK) < facts.rank[tensor][:, None]) & (tensor >= 0)[:, None]
+        sizes.append(np.where(inside, facts.dims[tensor], 1))
+        products.append(np.cumprod(sizes[-1].astype(np.float64), axis=1))
+    real = [(size > 1) & (product[:, -1:] > 0) for size, product in zip(sizes, products, strict=True)]
+    # the ends of groups: products that both shapes reach
+    ends = products[0][:, :, None] == products[1][:, None, :]
+    closes = (ends & real[1][:, None, :]).any(axis=2) & real[0]
+    bounds = np.where(closes, products[0], np.inf)
+    # of every dimension, the common ends strictly before it
+    groups = [(bounds[:, None, :] < product[:, :, None]).sum(axis=2) for product in products]
+    for slot in (0, 1):
+        of_output, of_input = (
+            ((groups[side][:, None, :] == groups[slot][:, :, None]) & real[side][:, None, :]).sum(axis=2)
+            for side in (0, 1)
+        )
+        changed = real[slot] & ~((of_output == 1) & (of_input == 1))
+        role = np.where(of_output > of_input, RESHAPE_ROLES.index("split"), RESHAPE_ROLES.index("merged"))
+        roles[:, slot][changed] = role[changed]
+    return roles
+
+
+def node_flops(context: ProgramContext) -> Floats:
+    """``(nodes,)`` estimated floating-point operations.
+
+    A convolution or dot multiplies and adds once for every output element and element summed over: 2 |out| (kernel
+    elements / output features), or 2 |out| K. A reduction touches every element of its largest operand (or of its
+    output, where that is larger), any other operation every element of its output. What has no elements of its own
+    (tuples, tokens) and what only names or bundles what is there (parameters, bitcasts, ...) costs nothing.
+    """
+    work = np.where(context.element_bytes > 0, context.volume, 0.0)
+    work[np.isin(context.graph.opcode, _FREE)] = 0.0
+    reads, read = context.graph.edges[context.opcode_class[context.graph.edges[:, 0]] == _REDUCE].T
+    np.maximum.at(work, reads, context.volume[read])
+    convolutions, dots = (np.flatnonzero(context.graph.opcode == OPCODE[name]) for name in ("convolution", "dot"))
+    kernel = slot_tensors(context, convolutions)[:, 2]
+    feature = context.column("convolution_dim_numbers_kernel_output_feature_dim")[convolutions].astype(np.int64)
+    summed = context.volume[kernel] / np.maximum(context.dims[kernel, feature], 1)
+    work[convolutions] *= 2 * np.where(kernel >= 0, summed, 1.0)
+    work[dots] *= 2 * dot_split(context, slot_tensors(context, dots))[2]
+    return work

@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from xlarank.data.schema import MAX_RANK, OPCODES
-from xlarank.features.program.roles import DOT_ROLES, slot_roles
+from xlarank.features.program.slots import DOT_ROLES, slot_roles
 from xlarank.features.tile.tile_context import TileContext
 
 #: Classes whose opcodes make loops of different shape; in the others any member stands for all.

@@ -18,8 +18,7 @@ from xlarank.data.graph import TileGraph
 from xlarank.data.schema import MAX_RANK, OPCODE, TILE_COLUMNS, TILE_SLOTS
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.roles import dot_split
-from xlarank.features.program.slots import slot_tensors
+from xlarank.features.program.slots import dot_split, slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
 
 _WORK_ORDER: Final = tuple(

@@ -18,7 +18,7 @@ from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
-from xlarank.features.program.roles import DOT_ROLES
+from xlarank.features.program.slots import DOT_ROLES
 
 COLUMNS = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
 

@@ -9,8 +9,14 @@ import numpy as np
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.roles import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES, dot_split, slot_roles
-from xlarank.features.program.slots import slot_tensors
+from xlarank.features.program.slots import (
+    CONVOLUTION_ROLES,
+    DOT_ROLES,
+    RESHAPE_ROLES,
+    dot_split,
+    slot_roles,
+    slot_tensors,
+)
 
 ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
 
