@@ -22,7 +22,7 @@ from benchmarks.results.stored import markdown, path_of, read
 from xlarank.cli.app import commands, number_span
 from xlarank.cli.guide import GUIDES, RANKERS
 from xlarank.data.errors import ParameterError
-from xlarank.features import reference
+from xlarank.features.meanings import pages as column_pages
 from xlarank.models import registry
 from xlarank.models.params import ParamSpec
 
@@ -56,7 +56,7 @@ _SHARED: Final = {
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are generated from the code."""
-    pages = {f"columns-{name}": text for name, text in reference.pages().items()}
+    pages = {f"columns-{name}": text for name, text in column_pages().items()}
     for name, text in {"commands": commands_page(), "rankers": rankers_page(), **pages}.items():
         files.append(File.generated(config, f"reference/{name}.md", content=text))
     return files

@@ -17,7 +17,7 @@ from xlarank.data.topology import structure_hash
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
-from xlarank.features.instances.instance_block import InstanceContext
+from xlarank.features.instances.pair_blocks import InstanceContext
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.recipe import FeatureSettings
@@ -105,12 +105,11 @@ def with_columns(chosen: Sequence[_Block]) -> tuple[list[tuple[_Block, int]], li
 def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
     """The instances of the distinct configurations of a graph; without ``candidates``, no transductive columns."""
     table, instances = context.table, InstanceContext(context)
-    combinations = instances.combinations
     blocks = [block for block in INSTANCE_BLOCKS if candidates or not block.transductive]
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
     same = group_codes(values.view(np.int32))
-    row_instance, pair_instance = np.full(len(table.rows), -1), np.full(combinations.total, -1)
+    row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
     row_instance[instances.rows] = same.group[: len(instances.rows)]
     pair_instance[instances.taken] = same.group[len(instances.rows) :]
     return Instances(
@@ -123,9 +122,9 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
         rows=table.rows,
         row_instance=row_instance.astype(np.int32),
         request=context.requested.by_row(context).astype(np.int32),
-        pairs=combinations.pairs.astype(np.int32),
-        pair_first=combinations.first.astype(np.int32),
-        pair_width=combinations.width.astype(np.int32),
+        pairs=instances.pairs.astype(np.int32),
+        pair_first=instances.first.astype(np.int32),
+        pair_width=instances.width.astype(np.int32),
         pair_instance=pair_instance.astype(np.int32),
         structure=np.array([structure_hash(context.graph.opcode, context.graph.edges)], np.uint64),
         sizes=context.dims[context.graph.configurable].astype(np.int32),

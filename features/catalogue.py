@@ -9,7 +9,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
 from xlarank.features.instances import node_blocks, pair_blocks
-from xlarank.features.layout import change, copies, dimension_roles, neighbourhood, outputs, padding, tied_groups
+from xlarank.features.layout import change, copies, dimension_roles, neighbourhood, padding
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, inner_loop, tpu_time, traffic
 
@@ -37,7 +37,7 @@ BLOCKS: Final = checked(
         copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
         neighbourhood.ConfigurableNodes(), neighbourhood.ChangedSurroundings(), neighbourhood.Boundary(),
         padding.Padding(), padding.FinePadding(),
-        outputs.Outputs(), copies.Propagation(), tied_groups.TiedGroups(),
+        padding.Outputs(), copies.Propagation(), change.TiedGroups(),
         dimension_roles.DimensionRoles(), dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(),
         padding.Violation(),
         bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(),

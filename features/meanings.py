@@ -1,7 +1,11 @@
-"""Columns, nodes and layouts in words: their meaning, and the physical cause behind a column."""
+"""Columns, nodes and layouts in words: pages of columns, and the physical cause behind each.
+
+``python -m xlarank.features.meanings`` prints the pages that the site shows.
+"""
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
@@ -11,6 +15,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.graph import Graph, Kind, tensor_ranks
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODES
+from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.candidates import placed_columns
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
 
@@ -127,3 +132,51 @@ def default_layout_text(graph: Graph, node: int) -> str:
 
 def _braced(layout: NDArray[Any]) -> str:
     return "{" + ",".join(str(int(dimension)) for dimension in layout if dimension >= 0) + "}"
+
+
+_INTRODUCTION: Final = """
+Columns (features) are called `block__what__how`. *Graph* columns are constant within a graph, *configuration*
+columns differ between its configurations. The *fast* tier is the cheap set; *full* adds the rest. *Transductive*
+columns are computed from all candidates of the graph, without labels; `build-features --no-candidates` leaves
+them out.
+"""
+_INSTANCES: Final = """# Instances of layout graphs
+
+Columns of instances: one row for each distinct (node, layouts) entry, and for each pair of entries connected by
+a tensor. The ranker `sum-pooled` adds up the scores of the instances. -1 means that a column does not apply.
+"""
+
+
+def pages() -> dict[str, str]:
+    """Name -> Markdown: the columns of layouts and of tiles, and those of instances."""
+    return {
+        "layout": _columns("layout"),
+        "tile": _columns("tile"),
+        "instances": _INSTANCES + "".join(map(_section, INSTANCE_BLOCKS)),
+    }
+
+
+def _columns(kind: Kind) -> str:
+    blocks = blocks_of(kind)
+    width = {scope: sum(len(b.columns) for b in blocks if b.scope is scope) for scope in Scope}
+    fast = sum(len(b.columns) for b in blocks_of(kind, Tier.FAST))
+    return (
+        f"# Columns of {kind} graphs\n{_INTRODUCTION}\n"
+        f"{width[Scope.GRAPH]} graph columns + {width[Scope.CONFIG]} configuration columns "
+        f"= {sum(width.values())} in the full tier, {fast} in the fast tier.\n" + "".join(map(_section, blocks))
+    )
+
+
+def _section(block: Block) -> str:
+    tier = [] if block.scope is Scope.INSTANCE else [block.tier.value]
+    traits = [block.scope.value, *tier, *(["transductive"] if block.transductive else [])]
+    rows = "".join(f"| `{name}` | {meaning} |\n" for name, meaning in block.columns.items())
+    return (
+        f"\n## {type(block).__name__} ({', '.join(traits)})\n\n"
+        f"{inspect.cleandoc(block.__doc__ or '')}\n\n"
+        f"| column | meaning |\n|---|---|\n{rows}"
+    )
+
+
+if __name__ == "__main__":
+    print("\n".join(pages().values()))

@@ -19,12 +19,7 @@ _ROOT: Final = Path(__file__).parent.parent
 #: Where the computation of columns starts.
 _START: Final = "features/assemble.py"
 #: Documents and messages: nothing here can change a number.
-_PRESENTATION: Final = (
-    "data/errors.py",
-    "features/attribution.py",
-    "features/meanings.py",
-    "features/reference.py",
-)
+_PRESENTATION: Final = ("data/errors.py", "features/attribution.py", "features/meanings.py")
 #: Fields of syntax trees that say nothing, or not the same in every version of Python.
 _SILENT: Final = ("kind", "type_comment", "ctx")
 

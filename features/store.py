@@ -3,7 +3,9 @@
 A row is a *distinct* configuration. Its column ``configurations`` lists the ids of all configurations that
 are identical to it, ``runtime_ns`` (and, for tiles, ``normalizer_ns``) what each of them measured; the
 other columns are the features, float32. Columns that are constant within the graph stand once, in the
-file's metadata. With polars: ``pl.read_parquet(path).explode("configurations", "runtime_ns")``.
+file's metadata, with a CRC-32 of the whole file, which no flipped bit escapes: Parquet's own checksums
+leave out the footer with the graph's constants, a zip's are looked at only once a member is unpacked. With polars:
+``pl.read_parquet(path).explode("configurations", "runtime_ns")``.
 """
 
 from __future__ import annotations
@@ -31,13 +33,14 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.instances.graph_instances import ARRAYS, Instances, LazyInstances
 from xlarank.features.recipe import Recipe, Source
 from xlarank.features.rows import GraphRows
-from xlarank.features.seal import require_seal, seal, seal_zip, sealable
 
 _METADATA: Final = b"xlarank"
 _BOOKKEEPING: Final = ("configurations", "runtime_ns", "normalizer_ns")
 MANIFEST: Final = "manifest.json"
 #: Name of the entry that says how instances were made.
 _ABOUT: Final = "about"
+#: The checksum before it is known, and how it stands in JSON that a file holds as plain text.
+_BLANK, _MARK = b"0" * 8, b'"seal": "'
 #: What pyarrow raises for files that are cut short or something else, and what numpy and zipfile do.
 _BROKEN: Final = (
     *(OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, RecursionError),
@@ -74,10 +77,40 @@ class _About:
     source: Source | None = None
 
 
+def _sealable(value: dict[str, Any]) -> str:
+    """JSON with a blank checksum, for a file that keeps it as it is; `_seal` fills it in."""
+    return json.dumps({**value, "seal": _BLANK.decode()})
+
+
+def _seal(path: Path) -> None:
+    """Fill in the checksum of a file that holds `_sealable` JSON."""
+    content = path.read_bytes()
+    at = _place(content)
+    with path.open("r+b") as stream:
+        stream.seek(at)
+        stream.write(_digest(content, at))
+
+
+def _place(content: bytes) -> int:
+    at = content.rfind(_MARK)
+    if at < 0:
+        raise ValueError("it has no seal")
+    return at + len(_MARK)
+
+
+def _digest(content: bytes, at: int) -> bytes:
+    view, checksum = memoryview(content), 0
+    for part in (view[:at], _BLANK, view[at + len(_BLANK) :]):
+        checksum = zlib.crc32(part, checksum)
+    return f"{checksum:08x}".encode()
+
+
 def _whole(path: Path) -> bytes:
     """The content of a file that is as it was written; raises `ValueError` for another."""
     content = read_bytes(path)
-    require_seal(content)
+    at = _place(content)
+    if content[at : at + len(_BLANK)] != _digest(content, at):
+        raise ValueError("its content has changed since it was written")
     return content
 
 
@@ -114,10 +147,10 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         "graph_columns": rows.constants,
         "kinds": rows.kinds,
     }
-    table = pa.table(columns).replace_schema_metadata({_METADATA: sealable(metadata)})
+    table = pa.table(columns).replace_schema_metadata({_METADATA: _sealable(metadata)})
     with atomic_write(path) as partial:
         pq.write_table(table, partial, compression="zstd", use_dictionary=False, write_statistics=False)
-        seal(partial)
+        _seal(partial)
 
 
 def read_rows(path: Path, recipe: Recipe | None = None, source: object = None) -> GraphRows:
@@ -181,7 +214,9 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
     with atomic_write(path) as partial:
         with partial.open("wb") as stream:
             np.savez_compressed(stream, **arrays)
-        seal_zip(partial)
+        with zipfile.ZipFile(partial, "a") as archive:
+            archive.comment = _sealable({}).encode()
+        _seal(partial)
 
 
 def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
-from xlarank.features.instances.instance_block import ABSENT, NodeBlock
+from xlarank.features.instances.pair_blocks import ABSENT, InstanceBlock, InstanceContext
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.regions import ROLE_NAMES
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
 from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Ints, log2p, millionths
+
+
+class NodeBlock(InstanceBlock, abstract=True):
+    """Columns of nodes and the rows they take; `ABSENT` for pairs."""
+
+    @abstractmethod
+    def of_rows(self, context: LayoutContext) -> Sequence[NDArray[Any]]:
+        """``(R,)`` each column, in order, for every distinct row of the table."""
+
+    def compute(self, context: InstanceContext) -> NDArray[np.float32]:
+        columns = np.full((len(context), len(self.columns)), ABSENT, np.float32)
+        for number, values in zip(range(len(self.columns)), self.of_rows(context.layout), strict=True):
+            columns[: len(context.rows), number] = values[context.rows]
+        return columns
+
 
 #: Groups of operations looked for around a node.
 _NEAR: Final = ("convolution", "dot", "reduce", "transpose", "reshape", "broadcast", "transcendental")

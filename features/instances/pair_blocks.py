@@ -7,14 +7,72 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.instances.instance_block import ABSENT, InstanceBlock, InstanceContext, PairCombinations
+from xlarank.features.block import Block, Scope
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import Combinations, PairLayouts
 from xlarank.features.program.opcode_classes import opcode_group
 from xlarank.features.program.tensors import Floats, Ints, log2p, millionths
 
-#: Combinations are described in batches of this many.
-_BATCH: Final = 1 << 16
+#: A graph with more combinations than this in all loses the pairs that have most: memory stays bounded.
+_MOST_COMBINATIONS: Final = 1 << 21
+#: Combinations are counted, and described, in batches of this many.
+_COUNTED, _BATCH = 1 << 20, 1 << 16
+#: What a column holds where it does not apply; all others are 0 or more.
+ABSENT: Final = -1.0
+
+
+class InstanceContext:
+    """Which rows and combinations of rows of a graph are instances: first all rows, then all combinations.
+
+    Rows of nodes that have no other row, and combinations of pairs that have no other, are no instances.
+    """
+
+    def __init__(self, layout: LayoutContext) -> None:
+        self.layout = layout
+        varies = np.diff(layout.table.start) > 1
+        self.rows = np.flatnonzero(varies[layout.table.node])  # rows of the table that are instances
+        self.by_relation: list[Combinations] = []  # of requested layouts, by how the two slots of a pair stand
+        sides: list[Ints] = []
+        starts: list[Ints] = []
+        self.total = 0  # number of combinations
+        for relation, every in enumerate([*layout.pairs, layout.siblings]):
+            varying = every.take(np.flatnonzero(varies[every.left] | varies[every.right]))
+            one = Combinations.of(layout.requested, varying, _MOST_COMBINATIONS - self.total)
+            pairs = one.pairs
+            number = np.full(len(pairs), relation)
+            sides.append(np.stack([pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, number], axis=1))
+            starts.append(one.first[one.group] + self.total)
+            self.by_relation.append(one)
+            self.total += one.total
+        # as in `Instances`: ``(pairs, 5)``, ``(pairs,)`` and ``(pairs,)``; combination = first + left * width +
+        # right
+        self.pairs, self.first = np.concatenate(sides), np.concatenate(starts)
+        self.width = np.concatenate([one.width[one.group] for one in self.by_relation])
+        self.frequency = self._frequency()  # ``(combinations,)`` how often they are taken, in all pairs and rows
+        self.taken = np.flatnonzero(self.frequency)  # combinations that are instances: those that occur
+
+    def _frequency(self) -> Ints:
+        left, left_slot, right, right_slot, _ = self.pairs.T
+        request, codes = self.layout.requested.by_row(self.layout), self.layout.table.codes
+        frequency = np.zeros(self.total, np.int64)
+        step = max(1, _COUNTED // max(1, len(self.pairs)))
+        for at in range(0, len(codes) if self.total else 0, step):
+            row = codes[at : at + step]
+            requests = request[row[:, left], left_slot], request[row[:, right], right_slot]
+            combination = self.first + requests[0] * self.width + requests[1]
+            frequency += np.bincount(combination.reshape(-1), minlength=self.total)
+        return frequency
+
+    def __len__(self) -> int:
+        return len(self.rows) + len(self.taken)
+
+
+class InstanceBlock(Block, abstract=True):
+    """Columns of instances: `compute` gives ``(instances, columns)``, in the order of `InstanceContext`."""
+
+    kinds = ("layout",)
+    scope = Scope.INSTANCE
+
 
 _SIDE: Final = {
     "given": "whether this side sets a layout",
@@ -44,7 +102,7 @@ class InstancePair(InstanceBlock):
     def compute(self, context: InstanceContext) -> NDArray[np.float32]:
         parts = [np.full((len(context.rows), len(self.columns)), ABSENT, np.float32)]
         start = 0
-        for relation, combinations in enumerate(context.combinations.by_relation):
+        for relation, combinations in enumerate(context.by_relation):
             end = start + combinations.total
             taken = context.taken[(context.taken >= start) & (context.taken < end)] - start
             batches = (taken[first : first + _BATCH] for first in range(0, len(taken), _BATCH))
@@ -111,25 +169,25 @@ class InstanceRarity(InstanceBlock):
     }
 
     def compute(self, context: InstanceContext) -> Floats:
-        rows, combinations = _rarity_of_rows(context.layout), _rarity_of_combinations(context.combinations)
+        rows, combinations = self._of_rows(context.layout), self._of_combinations(context)
         return np.concatenate([rows[context.rows], combinations[context.taken]])
 
+    @staticmethod
+    def _of_rows(context: LayoutContext) -> Floats:
+        """``(R, 2)``; rows that no distinct configuration takes count as one."""
+        frequency = np.maximum(context.table.frequency, 1)
+        most = np.zeros(context.table.nodes, np.int64)
+        np.maximum.at(most, context.table.node, frequency)
+        share = np.log2(max(1, context.table.configs) / frequency)
+        return np.stack([share, np.log2(most[context.table.node] / frequency)], axis=1)
 
-def _rarity_of_rows(context: LayoutContext) -> Floats:
-    """``(R, 2)`` of `InstanceRarity` for rows; rows that no distinct configuration takes count as one."""
-    frequency = np.maximum(context.table.frequency, 1)
-    most = np.zeros(context.table.nodes, np.int64)
-    np.maximum.at(most, context.table.node, frequency)
-    share = np.log2(max(1, context.table.configs) / frequency)
-    return np.stack([share, np.log2(most[context.table.node] / frequency)], axis=1)
-
-
-def _rarity_of_combinations(combinations: PairCombinations) -> Floats:
-    """``(combinations, 2)`` of `InstanceRarity` for combinations, over equal pairs between equal nodes."""
-    if not combinations.total:
-        return np.zeros((0, 2))
-    frequency, starts = np.maximum(combinations.frequency, 1), np.unique(combinations.first)
-    group = np.searchsorted(starts, np.arange(combinations.total), side="right") - 1
-    taken, most = np.add.reduceat(combinations.frequency, starts), np.maximum.reduceat(frequency, starts)
-    share = np.log2(np.maximum(taken[group] / frequency, 1.0))
-    return np.stack([share, np.log2(most[group] / frequency)], axis=1)
+    @staticmethod
+    def _of_combinations(context: InstanceContext) -> Floats:
+        """``(combinations, 2)``, over equal pairs between equal nodes."""
+        if not context.total:
+            return np.zeros((0, 2))
+        frequency, starts = np.maximum(context.frequency, 1), np.unique(context.first)
+        group = np.searchsorted(starts, np.arange(context.total), side="right") - 1
+        taken, most = np.add.reduceat(context.frequency, starts), np.maximum.reduceat(frequency, starts)
+        share = np.log2(np.maximum(taken[group] / frequency, 1.0))
+        return np.stack([share, np.log2(most[group] / frequency)], axis=1)

@@ -30,10 +30,15 @@ OPCODE_CLASSES: Final[tuple[str, ...]] = (*_MEMBERS, "other")
 #: What a configurable node is to TPU's layout search: convolution, dot and reshape choose, the rest is other.
 COARSE_CLASSES: Final = ("convolution", "dot", "reshape", "other")
 
-_CLASS_OF: Final = np.full(len(OPCODES), len(_MEMBERS))
-for _number, _names in enumerate(_MEMBERS.values()):
-    for _name in _names.split():
-        _CLASS_OF[OPCODE[_name]] = _number
+
+def _numbered(members: dict[str, str], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``(opcodes,)`` place among ``members`` of the one that names an opcode; ``numbers`` for all others."""
+    for number, names in enumerate(members.values()):
+        numbers[[OPCODE[name] for name in names.split()]] = number
+    return numbers
+
+
+_CLASS_OF: Final = _numbered(_MEMBERS, np.full(len(OPCODES), len(_MEMBERS)))
 
 
 def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -73,11 +78,8 @@ _GROUPS: Final[dict[str, str]] = {
 #: Group names by number: those above, other elementwise operations, parameters and constants, and the rest.
 OPCODE_GROUPS: Final[tuple[str, ...]] = (*_GROUPS, "elementwise", "source", "other")
 
-_ELEMENTWISE: Final = opcode_class(np.arange(len(OPCODES))) == OPCODE_CLASSES.index("elementwise")
-_GROUP_OF: Final = np.where(_ELEMENTWISE, OPCODE_GROUPS.index("elementwise"), OPCODE_GROUPS.index("other"))
-for _number, _names in enumerate([*_GROUPS.values(), "", "parameter constant"]):
-    for _name in _names.split():
-        _GROUP_OF[OPCODE[_name]] = _number
+_REST: Final = np.where(_CLASS_OF == list(_MEMBERS).index("elementwise"), len(_GROUPS), len(_GROUPS) + 2)
+_GROUP_OF: Final = _numbered({**_GROUPS, "elementwise": "", "source": "parameter constant"}, _REST)
 
 
 def opcode_group(opcode: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -19,8 +19,7 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.rows import GraphRows
-from xlarank.features.sampling import draw_of_graph
+from xlarank.features.rows import GraphRows, draw_of_graph
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.training_data import TrainingData, in_batches
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xlarank.data.graph import Kind
 from xlarank.features.attribution import walk_codes, walk_steps
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
-from xlarank.features.sampling import even_ranks
+from xlarank.features.rows import even_ranks
 from xlarank.models.arrays import Floats, Integers, Matrix
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Place, Rows

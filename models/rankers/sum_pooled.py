@@ -14,7 +14,7 @@ from scipy.special import expit
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
-from xlarank.features.sampling import even_ranks
+from xlarank.features.rows import even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows

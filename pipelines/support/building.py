@@ -23,7 +23,7 @@ from xlarank.data.graph import read_graph
 from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import assemble
 from xlarank.features.recipe import FeatureSettings, Recipe, Source
-from xlarank.features.sampling import at_most
+from xlarank.features.rows import at_most
 from xlarank.features.store import current_summary, instances_current, write_instances, write_rows
 from xlarank.pipelines.support.processes import end_with_parent, interrupts_held_back
 

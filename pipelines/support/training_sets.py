@@ -13,8 +13,7 @@ from xlarank.data.graph import Kind
 from xlarank.data.wording import counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
-from xlarank.features.rows import GraphRows
-from xlarank.features.sampling import at_most
+from xlarank.features.rows import GraphRows, at_most
 from xlarank.features.store import Manifest, each_graph, read_manifest
 from xlarank.features.targets import target_of
 from xlarank.models.trained import TrainedModel

@@ -20,7 +20,7 @@ from xlarank.features import recipe as recipes
 from xlarank.features.block import Tier
 from xlarank.features.program.tensors import Tiling
 from xlarank.features.recipe import FeatureSettings, Recipe, source_hash
-from xlarank.features.sampling import at_most, even_ranks
+from xlarank.features.rows import at_most, even_ranks
 
 SETTINGS = [FeatureSettings(tier, candidates) for tier in Tier for candidates in (True, False)]
 ROOT = Path(recipes.__file__).parents[1]
@@ -55,7 +55,7 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
     files = {
         "features/assemble.py": '"""One."""\nfrom xlarank.data import npz\nimport xlarank.data.errors\nX = 1.0\n',
         "features/tile/extra.py": "#: Not imported by assemble.\nY: int = 2\n",
-        "features/reference.py": "TITLE = 1\n",
+        "features/meanings.py": "TITLE = 1\n",
         "data/npz.py": "from xlarank.data import schema\ndef read():\n    'A docstring.'\n    return (1,\n 2)\n",
         "data/schema.py": "RANK = 6\n",
         "data/errors.py": "class Wrong(Exception): ...\n",
@@ -80,7 +80,7 @@ def test_only_what_can_change_a_number_changes_the_version(tmp_path):
         ("features/tile/extra.py", "Not", "Never"),
         ("data/npz.py", "A docstring", "Another"),
         ("data/npz.py", "\n 2", "  2"),
-        *((file, "1", "2") for file in ("features/reference.py", "data/other.py", "models/base.py")),
+        *((file, "1", "2") for file in ("features/meanings.py", "data/other.py", "models/base.py")),
         ("data/errors.py", "Wrong", "Bad"),
         *((file, "\n", "\r\n") for file in files),  # a checkout on Windows
     ):

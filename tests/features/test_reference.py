@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from xlarank.features.block import Scope
 from xlarank.features.catalogue import INSTANCE_BLOCKS, blocks_of
-from xlarank.features.meanings import CANDIDATES, COPIES, FUSION, INNER, MINOR, PADDING, PROGRAM, TILES, cause_of
-from xlarank.features.reference import pages
+from xlarank.features.meanings import (
+    CANDIDATES,
+    COPIES,
+    FUSION,
+    INNER,
+    MINOR,
+    PADDING,
+    PROGRAM,
+    TILES,
+    cause_of,
+    pages,
+)
 
 
 def test_every_column_stands_in_the_document_with_its_meaning():
