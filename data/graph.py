@@ -31,7 +31,7 @@ from xlarank.data.wording import counted
 Kind = Literal["layout", "tile"]
 
 #: Far beyond every program and search of the dataset (43,615 nodes, 100,040 configurations); a few megabytes can
-#: unpack to more, and are refused by their headers.
+#: unpack to more, and are refused before they do.
 MAX_NODES = 1_000_000
 MAX_EDGES = 8_000_000
 MAX_CONFIGS = 1 << 24

@@ -18,7 +18,7 @@ from xlarank.data.hlo.compiler.sweep import DEFAULT, outcome, sweep_limits
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, Target, target_of
 from xlarank.data.hlo.kernels import NO_ESTIMATE, Kernel, cut_kernels
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.data.hlo.tuning import program_arrays, tile_row
+from xlarank.data.hlo.tuning import tile_row
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.sources import (
     Collected,
@@ -164,7 +164,7 @@ def _write(found: _Found, program: str, folder: Path, target: Target) -> dict[st
     labels = np.array([target.nanoseconds(found.cycles[tile]) for tile in order], np.int64)
     write_graph(
         own,
-        **program_arrays(kernel.program),
+        **kernel.program,
         config_feat=np.array([tile_row(*tile) for tile in order], np.int64).astype(np.float32),
         config_runtime=labels,
         config_runtime_normalizers=np.full(len(labels), labels[0], np.int64),

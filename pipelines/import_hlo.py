@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 from xlarank.data.collection import Collection, choose_splits
-from xlarank.data.errors import CollectionError, HloError, XlarankError
+from xlarank.data.errors import CollectionError, HloError, XlarankError, naming
 from xlarank.data.graph import Kind
-from xlarank.data.hlo.encoding import encode_module
+from xlarank.data.hlo.encoding import Arrays, unexpressed
 from xlarank.data.hlo.messages import ModuleTuningData, TuningData
-from xlarank.data.hlo.parsing import naming, read_program
+from xlarank.data.hlo.parsing import read_program
 from xlarank.data.hlo.reading import graph_name, unlabelled_arrays
-from xlarank.data.hlo.tuning import Tuned, kernel_name, layout_arrays, tile_arrays
+from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import Progress, steps_of
 
@@ -89,7 +89,7 @@ def import_hlo(
         for file in files:
             start = time.perf_counter()
             try:
-                for graph, kind, tuned in _graphs(file, name, report):
+                for graph, kind, arrays, notes in _graphs(file, name, report):
                     place = wanted or OWN[kind]
                     path = root / Path(*place.parts) / split / f"{graph}.npz"
                     try:
@@ -99,16 +99,16 @@ def import_hlo(
                             raise HloError(
                                 f"{path.name} was written from {written[path]} already", do="pass other names"
                             )
-                        made = write_graph(path, **tuned.arrays)
+                        made = write_graph(path, **arrays)
                     except XlarankError as error:
                         report.broken[str(file) if kind == "layout" else f"{file} {graph}"] = str(error)
                     else:
                         written[path] = file
                         seconds, start = time.perf_counter() - start, time.perf_counter()
-                        configurable = len(tuned.arrays.get("node_config_ids", ()))
+                        configurable = len(arrays.get("node_config_ids", ()))
                         imported = Imported(
                             str(file), made.name, str(place), str(path), made.nodes, len(made.edges), configurable,
-                            made.configs, made.labelled, seconds, tuned.notes,
+                            made.configs, made.labelled, seconds, notes,
                         )  # fmt: skip
                         report.graphs.append(imported)
             except (XlarankError, MemoryError) as error:
@@ -118,18 +118,17 @@ def import_hlo(
     return report
 
 
-def _graphs(file: Path, name: str | None, report: ImportReport) -> Iterator[tuple[str, Kind, Tuned]]:
-    """(name, kind, arrays) of every graph in a file; a broken kernel goes into the report."""
+def _graphs(
+    file: Path, name: str | None, report: ImportReport
+) -> Iterator[tuple[str, Kind, Arrays, tuple[str, ...]]]:
+    """(name, kind, arrays, notes) of every graph in a file; a broken kernel goes into the report."""
     stem = name or graph_name(file)
     message = read_program(file)
     if not isinstance(message, TuningData):
-        with naming(file):
-            if isinstance(message, ModuleTuningData):
-                tuned = layout_arrays(message)
-            else:
-                program = encode_module(message)
-                tuned = Tuned(unlabelled_arrays(program), program.notes)
-        yield stem, "layout", tuned
+        with naming(file.name):
+            tuned = isinstance(message, ModuleTuningData)
+            arrays = layout_arrays(message) if tuned else unlabelled_arrays(message)
+        yield stem, "layout", arrays, unexpressed(message.module if tuned else message)
         return
     for number, kernel in enumerate(message.modules):
         called = f"{file} kernel {number}"
@@ -137,11 +136,11 @@ def _graphs(file: Path, name: str | None, report: ImportReport) -> Iterator[tupl
             report.left_out.append(f"{called}: nothing to choose between ({len(kernel.runs)} runs)")
             continue
         try:
-            tuned = tile_arrays(kernel)
+            arrays = tile_arrays(kernel)
         except HloError as error:
             report.broken[called] = str(error)
             continue
-        yield kernel_name(stem, kernel.fingerprint), "tile", tuned
+        yield kernel_name(stem, kernel.fingerprint), "tile", arrays, unexpressed(kernel.module)
 
 
 def _is_plain(name: str) -> bool:

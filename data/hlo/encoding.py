@@ -1,25 +1,33 @@
-"""Encoding of an HLO module as the dataset's arrays: 140 node columns, opcodes, edges, splits.
+"""Encoding of an HLO module as the dataset's arrays: 140 node columns, opcodes, edges, splits, configurable nodes.
 
 The formulas are those of Google's extractor (google-research-datasets/tpu_graphs, ``process_data/xla``): a number
 is kept as a 64-bit integer and rounded to float32 once, sequences keep their first 2, 4 or 6 entries and, where
-the column list says so, their sum and product (1 for an empty sequence).
+the column list says so, their sum and product (1 for an empty sequence). Nodes are numbered through the
+computations in the module's order. Every id in a file is checked before anything is computed from it.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.messages import Message
-from xlarank.data.hlo.structure import Structure, check_structure, configurable_nodes, label
+from xlarank.data.graph import MAX_NODES
+from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import ELEMENT_BYTES, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
 from xlarank.data.topology import has_cycle
+
+#: Arrays by their names in the dataset's files.
+Arrays = dict[str, NDArray[Any]]
+
+#: Operations whose layouts TpuGraphs chooses; the others follow them.
+_CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
+_OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 _INT64: Final = np.iinfo(np.int64)
 #: XLA's PrimitiveType numbers in the order of the dataset's one-hot columns.
@@ -45,58 +53,107 @@ _ROLES: Final = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class ProgramArrays:
-    """A program in the dataset's arrays, named and typed as in its files.
+def encode_kernel(module: Message) -> Arrays:
+    """Encode an ``HloModuleProto`` as the arrays that tile and layout files share.
 
-    Attributes:
-        node_feat: ``(nodes, 140)`` float32.
-        node_opcode: ``(nodes,)`` uint8.
-        edge_index: ``(edges, 2)`` int64; ``[u, v]``: u consumes v, or calls the computation whose root v is.
-        node_splits: ``(1, k)`` int64.
-        node_config_ids: ``(configurable nodes,)`` int64.
-        notes: what the format could not hold, one phrase each.
-    """
-
-    node_feat: NDArray[np.float32]
-    node_opcode: NDArray[np.uint8]
-    edge_index: NDArray[np.int64]
-    node_splits: NDArray[np.int64]
-    node_config_ids: NDArray[np.int64]
-    notes: tuple[str, ...]
-
-
-def encode_module(module: Message) -> ProgramArrays:
-    """Encode an ``HloModuleProto``.
+    ``node_feat (nodes, 140)`` float32, ``node_opcode (nodes,)`` uint8, ``edge_index (edges, 2)`` int64: ``[u, v]``
+    where u consumes v, or calls the computation whose root v is.
 
     Raises `HloError` where the module contradicts itself or the format cannot hold it.
     """
-    structure = check_structure(module)
-    edges = _edges(structure)
-    if has_cycle(edges, structure.nodes):
+    edges = _edges(module)
+    opcodes = [OPCODE.get(one.opcode, 0) for _, one in instructions(module)]
+    if has_cycle(edges, len(opcodes)):
         raise HloError("the program holds a cycle", expected="operands before their consumers, and no recursion")
-    return ProgramArrays(
-        _node_feat(structure),
-        np.array([OPCODE.get(i.opcode, 0) for _, _, i in structure.instructions()], np.uint8),
-        edges,
-        _splits(module),
-        np.array(configurable_nodes(structure), np.int64),
-        _notes(structure),
-    )
+    return {
+        "node_feat": np.stack([_node_row(*pair) for pair in instructions(module)]),
+        "node_opcode": np.array(opcodes, np.uint8),
+        "edge_index": edges,
+    }
 
 
-def _node_feat(structure: Structure) -> NDArray[np.float32]:
-    features = np.empty((structure.nodes, len(NODE_COLUMNS)), np.float32)
-    row = np.empty(len(NODE_COLUMNS), np.int64)
-    for node, computation, instruction in structure.instructions():
-        row[:] = 0
-        row[0] = instruction.id == computation.root_id
-        try:
-            _fill(row, instruction)
-        except (OverflowError, ValueError) as error:
-            raise HloError(f"{label(instruction)}: {error}", expected="sizes that fit 64 signed bits") from error
-        features[node] = row
-    return features
+def encode_program(module: Message) -> Arrays:
+    """Encode an ``HloModuleProto`` as in `encode_kernel`, with the arrays that only layout files have.
+
+    ``node_splits (1, k)`` and ``node_config_ids (configurable nodes,)``, both int64. Configurable is every
+    convolution, dot and reshape outside the bodies of fusions, a rule that holds in all of Google's files that were
+    looked at; but no output of more dimensions than the format can name.
+    """
+    fused = fused_computations(module)
+    configurable = [
+        node
+        for node, (computation, one) in enumerate(instructions(module))
+        if one.opcode in _CONFIGURABLE and computation.id not in fused and len(one.shape.dimensions) <= MAX_RANK
+    ]
+    splits = {"node_splits": _splits(module), "node_config_ids": np.array(configurable, np.int64)}
+    return encode_kernel(module) | splits
+
+
+def fused_computations(module: Message) -> set[int]:
+    """Return ids of the bodies of fusions: one kernel each, whose inner operations have no layouts of their own."""
+    fused = {computation.id for computation in module.computations if computation.is_fusion_computation}
+    calls = (one.called_computation_ids for _, one in instructions(module) if one.opcode == "fusion")
+    return fused.union(*calls)
+
+
+def _edges(module: Message) -> NDArray[np.int64]:
+    """``(edges, 2)`` distinct, sorted by consumer and operand."""
+    node_of, root = _numbered(module)
+    pairs: set[tuple[int, int]] = set()
+    for node, (computation, one) in enumerate(instructions(module)):
+        own = node_of[computation.id]
+        for what, ids, known in (
+            ("operand", one.operand_ids, own),
+            ("control predecessor", one.control_predecessor_ids, own),
+            ("called computation", one.called_computation_ids, root),
+        ):
+            if unknown := [number for number in ids if number not in known]:
+                got = f"{_label(one)} names {what} {unknown[0]}, which does not exist"
+                raise HloError(got, expected="a known id")
+            if what != "control predecessor":
+                pairs.update((node, known[number]) for number in ids)
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2)
+
+
+def _numbered(module: Message) -> tuple[dict[int, dict[int, int]], dict[int, int]]:
+    """``{computation id: {instruction id: node}}`` and ``{computation id: node of its root}``."""
+    nodes = sum(len(computation.instructions) for computation in module.computations)
+    if not 0 < nodes <= MAX_NODES:
+        raise HloError(f"the module has {nodes or 'no'} instructions", expected=f"1 to {MAX_NODES:,}")
+    node_of: dict[int, dict[int, int]] = {}
+    root: dict[int, int] = {}
+    for node, (computation, one) in enumerate(instructions(module)):
+        if not _OPCODE.fullmatch(one.opcode):
+            got = f"{_label(one)} has the opcode {one.opcode[:80]!r}"
+            raise HloError(got, expected="a name like dot")
+        if node_of.setdefault(computation.id, {}).setdefault(one.id, node) != node:
+            got = f"two instructions of {_label(computation)} have the id {one.id}"
+            raise HloError(got, expected="unique ids")
+    for computation in module.computations:
+        numbers = node_of.get(computation.id, {})
+        if computation.id in root or len(numbers) != len(computation.instructions):
+            raise HloError(f"two computations have the id {computation.id}", expected="unique ids")
+        if computation.root_id not in numbers:
+            got = f"the root of {_label(computation)} is instruction {computation.root_id}, which is not in it"
+            raise HloError(got, expected="the id of one of its instructions")
+        root[computation.id] = numbers[computation.root_id]
+    return node_of, root
+
+
+def _label(part: Message) -> str:
+    """Return a display name of an instruction or computation; names from files are cut and quoted."""
+    return f"%{part.name[:80]}" if part.name.isprintable() and part.name else f"the one with id {part.id}"
+
+
+def _node_row(computation: Message, one: Message) -> NDArray[np.float32]:
+    """``(140,)`` the columns of an instruction."""
+    row = np.zeros(len(NODE_COLUMNS), np.int64)
+    row[NODE_COLUMN["is_root"]] = one.id == computation.root_id
+    try:
+        _fill(row, one)
+    except (OverflowError, ValueError) as error:
+        raise HloError(f"{_label(one)}: {error}", expected="sizes that fit 64 signed bits") from error
+    return row.astype(np.float32)
 
 
 def _fill(row: NDArray[np.int64], instruction: Message) -> None:
@@ -180,16 +237,6 @@ def _shown(values: Sequence[int]) -> str:
     return f"({', '.join(map(str, values[:8]))}{', ...' if len(values) > 8 else ''})"
 
 
-def _edges(structure: Structure) -> NDArray[np.int64]:
-    """``(edges, 2)`` distinct, sorted by consumer and operand."""
-    pairs: set[tuple[int, int]] = set()
-    for node, computation, instruction in structure.instructions():
-        numbers = structure.node_of[computation.id]
-        pairs.update((node, numbers[operand]) for operand in instruction.operand_ids)
-        pairs.update((node, structure.root[called]) for called in instruction.called_computation_ids)
-    return np.array(sorted(pairs), np.int64).reshape(-1, 2)
-
-
 def _splits(module: Message) -> NDArray[np.int64]:
     """``(1, k)`` from 0 to the number of nodes: one part ends with every major computation, one with the last."""
     ends = [0]
@@ -203,12 +250,11 @@ def _splits(module: Message) -> NDArray[np.int64]:
     return np.array([ends], np.int64)
 
 
-def _notes(structure: Structure) -> tuple[str, ...]:
-    """Count what the format cannot express, by name."""
-    instructions = [instruction for _, _, instruction in structure.instructions()]
-    opcodes = [one.opcode for one in instructions if one.opcode not in OPCODE]
-    types = (one.shape.element_type for one in instructions)
-    ranks = (len(one.shape.dimensions) for one in instructions)
+def unexpressed(module: Message) -> tuple[str, ...]:
+    """Return phrases on what the format cannot express of a module, counted by name."""
+    opcodes = [one.opcode for _, one in instructions(module) if one.opcode not in OPCODE]
+    types = (one.shape.element_type for _, one in instructions(module))
+    ranks = (len(one.shape.dimensions) for _, one in instructions(module))
     notes = []
     for phrase, names in (
         ("opcodes that the format does not know, written as unknown", opcodes),

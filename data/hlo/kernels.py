@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.encoding import ProgramArrays, encode_module
+from xlarank.data.hlo.encoding import Arrays, encode_kernel, fused_computations
 from xlarank.data.hlo.messages import HloModuleProto, Message
-from xlarank.data.hlo.structure import fused_computations
 from xlarank.data.schema import OPCODE
 
 #: The compiler writes 2^63 - 1 where it has no estimate, or adds 2^60 to a sum.
@@ -29,14 +28,14 @@ class Kernel:
 
     Attributes:
         opcode: HLO opcode.
-        program: arrays of the operation as a module of its own.
+        program: arrays of the operation as a module of its own, by name.
         digest: hash of these arrays.
         kernel, output: bounds of the tile. Input bounds follow from them and are 0 in TpuGraphs' files.
         cycles: the compiler's estimate; `NO_ESTIMATE` or more where there is none.
     """
 
     opcode: str
-    program: ProgramArrays
+    program: Arrays
     digest: str
     kernel: tuple[int, ...]
     output: tuple[int, ...]
@@ -60,7 +59,7 @@ def cut_kernels(module: Message) -> Iterator[Kernel]:
             if window is None or any(map(_in_vector_memory, around)):
                 continue
             try:
-                program = encode_module(_cut_out(module, computation, instruction))
+                program = encode_kernel(_cut_out(module, computation, instruction))
             except HloError:
                 continue  # outside what the format can hold
             kernel, output = (
@@ -120,8 +119,6 @@ def _in_vector_memory(shape: Message) -> bool:
     return shape.layout.memory_space != 0 or any(map(_in_vector_memory, shape.tuple_shapes))
 
 
-def _digest(program: ProgramArrays) -> str:
-    digest = hashlib.sha256()
-    for array in (program.node_feat, program.node_opcode, program.edge_index):
-        digest.update(array.tobytes())
-    return digest.hexdigest()[:12]
+def _digest(program: Arrays) -> str:
+    content = b"".join(program[name].tobytes() for name in ("node_feat", "node_opcode", "edge_index"))
+    return hashlib.sha256(content).hexdigest()[:12]

@@ -28,7 +28,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 Message: TypeAlias = Any
 
 _DECLARATIONS: Final = """
-message HloProto { HloModuleProto hlo_module = 1; Opaque buffer_assignment = 3; }
+message HloProto { HloModuleProto hlo_module = 1; }
 message HloSnapshot { HloProto hlo = 1; }
 
 message HloModuleProto {
@@ -81,11 +81,7 @@ message HloInstructionProto {
   int32 custom_call_api_version = 77;
 }
 
-message OpMetadata {
-  string op_name = 2;
-  string source_file = 3;
-  int32 source_line = 4;
-}
+message OpMetadata { string op_name = 2; string source_file = 3; int32 source_line = 4; }
 message FrontendAttributes { repeated FrontendAttribute map = 1; }
 message FrontendAttribute { string key = 1; string value = 2; }
 
@@ -127,9 +123,7 @@ message ConvolutionDimensionNumbers {
   int64 output_feature_dimension = 10;
   repeated int64 input_spatial_dimensions = 11;
 }
-message DotDimensionNumbers {
-  repeated int64 lhs_contracting_dimensions = 1;
-}
+message DotDimensionNumbers { repeated int64 lhs_contracting_dimensions = 1; }
 message SliceDimensions { int64 start = 1; int64 limit = 2; int64 stride = 3; }
 message PaddingConfig { repeated PaddingConfigDimension dimensions = 1; }
 message PaddingConfigDimension {
@@ -157,7 +151,6 @@ message TileSizeConfig {
   repeated int64 kernel_bounds = 1;
   repeated int64 output_bounds = 2;
   repeated int64 input_bounds = 3;
-  repeated int64 iteration_bounds = 4;
 }
 message HloModuleConfig { LayoutConfig layout_config = 1; }
 message LayoutConfig { repeated NodeLayoutConfig nodes = 1; }
@@ -180,6 +173,11 @@ _SCALARS: Final = {
     "string": _Field.TYPE_STRING,
     "uint64": _Field.TYPE_UINT64,
 }
+
+
+def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
+    """Yield every (computation, instruction) in the order of a graph's nodes: position is the node's id."""
+    return ((computation, one) for computation in module.computations for one in computation.instructions)
 
 
 def declared() -> Iterator[tuple[str, list[tuple[str, str, int, bool]]]]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from xlarank.data.errors import HloError
+from xlarank.data.errors import HloError, naming
 from xlarank.data.files import read_bytes
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Message, ModuleTuningData, TuningData
 
@@ -41,17 +40,8 @@ def read_program(path: Path) -> Message:
     except OSError as error:
         got = f"{path} cannot be read ({error.strerror or error})"
         raise HloError(got, expected="a file", do="check the path") from error
-    with naming(path):
+    with naming(path.name):
         return parse_program(data)
-
-
-@contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Add the file's name to every `HloError` of the block."""
-    try:
-        yield
-    except HloError as error:
-        raise HloError(f"{path.name}: {error.got}", expected=error.expected, do=error.do) from error
 
 
 def parse_program(data: bytes) -> Message:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.config_table import ConfigTable
-from xlarank.data.errors import HloError
+from xlarank.data.errors import HloError, naming
 from xlarank.data.graph import Graph, LayoutGraph
-from xlarank.data.hlo.encoding import ProgramArrays, encode_module
-from xlarank.data.hlo.parsing import module_of, naming, read_program
-from xlarank.data.hlo.structure import check_structure
-from xlarank.data.hlo.tuning import program_arrays
+from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
+from xlarank.data.hlo.messages import Message, instructions
+from xlarank.data.hlo.parsing import module_of, read_program
 from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
 #: Longer names are cut.
@@ -51,35 +49,28 @@ def read_hlo(path: Path | str) -> LayoutGraph:
     """
     path = Path(path)
     message = read_program(path)
-    with naming(path):
-        program = encode_module(module_of(message))
-    for note in program.notes:
-        warnings.warn(f"{path.name}: {note}", HloWarning, stacklevel=2)
-    rows = default_configuration(len(program.node_config_ids))
-    table = ConfigTable.from_blocks([rows], configs=1, nodes=len(program.node_config_ids))
+    with naming(path.name):
+        return module_graph(module_of(message), path)
+
+
+def module_graph(module: Message, path: Path) -> LayoutGraph:
+    """Return the graph of an ``HloModuleProto`` as `read_hlo` does, named after ``path``."""
+    arrays = unlabelled_arrays(module)
+    for note in unexpressed(module):
+        warnings.warn(f"{path.name}: {note}", HloWarning, stacklevel=3)
+    rows, nodes = arrays["node_config_feat"], arrays["node_config_ids"]
     return LayoutGraph(
-        graph_name(path),
-        program.node_feat,
-        program.node_opcode.astype(np.int64),
-        program.edge_index,
-        np.zeros(1, np.int64),
-        program.node_splits.reshape(-1),
-        program.node_config_ids,
-        table,
-    )
+        graph_name(path), arrays["node_feat"], arrays["node_opcode"].astype(np.int64), arrays["edge_index"],
+        arrays["config_runtime"], arrays["node_splits"].reshape(-1), nodes,
+        ConfigTable.from_blocks([rows], configs=1, nodes=len(nodes)),
+    )  # fmt: skip
 
 
-def unlabelled_arrays(program: ProgramArrays) -> dict[str, NDArray[Any]]:
+def unlabelled_arrays(module: Message) -> Arrays:
     """Return what `xlarank.data.writing.write_graph` takes: the compiler's default alone, without a runtime."""
-    arrays = program_arrays(program, "node_splits", "node_config_ids")
-    arrays["node_config_feat"] = default_configuration(len(program.node_config_ids)).astype(np.float32)
-    arrays["config_runtime"] = np.zeros(1, np.int64)
-    return arrays
-
-
-def default_configuration(nodes: int) -> NDArray[np.int8]:
-    """Return ``(1, nodes, 18)`` of -1: every layout is left to the compiler."""
-    return np.full((1, nodes, len(LAYOUT_COLUMNS)), -1, np.int8)
+    arrays = encode_program(module)
+    shape = (1, len(arrays["node_config_ids"]), len(LAYOUT_COLUMNS))
+    return arrays | {"node_config_feat": np.full(shape, -1, np.float32), "config_runtime": np.zeros(1, np.int64)}
 
 
 def graph_name(path: Path) -> str:
@@ -101,23 +92,17 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
     """
     path = Path(path)
     message = read_program(path)
-    with naming(path):
-        structure = check_structure(module_of(message))
-        if structure.nodes != graph.nodes:
-            raise HloError(
-                f"the module has {structure.nodes:,} instructions, and {graph.name} {graph.nodes:,} nodes",
-                expected=_SAME_MODULE,
-            )
-        names = []
-        for node, _, instruction in structure.instructions():
-            known = OPCODE.get(instruction.opcode, 0)
-            if known != graph.opcode[node]:
-                raise HloError(
-                    f"instruction {node} is a {instruction.opcode}, and node {node} of {graph.name} "
-                    f"a {OPCODES[int(graph.opcode[node])]}",
-                    expected=_SAME_MODULE,
-                )
-            names.append(NodeName(_shown(instruction.name, _NAME), _shown(instruction.metadata.op_name, _OP_NAME)))
+    names = []
+    with naming(path.name):
+        module = [one for _, one in instructions(module_of(message))]
+        if len(module) != graph.nodes:
+            got = f"the module has {len(module):,} instructions, and {graph.name} {graph.nodes:,} nodes"
+            raise HloError(got, expected=_SAME_MODULE)
+        for node, (one, opcode) in enumerate(zip(module, graph.opcode.tolist(), strict=True)):
+            if OPCODE.get(one.opcode, 0) != opcode:
+                got = f"instruction {node} is a {_shown(one.opcode, _NAME)}, and node {node} of {graph.name} a"
+                raise HloError(f"{got} {OPCODES[opcode]}", expected=_SAME_MODULE)
+            names.append(NodeName(_shown(one.name, _NAME), _shown(one.metadata.op_name, _OP_NAME)))
     return tuple(names)
 
 

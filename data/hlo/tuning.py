@@ -7,14 +7,13 @@ google-research-datasets/tpu_graphs).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.encoding import ProgramArrays, encode_module, sum_and_product
+from xlarank.data.hlo.encoding import Arrays, encode_kernel, encode_program, sum_and_product
 from xlarank.data.hlo.messages import Message
 from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, TILE_COLUMNS, TILE_SLOTS
 
@@ -22,31 +21,13 @@ from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, MAX_RANK, TILE_COL
 _NO_TIME: Final = 1
 
 
-@dataclass(frozen=True, eq=False)
-class Tuned:
-    """Arrays of one graph file, by name.
-
-    Attributes:
-        arrays: what `xlarank.data.writing.write_graph` takes.
-        notes: what the format could not hold.
-    """
-
-    arrays: dict[str, NDArray[Any]]
-    notes: tuple[str, ...]
-
-
-def program_arrays(program: ProgramArrays, *more: str) -> dict[str, NDArray[Any]]:
-    """Return the arrays common to layout and tile files, and ``more`` of the program's."""
-    return {name: getattr(program, name) for name in ("node_feat", "node_opcode", "edge_index", *more)}
-
-
-def layout_arrays(data: Message) -> Tuned:
-    """Convert a ``ModuleTuningData`` to a layout file with the measured runs in their order.
+def layout_arrays(data: Message) -> Arrays:
+    """Convert a ``ModuleTuningData`` to the arrays of a layout file with the measured runs in their order.
 
     Raises `HloError` when no run is usable or a configuration does not fit the program.
     """
-    program = encode_module(data.module)
-    last = len(program.node_feat) - 1
+    arrays = encode_program(data.module)
+    last = len(arrays["node_feat"]) - 1
     ids = np.array(data.config_index_to_node, np.uint64)
     if (ids > last).any():
         raise HloError(f"config_index_to_node names node {ids[ids > last][0]}", expected=f"0 to {last}")
@@ -57,11 +38,10 @@ def layout_arrays(data: Message) -> Tuned:
     rows = np.full((len(runs), len(ids), len(LAYOUT_COLUMNS)), -1, np.float32)
     for number, run in enumerate(runs):
         _layout_rows(rows[number], run.module_config.layout_config, number)
-    arrays = program_arrays(program, "node_splits")
     arrays["node_config_ids"] = ids.astype(np.int64)
     arrays["node_config_feat"] = rows
     arrays["config_runtime"] = np.array([run.profile.compute_time_ns for run in runs], np.int64)
-    return Tuned(arrays, program.notes)
+    return arrays
 
 
 def _layout_rows(rows: NDArray[np.float32], config: Message, number: int) -> None:
@@ -85,10 +65,8 @@ def kernel_name(stem: str, fingerprint: int) -> str:
     return f"{stem}_{signed:x}"
 
 
-def tile_arrays(kernel: Message) -> Tuned:
-    """Convert one kernel of a ``TuningData`` to a tile file.
-
-    The normalizer is the runtime of the compiler's default.
+def tile_arrays(kernel: Message) -> Arrays:
+    """Convert one kernel of a ``TuningData`` to the arrays of a tile file; its default run is the normalizer.
 
     Raises `HloError` for a kernel without tile sizes or without a measured default.
     """
@@ -98,14 +76,13 @@ def tile_arrays(kernel: Message) -> Tuned:
     default = next((run for run in runs if run.is_default), None)
     if default is None:
         raise HloError("the kernel has no measured default run", expected="a runtime to divide the others by")
-    program = encode_module(kernel.module)
-    arrays = program_arrays(program)
+    arrays = encode_kernel(kernel.module)
     tiles = [run.op_config.tile_size_config for run in runs]
     rows = [tile_row(**{slot: getattr(tile, f"{slot}_bounds") for slot in TILE_SLOTS}) for tile in tiles]
     arrays["config_feat"] = np.array(rows, np.int64).astype(np.float32)
     arrays["config_runtime"] = np.array([run.profile.compute_time_ns for run in runs], np.int64)
     arrays["config_runtime_normalizers"] = np.full(len(runs), default.profile.compute_time_ns, np.int64)
-    return Tuned(arrays, program.notes)
+    return arrays
 
 
 def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> list[int]:

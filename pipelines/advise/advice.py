@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler.constrain import constrain, instructions, layouts_of
+from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.entry import DEFAULT, compiled_entry_layouts, mode_of
 from xlarank.data.hlo.compiler.journal import Journal
@@ -24,7 +24,7 @@ from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
-from xlarank.data.hlo.messages import Message
+from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.hlo.parsing import module_of, read_program
 from xlarank.data.hlo.reading import node_names
 from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture

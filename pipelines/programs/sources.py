@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,7 +24,7 @@ from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.parsing import module_of, read_program
-from xlarank.data.hlo.reading import graph_name, read_hlo
+from xlarank.data.hlo.reading import graph_name, module_graph
 from xlarank.data.writing import write_graph
 
 Search = Literal["random", "evolve"]
@@ -91,7 +90,9 @@ def load_program(program: str, compiler: Compiler, name: str | None = None, *, f
     """
     name, lowered = load_module(program, compiler, name)
     module = HloModuleProto.FromString(lowered.module)
-    found = Program(name, module, graph_of(module, name), lowered.written, lowered.chosen, lowered.leaves)
+    found = Program(
+        name, module, module_graph(module, Path(f"{name}.pb")), lowered.written, lowered.chosen, lowered.leaves
+    )
     if not fixed and not len(found.graph.configurable):
         raise CompilerError(
             f"nothing in {program} can be given a layout", expected="a convolution, dot or reshape outside fusions"
@@ -116,14 +117,6 @@ def load_module(program: str, compiler: Compiler, name: str | None = None) -> tu
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass --name")
     return name, lowered
-
-
-def graph_of(module: Message, name: str) -> LayoutGraph:
-    """The graph of a module with the compiler's default as its only configuration."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.pb"
-        path.write_bytes(module.SerializeToString())
-        return read_hlo(path)
 
 
 def write_configurations(

@@ -9,9 +9,9 @@ import pytest
 
 from tests.data.hlo.programs import instruction
 from tests.features.helpers import tile_of
-from xlarank.data.hlo.encoding import encode_module
+from xlarank.data.hlo.encoding import encode_kernel
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.data.hlo.tuning import program_arrays, tile_row
+from xlarank.data.hlo.tuning import tile_row
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import COSTS
@@ -23,7 +23,7 @@ MIB = 2.0**20
 def kernel(module, tiles):
     rows = np.array([tile_row(**tile) for tile in tiles], np.float32)
     return tile_of(
-        program_arrays(encode_module(module))
+        encode_kernel(module)
         | {
             "config_feat": rows,
             "config_runtime": np.arange(1, len(rows) + 1),

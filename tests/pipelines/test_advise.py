@@ -18,13 +18,14 @@ from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.advise import Advice, AdviceSettings, advice, advise, apply_configuration
 from xlarank.pipelines.advise.diagnosis import diagnose, picture
 from xlarank.pipelines.advise.entry_lines import EntryChange, entry_lines
 from xlarank.pipelines.advise.search import around_copies
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.leaves import Leaf, leaves_of
-from xlarank.pipelines.programs.sources import Program, graph_of, write_configurations
+from xlarank.pipelines.programs.sources import Program, write_configurations
 
 TEXT = """HloModule m, entry_computation_layout={{(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}}}
 
@@ -204,7 +205,7 @@ def test_the_compilers_own_choice_stands_where_nothing_beats_it(made: type[Made]
 
 def test_what_the_compiler_chooses_anyway_is_no_candidate() -> None:
     module = product_module()
-    graph = graph_of(module, "p")
+    graph = module_graph(module, Path("p.pb"))
     program = Program("p", module, graph, None, {"dot.3": (0, 1)})
     space = Space.of(program, np.random.default_rng(0), 8)
     assert [row[:2] for row in space.nodes.rows[0].tolist()] == [[-1, -1], [1, 0]]
@@ -276,7 +277,7 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) ->
     module = product_module()
     path = tmp_path / "p.pb"
     path.write_bytes(module.SerializeToString())
-    graph = graph_of(module, "p")
+    graph = module_graph(module, Path("p.pb"))
     rows = np.full((2, 1, 18), -1, np.int8)
     rows[1, 0, :2] = 0, 1
     write_configurations(tmp_path / "c.npz", graph, rows, np.zeros(2, np.int64))

@@ -6,14 +6,14 @@ constrains, in every later use and as the root. `with_layout_constraint` of JAX 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.data.hlo.messages import HloModuleProto, Message, instructions
 from xlarank.data.schema import MAX_RANK
 
 TARGET: Final = "LayoutConstraint"
@@ -21,13 +21,6 @@ TARGET: Final = "LayoutConstraint"
 _API_VERSION: Final = 1
 #: Identities of newer modules hold their computation's in the upper half.
 _COMPOSITE: Final = 1 << 32
-
-
-def instructions(module: Message) -> Iterator[tuple[Message, Message]]:
-    """Yield every (computation, instruction) in the order of a graph's nodes: position is the node's id."""
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            yield computation, instruction
 
 
 def layouts_of(

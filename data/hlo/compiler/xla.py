@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.constrain import instructions
 from xlarank.data.hlo.compiler.entry import drop_entry_modes, entry_modes
 from xlarank.data.hlo.compiler.targets import Target
-from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 
 #: The TPU compiler's halves of 64-bit integers. As conversions they keep shapes and almost the cost.
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})

@@ -16,14 +16,13 @@ from tests.graphs import layout_graphs
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, evolve, random_configurations
-from xlarank.data.hlo.encoding import encode_module
 from xlarank.data.hlo.reading import unlabelled_arrays
 from xlarank.data.writing import write_graph
 
 
 def graph_of(folder: Path) -> LayoutGraph:
     """Configurable are a dot (8, 128) of (8, 64) and (64, 128), and its reshape to (8, 16, 8)."""
-    graph = write_graph(folder / "matmul.npz", **unlabelled_arrays(encode_module(matmul_module())))
+    graph = write_graph(folder / "matmul.npz", **unlabelled_arrays(matmul_module()))
     assert isinstance(graph, LayoutGraph)
     return graph
 

@@ -9,15 +9,15 @@ import pytest
 
 from tests.data.hlo.programs import instruction, matmul_module
 from xlarank.data.errors import HloError
-from xlarank.data.hlo.encoding import ProgramArrays, encode_module
+from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
 from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE
 
 
-def columns(program: ProgramArrays, node: int, *stems: str) -> dict[str, list[float]]:
+def columns(program: Arrays, node: int, *stems: str) -> dict[str, list[float]]:
     """Values of all columns whose names begin with each of the stems."""
     return {
-        stem: [float(program.node_feat[node, at]) for name, at in NODE_COLUMN.items() if name.startswith(stem)]
+        stem: [float(program["node_feat"][node, at]) for name, at in NODE_COLUMN.items() if name.startswith(stem)]
         for stem in stems
     }
 
@@ -29,18 +29,28 @@ def one_instruction(**fields: object) -> tuple[Message, Message]:
 
 
 def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> None:
-    program = encode_module(matmul_module())
+    program = encode_program(matmul_module())
     # reshape<-parameter; dot<-two parameters; reshape<-dot; while<-parameter and the body's root;
     # fusion<-the fused root (1), parameter (6) and, once though named twice, the while (7).
-    assert program.edge_index.tolist() == [[1, 0], [4, 2], [4, 3], [5, 4], [7, 5], [7, 6], [8, 1], [8, 6], [8, 7]]
+    assert program["edge_index"].tolist() == [
+        [1, 0],
+        [4, 2],
+        [4, 3],
+        [5, 4],
+        [7, 5],
+        [7, 6],
+        [8, 1],
+        [8, 6],
+        [8, 7],
+    ]
     # One split ends with the computation called while_..., one with the program.
-    assert program.node_splits.tolist() == [[0, 6, 9]]
+    assert program["node_splits"].tolist() == [[0, 6, 9]]
     # The dot and the reshape of the loop's body; the reshape inside the fusion has no layout of its own.
-    assert program.node_config_ids.tolist() == [4, 5]
+    assert program["node_config_ids"].tolist() == [4, 5]
     opcodes = ["parameter", "reshape", "parameter", "parameter", "dot", "reshape", "parameter", "while", "fusion"]
-    assert program.node_opcode.tolist() == [OPCODE[name] for name in opcodes]
-    assert program.node_feat[:, NODE_COLUMN["is_root"]].tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1]
-    assert program.notes == ()
+    assert program["node_opcode"].tolist() == [OPCODE[name] for name in opcodes]
+    assert program["node_feat"][:, NODE_COLUMN["is_root"]].tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1]
+    assert unexpressed(matmul_module()) == ()
     expected = {
         "shape_dimensions": [64, 128, 0, 0, 0, 0, 64 + 128, 64 * 128],
         "layout_minor_to_major": [0, 1, 0, 0, 0, 0],
@@ -51,7 +61,7 @@ def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> N
 
 def test_what_a_node_does_not_have_is_0_and_its_products_1() -> None:
     module, _ = one_instruction(dims=())
-    row = encode_module(module).node_feat[0]
+    row = encode_program(module)["node_feat"][0]
     nonzero = {name for name, value in zip(NODE_COLUMNS, row, strict=True) if value}
     assert nonzero == {"is_root", "shape_element_type_is_f32"} | {n for n in NODE_COLUMNS if n.endswith("_product")}
     assert set(row.tolist()) == {0.0, 1.0}
@@ -97,26 +107,26 @@ def test_the_columns_of_convolutions_slices_and_padding() -> None:
         "padding_config_edge_padding_high": [3, 5, 8, 15],
         "is_stable": [1],
     }
-    assert columns(encode_module(module), 0, *expected) == expected
+    assert columns(encode_program(module), 0, *expected) == expected
 
 
 def test_large_numbers_are_rounded_once() -> None:
     # 2**54 + 2**30 + 1 lies just above the middle of two float32 (2**54 and 2**54 + 2**31); through float64 it
     # would first become the middle itself and then the even neighbour 2**54.
     module, _ = one_instruction(dims=(2**54 + 2**30 + 1,))
-    assert encode_module(module).node_feat[0, NODE_COLUMN["shape_dimensions_0"]] == 2**54 + 2**31
+    assert encode_program(module)["node_feat"][0, NODE_COLUMN["shape_dimensions_0"]] == 2**54 + 2**31
 
 
 def test_what_the_format_cannot_hold_is_named() -> None:
     module, added = one_instruction(dims=(2,) * 7, layout=range(7))
     added.opcode = "ragged-dot"
     added.shape.element_type = 20  # F8E4M3FN
-    program = encode_module(module)
-    assert program.node_opcode.tolist() == [OPCODE["unknown"]]
+    program = encode_program(module)
+    assert program["node_opcode"].tolist() == [OPCODE["unknown"]]
     expected = {"shape_dimensions": [2, 2, 2, 2, 2, 2, 14, 128], "layout_minor_to_major": [0] * 6}
     assert columns(program, 0, *expected) == expected
-    assert program.node_config_ids.tolist() == []
-    text = " / ".join(program.notes)
+    assert program["node_config_ids"].tolist() == []
+    text = " / ".join(unexpressed(module))
     assert "ragged-dot (1)" in text and "20 (1)" in text and "more than 6 dimensions" in text and "7 (1)" in text
 
 
@@ -135,7 +145,7 @@ def test_a_module_that_contradicts_itself_is_refused() -> None:
     ):
         module, _ = one_instruction(**{"dims": (4,), **fields})
         with pytest.raises(HloError, match=words):
-            encode_module(module)
+            encode_program(module)
     for computation, change, words in (
         (1, lambda body: setattr(body.instructions[1], "id", 20), "two instructions of %while_body have the id 20"),
         (2, lambda main: setattr(main, "id", 1), "two computations have the id 1"),
@@ -145,9 +155,9 @@ def test_a_module_that_contradicts_itself_is_refused() -> None:
         module = matmul_module()
         change(module.computations[computation])
         with pytest.raises(HloError, match=words):
-            encode_module(module)
+            encode_program(module)
     with pytest.raises(HloError, match="no instructions"):
-        encode_module(HloModuleProto(name="empty"))
+        encode_program(HloModuleProto(name="empty"))
 
 
 def test_ids_are_unique_within_a_computation() -> None:
@@ -156,16 +166,16 @@ def test_ids_are_unique_within_a_computation() -> None:
         computation = module.computations.add(name=f"c{number}", id=number)
         instruction(computation, "parameter", (4,), id=0)
         instruction(computation, "negate", (4,), (0,), id=1)
-    assert encode_module(module).edge_index.tolist() == [[1, 0], [3, 2]]
+    assert encode_program(module)["edge_index"].tolist() == [[1, 0], [3, 2]]
 
 
 def test_the_arrays_of_a_real_program_are_google_s_bit_for_bit(real_data: Path) -> None:
     """Those of kernels are compared with all of their files in `tests.data.hlo.test_tuning`."""
     data = ModuleTuningData.FromString((real_data / "pb" / "module_tuning_data_layout.pb").read_bytes())
-    program = encode_module(data.module)
+    program = encode_program(data.module)
     with np.load(real_data / "npz" / "layout" / "xla" / "default" / "valid" / "unet_3d.4x4.bf16.npz") as theirs:
         for name in ("node_feat", "node_opcode", "edge_index", "node_splits", "node_config_ids"):
-            ours = getattr(program, name)
+            ours = program[name]
             assert (ours.dtype, ours.shape) == (theirs[name].dtype, theirs[name].shape), name
             assert ours.tobytes() == theirs[name].tobytes(), name
-    assert list(data.config_index_to_node) == program.node_config_ids.tolist()
+    assert list(data.config_index_to_node) == program["node_config_ids"].tolist()

@@ -30,9 +30,9 @@ def compiled(cycles=700, placed=0, first=1):
 
 def test_a_kernel_is_a_module_of_its_own_with_parameters_for_operands():
     copy, fusion = cut_kernels(compiled())
-    assert [OPCODES[code] for code in copy.program.node_opcode] == ["parameter", "copy"]
-    assert [OPCODES[code] for code in fusion.program.node_opcode] == ["parameter", "add", "parameter", "fusion"]
-    assert fusion.program.edge_index.tolist() == [[1, 0], [3, 1], [3, 2]]
+    assert [OPCODES[code] for code in copy.program["node_opcode"]] == ["parameter", "copy"]
+    assert [OPCODES[code] for code in fusion.program["node_opcode"]] == ["parameter", "add", "parameter", "fusion"]
+    assert fusion.program["edge_index"].tolist() == [[1, 0], [3, 1], [3, 2]]
     assert (fusion.kernel, fusion.output, fusion.cycles) == ((4,), (1, 1), 50)
 
 

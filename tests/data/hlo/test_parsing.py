@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.data.hlo.programs import matmul_module
 from xlarank.data.errors import HloError
 from xlarank.data.hlo import parsing
-from xlarank.data.hlo.encoding import encode_module
+from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, ModuleTuningData, TuningData
 from xlarank.data.hlo.parsing import module_of, parse_program, read_program
 
@@ -131,4 +131,4 @@ def test_damaged_bytes_give_an_error_or_a_program(at: list[tuple[int, int]], who
         data[place % len(data)] = byte
     with contextlib.suppress(HloError):  # nothing else
         message = parse_program(bytes(data[: len(data) - cut]))
-        encode_module(module_of(message))
+        encode_program(module_of(message))

@@ -11,7 +11,6 @@ import xlarank
 from tests.data.hlo.programs import matmul_module
 from xlarank.data.errors import HloError
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.encoding import encode_module
 from xlarank.data.hlo.messages import HloProto, Message
 from xlarank.data.hlo.reading import HloWarning, NodeName, node_names, read_hlo, unlabelled_arrays
 from xlarank.data.writing import write_graph
@@ -24,7 +23,7 @@ def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) 
     assert graph.name == "module_0007.jit_f"
     assert (graph.nodes, graph.configs, graph.configurable.tolist()) == (9, 1, [4, 5])
     assert (graph.table.rows == -1).all() and not graph.labelled
-    written = write_graph(tmp_path / "graph.npz", **unlabelled_arrays(encode_module(matmul_module())))
+    written = write_graph(tmp_path / "graph.npz", **unlabelled_arrays(matmul_module()))
     assert isinstance(written, LayoutGraph)
     for name in ("node_feat", "opcode", "edges", "runtime", "splits", "configurable"):
         ours, theirs = getattr(graph, name), getattr(written, name)

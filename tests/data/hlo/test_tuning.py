@@ -30,7 +30,7 @@ def layouts() -> ModuleTuningData:
 
 
 def test_usable_runs_become_configurations_in_their_order() -> None:
-    arrays = layout_arrays(layouts()).arrays
+    arrays = layout_arrays(layouts())
     assert set(arrays) == set(LAYOUT_KEYS)
     assert arrays["config_runtime"].tolist() == [50, 60]
     none = [-1] * 6
@@ -62,7 +62,7 @@ def test_a_kernel_s_columns_and_normalizer() -> None:
     default.profile.compute_time_ns = 100
     unmeasured.CopyFrom(default)
     unmeasured.profile.compute_time_ns = 1
-    arrays = tile_arrays(kernel).arrays
+    arrays = tile_arrays(kernel)
     assert set(arrays) == set(TILE_KEYS)
     assert arrays["config_runtime"].tolist() == [300, 100]
     assert arrays["config_runtime_normalizers"].tolist() == [100, 100]
@@ -92,7 +92,7 @@ def test_a_real_kernel_s_files_are_google_s_bit_for_bit(real_data: Path) -> None
     data = TuningData.FromString((real_data / "pb" / "op_tuning_data.pb").read_bytes())
     configs = 0
     for kernel in data.modules:
-        ours = tile_arrays(kernel).arrays
+        ours = tile_arrays(kernel)
         name = kernel_name("alexnet_train_batch_32", kernel.fingerprint)
         with np.load(real_data / "npz" / "tile" / "xla" / "train" / f"{name}.npz") as theirs:
             assert set(ours) == set(theirs.files)
@@ -106,7 +106,7 @@ def test_a_real_kernel_s_files_are_google_s_bit_for_bit(real_data: Path) -> None
 def test_a_real_program_s_runs_are_configurations_of_google_s_file(real_data: Path) -> None:
     """The protobuf holds 112 usable runs, Google's file the 1965 of all protobufs of the program."""
     data = ModuleTuningData.FromString((real_data / "pb" / "module_tuning_data_layout.pb").read_bytes())
-    ours = layout_arrays(data).arrays
+    ours = layout_arrays(data)
     with np.load(real_data / "npz" / "layout" / "xla" / "default" / "valid" / "unet_3d.4x4.bf16.npz") as theirs:
         assert set(ours) == set(theirs.files)
         for key, array in ours.items():
