@@ -11,7 +11,7 @@ import numpy as np
 from xlarank.data.errors import ModelError
 from xlarank.data.family import program_family
 from xlarank.data.wording import counted
-from xlarank.features.rows import GraphRows
+from xlarank.features.rows import GraphRows, draw_of_graph
 from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Number
@@ -39,6 +39,7 @@ class TrainingData:
     weight: Floats | None = None  # ``(groups,)`` factor of each group in a loss; None for 1
     target: Target | None = None  # the hardware that is ranked for; None where that is unknown
     also: TrainingData | None = None  # groups of other collections, to train on but not to validate on
+    orders: Sequence[Indices] | None = None  # of each group's rows, after `shuffled`
 
     @classmethod
     def from_graphs(cls, graphs: Sequence[GraphRows], target: Target | None = None) -> TrainingData:
@@ -70,10 +71,19 @@ class TrainingData:
     def groups(self) -> int:
         return len(self.names)
 
-    def matrix(self, orders: Sequence[Indices] | None = None, used: Indices | None = None) -> Matrix:
-        """``(rows, columns)`` float32, a copy: each group's rows in its order of ``orders``, columns ``used``."""
-        each = orders if orders is not None else [None] * self.groups
-        return np.concatenate([part.matrix(order, used) for part, order in zip(self.parts, each, strict=True)])
+    def matrix(self, used: Indices | None = None) -> Matrix:
+        """``(rows, columns)`` float32, a copy: all columns or ``used``, ascending."""
+        return np.concatenate([self.group_matrix(group, used=used) for group in range(self.groups)])
+
+    def group_matrix(self, group: int, which: slice = slice(None), used: Indices | None = None) -> Matrix:
+        """`matrix` of some rows of one group."""
+        return self.parts[group].matrix(which if self.orders is None else self.orders[group][which], used)
+
+    def shuffled(self, seed: int) -> TrainingData:
+        """Each group's rows in an order drawn by the seed and the graph's name alone; only to be fitted on."""
+        orders = [draw_of_graph(seed, part.name).permutation(len(part)) for part in self.parts]
+        cost = [self.cost[self.rows_of(group)][order] for group, order in enumerate(orders)]
+        return replace(self, cost=np.concatenate(cost), orders=orders)
 
     def rows_of(self, group: int) -> slice:
         return slice(int(self.indptr[group]), int(self.indptr[group + 1]))

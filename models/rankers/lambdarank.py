@@ -51,8 +51,11 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         params = self.params
+        # a graph of more rows is dealt into several query groups
+        sizes = [size for part in data.parts for size in even_sizes(len(part), params.max_group)]
+        if len(sizes) > data.groups:
+            data = data.shuffled(settings.seed)
         labels = data.per_group(lambda cost: relevance(merge_ties(cost, params.tie_tolerance), params.labels))
-        deal, sizes = query_groups(data, params.max_group, settings.seed)
         objective: dict[str, Any] = {
             "objective": "lambdarank",
             "label_gain": list(range(int(labels.max()) + 1)),
@@ -60,16 +63,4 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
             "lambdarank_norm": params.lambdarank_norm,
         }
         targets = RowTargets(label=labels, weight=data.row_weight, sizes=sizes)
-        self._train(
-            data, targets, objective, settings, columns=params.columns, init_score_weight=params.init_score_weight,
-            deal=deal,
-        )  # fmt: skip
-
-
-def query_groups(data: TrainingData, most: int, seed: int) -> tuple[int | None, list[int]]:
-    """The seed that `dealt_orders` shuffles rows by, and the sizes of the query groups.
-
-    A graph of more than ``most`` rows is dealt into several; where there is none, rows stay as they are (None).
-    """
-    sizes = [size for part in data.parts for size in even_sizes(len(part), most)]
-    return seed if len(sizes) > data.groups else None, sizes
+        self._train(data, targets, objective, settings, params.columns, params.init_score_weight)

@@ -8,7 +8,7 @@ drawn here, and all rows are then binned piece by piece.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,6 @@ import lightgbm as lgb
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.features.rows import GraphRows, draw_of_graph
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.training_data import TrainingData, in_batches
 
@@ -39,12 +38,7 @@ class Batches(lgb.Sequence):
 
     batch_size = 1024
 
-    def __init__(
-        self,
-        rows: int,
-        read: Callable[[slice], Matrix],
-        sample: Iterator[Matrix] | None = None,
-    ) -> None:
+    def __init__(self, rows: int, read: Callable[[slice], Matrix], sample: Iterator[Matrix] | None = None) -> None:
         self._rows, self._read, self._sample = rows, read, sample
 
     def __len__(self) -> int:
@@ -91,35 +85,20 @@ def binning() -> dict[str, Any]:
     }
 
 
-def binned(
-    data: TrainingData,
-    used: Indices,
-    targets: RowTargets,
-    *,
-    threads: int,
-    orders: Sequence[Indices] | None = None,
-) -> lgb.Dataset:
-    """LightGBM's data of the columns ``used``, ascending, constructed.
-
-    ``orders`` of the rows of each group, where they are not to stay as they are.
-    """
+def binned(data: TrainingData, used: Indices, targets: RowTargets, threads: int) -> lgb.Dataset:
+    """LightGBM's data of the columns ``used``, ascending, constructed."""
     sample = bin_sample(data, used)
     drawn = None if sample is None else iter(sample)
     if drawn is not None:
         silence_lightgbm(threads)
     if in_batches(len(data.cost), len(used)):
-        each = orders if orders is not None else [np.arange(len(part)) for part in data.parts]
-        read = [partial(_read, part, order, used) for part, order in zip(data.parts, each, strict=True)]
+        read = [partial(data.group_matrix, group, used=used) for group in range(data.groups)]
         rows: Any = [Batches(len(part), one, drawn) for part, one in zip(data.parts, read, strict=True)]
     else:
-        rows = data.matrix(orders, used)
+        rows = data.matrix(used)
         if drawn is not None:
             rows = [Batches(len(rows), rows.__getitem__, drawn)]
     return targets.binned(rows, threads)
-
-
-def _read(part: GraphRows, order: Indices, used: Indices, which: slice) -> Matrix:
-    return part.matrix(order[which], used)
 
 
 #: LightGBM 4.7 keeps the label gains of lambdarank once for the whole process and replaces them whenever a booster
@@ -164,13 +143,6 @@ def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
         if a < b:
             sample[a:b] = part.matrix(drawn[a:b] - first, used)
     return sample
-
-
-def dealt_orders(data: TrainingData, seed: int | None) -> list[Indices] | None:
-    """``(rows,)`` each graph's rows shuffled by the seed and the graph's name alone; None without a seed."""
-    if seed is None:
-        return None
-    return [draw_of_graph(seed, part.name).permutation(len(part)) for part in data.parts]
 
 
 def even_sizes(rows: int, most: int) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, Self
 
 import lightgbm as lgb
@@ -20,11 +20,11 @@ from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import RankNetLoss, faster_by_sign, row_weights
 from xlarank.models.params import Between, Number, Whole, param
+from xlarank.models.rankers.boosted import InitScore
+from xlarank.models.rankers.booster_text import narrowed_text
 from xlarank.models.rankers.columns import PairLossParams, checked_indices, chosen_columns
-from xlarank.models.rankers.init_score import InitScore
-from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import Batches, RowTargets
-from xlarank.models.rankers.lightgbm_text import narrowed_text
 from xlarank.models.training_data import TrainingData, in_batches
 
 
@@ -39,11 +39,6 @@ class PairColumns:
 
     def __len__(self) -> int:
         return len(self.own) + len(self.differences)
-
-    @property
-    def source(self) -> Indices:
-        """``(columns of a pair,)`` the column of wide rows behind each."""
-        return np.concatenate([self.own, self.differences])
 
     def of_all(self, first: Matrix, second: Matrix) -> Matrix:
         """``(a * b, columns of a pair)`` of each of ``(a, columns)`` with each of ``(b, columns)`` wide rows."""
@@ -116,8 +111,16 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     def __init__(self, params: PairVoteParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
-        self._pair_columns = PairColumns(np.empty(0, np.intp), np.empty(0, np.intp))
+        self._differences: Indices = np.empty(0, np.intp)
         self._seed = 0
+
+    @property
+    def _pair_columns(self) -> PairColumns:
+        return PairColumns(self._used, self._differences)
+
+    @property
+    def _source(self) -> Indices:
+        return np.concatenate([self._used, self._differences])
 
     def continuing(self, rate: float = 1.0) -> Self:
         return Ranker.continuing(self, rate)  # it cannot: what its trees look at is drawn anew
@@ -125,8 +128,8 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         own = self.params
         self._threads, self._seed = settings.threads, settings.seed
-        used = chosen_columns(data.columns, own.columns, data.target)
-        self._use(used, used[used >= len(data.parts[0].graph_values)])
+        self._used = chosen_columns(data.columns, own.columns, data.target)
+        self._differences = self._used[self._used >= len(data.parts[0].graph_values)]
         self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
         parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
@@ -144,10 +147,10 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
         # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
         objective = "binary" if ordered else "regression"
-        params = {"objective": objective, "boost_from_average": False, "learning_rate": own.learning_rate}
+        params = {"objective": objective, "boost_from_average": False}
         # Of this many pairs histograms by rows are 1.5 times as fast, and in one thread the same to the last bit.
         params |= {"force_col_wise": settings.threads != 1, "force_row_wise": settings.threads == 1}
-        self._narrow(lgb.train({**tree_settings(own, settings), **params}, train, settings.rounds))
+        self._narrow(lgb.train({**self._tree_settings(settings), **params}, train, settings.rounds))
 
     def _narrow(self, booster: lgb.Booster) -> None:
         """Keep the columns that trees split by, mostly a fifth: a vote takes as long as it has columns."""
@@ -155,8 +158,8 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         if not kept.size:
             kept = np.arange(1)
         self._booster = lgb.Booster(model_str=narrowed_text(booster.model_to_string(), kept.tolist()))
-        own = len(self._pair_columns.own)
-        self._use(self._pair_columns.own[kept[kept < own]], self._pair_columns.differences[kept[kept >= own] - own])
+        own = len(self._used)
+        self._used, self._differences = self._used[kept[kept < own]], self._differences[kept[kept >= own] - own]
 
     def _drawn(self, data: TrainingData, rng: np.random.Generator) -> tuple[list[PairPart], Floats, Floats]:
         """Pairs of each graph, and of all pairs whether the first is the faster (0 or 1) and the weights.
@@ -178,9 +181,6 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         ]
         weight = np.where(sign[kept] != 0, row_weight[first[kept]], 0.0)
         return [part for part in parts if len(part)], (sign[kept] > 0).astype(np.float64), weight
-
-    def _use(self, own: Indices, differences: Indices) -> None:
-        self._used, self._pair_columns = own, PairColumns(own, differences)
 
     def margins(self, first: Matrix, second: Matrix, stages: Sequence[int]) -> Floats:
         """``(stages, a, b)`` log odds that each of ``(a, columns)`` is faster than each of ``(b, columns)`` rows.
@@ -264,26 +264,15 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         most = min(len(ordered), self.params.opponents)
         return ordered[np.sort(np.random.default_rng(self._seed).choice(len(ordered), most, replace=False))]
 
-    def _gains(self) -> dict[str, float]:
-        """A column's own gain and that of its difference."""
-        gain = self._trees().feature_importance("gain")
-        total = max(float(gain.sum()), 1e-12)
-        names, shares = self._tree_columns(), dict[str, float]()
-        for index, value in zip(self._pair_columns.source, gain, strict=True):
-            shares[names[index]] = shares.get(names[index], 0.0) + float(value) / total
-        return shares
-
     def _learned(self) -> Learned:
         learned = super()._learned()
-        added = {"differences": self._pair_columns.differences.tolist(), "seed": self._seed}
-        return replace(learned, state={**learned.state, **added})
+        learned.state.update(differences=self._differences.tolist(), seed=self._seed)
+        return learned
 
-    def _restored_features(self, state: Mapping[str, Any]) -> int:
-        self._use(self._used, checked_indices(state["differences"], len(self._tree_columns())))
-        self._seed = state["seed"]
-        if type(self._seed) is not int or not 0 <= self._seed <= MAX_SEED:
-            raise ValueError(f"its seed is {self._seed!r}")
-        return len(self._pair_columns)
+    def _restore(self, learned: Learned) -> None:
+        self._differences = checked_indices(learned.state["differences"], len(self.columns))
+        self._seed = Whole(0, MAX_SEED)("its seed", learned.state["seed"])
+        super()._restore(learned)
 
 
 def _order(rows: Matrix) -> Indices:

@@ -41,9 +41,6 @@ class RankNet(LightGBMRanker[RankNetParams]):
         weight = row_weights(data.indptr, params.graph_weight, data.weight)
         loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
-
-        self._train(
-            data, RowTargets(label=np.zeros(len(data.cost))),
-            {"objective": lambda relevance, _: loss.gradients(relevance, rng)}, settings,
-            columns=params.columns, init_score_weight=params.init_score_weight,
-        )  # fmt: skip
+        objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}
+        targets = RowTargets(label=np.zeros(len(data.cost)))
+        self._train(data, targets, objective, settings, params.columns, params.init_score_weight)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import lightgbm as lgb
@@ -21,14 +21,8 @@ from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import faster_by_sign, graph_weights
 from xlarank.models.params import Between, Number, Whole, param
-from xlarank.models.rankers.columns import (
-    chosen_columns,
-    columns_param,
-    graph_weight_param,
-    leaves_param,
-    tie_tolerance_param,
-)
-from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams, tree_settings
+from xlarank.models.rankers.columns import columns_param, graph_weight_param, leaves_param, tie_tolerance_param
+from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.training_data import TrainingData
 
 #: Pairs of configurations that are worked on at once.
@@ -123,7 +117,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
 
     def _pool(self, data: TrainingData, rng: np.random.Generator) -> _Pool:
         own = self.params
-        self._choose(data, own.columns)
+        self._choose_instances(data)
         blocks, values, cost = [], [], []
         for g in range(data.groups):
             of_group = data.cost[data.rows_of(g)]
@@ -147,7 +141,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             graph_weights(data.indptr, own.graph_weight) * data.group_weight,
         )
 
-    def _choose(self, data: TrainingData, columns: str) -> None:
+    def _choose_instances(self, data: TrainingData) -> None:
         """Which columns to look at: of instances where the first group has them, otherwise of rows.
 
         Raises `ModelError` where the groups' instances are different ones.
@@ -158,11 +152,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             if names != found[0]:
                 got = f"{name} and {data.names[0]} have different instances"
                 raise ModelError(got, do="run build-features again")
-        looked_at = self._instance_columns or data.columns
-        if self._start is not None:
-            self._used = self._start.places(looked_at)
-        else:
-            self._used = chosen_columns(looked_at, columns, data.target)
+        self._choose(self._instance_columns or data.columns, data, self.params.columns)
 
     def _grow(self, pool: _Pool, settings: FitSettings, rng: np.random.Generator) -> lgb.Booster:
         own, values = self.params, pool.values
@@ -173,7 +163,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         train = lgb.Dataset(values, np.zeros(len(values)), params=binning).construct()
         params = {
             "objective": "none",
-            **tree_settings(own, settings),
+            **self._tree_settings(settings),
             "learning_rate": 1.0,  # leaf values are set below, the rate included
             "min_sum_hessian_in_leaf": 0.0,
         }
@@ -181,7 +171,6 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         if not any(train.feature_num_bin(i) for i in range(values.shape[1])):
             return booster  # LightGBM refuses a custom objective where nothing can be split
         relevance = self._start.relevance(values, self._threads) if self._start else np.zeros(len(values))
-        rate = own.learning_rate * (self._start.rate if self._start else 1.0)
         batches, squares = pool.batches(own.round_configs), pool.counts.power(2)
         for number in range(settings.rounds):
             if number == 0 or (pool.sizes > own.round_configs).any():
@@ -208,7 +197,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             slope, curve = np.empty((len(pool.sizes), leaves)), np.empty((len(pool.sizes), leaves, leaves))
             for (graphs, at), term in zip(batches, terms, strict=True):
                 slope[graphs], curve[graphs] = term.pooled(held[at])
-            output = rate * newton_step(slope, curve, own.leaf_l2)
+            output = self._rate * newton_step(slope, curve, own.leaf_l2)
             for one, value in enumerate(output):
                 booster.set_leaf_output(number, one, float(value))
             relevance += output[leaf]
@@ -265,12 +254,14 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             raise ModelError("the instances have other columns", do="run build-features again, or train again")
         return table
 
+    @property
     def _tree_columns(self) -> list[str]:
         return self._instance_columns or self.columns
 
     def _learned(self) -> Learned:
         learned = super()._learned()
-        return replace(learned, state={**learned.state, "instance_columns": self._instance_columns})
+        learned.state["instance_columns"] = self._instance_columns
+        return learned
 
     def _restore(self, learned: Learned) -> None:
         self._instance_columns = [str(name) for name in learned.state["instance_columns"]]

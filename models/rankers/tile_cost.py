@@ -9,8 +9,8 @@ import numpy as np
 
 from xlarank.models.arrays import Floats
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.boosted import InitScore
 from xlarank.models.rankers.columns import columns_param
-from xlarank.models.rankers.init_score import InitScore
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets
 from xlarank.models.training_data import TrainingData
@@ -49,10 +49,8 @@ class TileCost(LightGBMRanker[TileCostParams]):
             label = -np.log2(times) - start.relevance(data.matrix())
         sizes = np.diff(data.indptr)
         weight = np.repeat(data.group_weight / sizes, sizes) * sizes.mean()
-        self._train(
-            data, RowTargets(label=label, weight=weight), {"objective": "regression"}, settings,
-            columns=self.params.columns, init_score_weight=0.0,
-        )  # fmt: skip
+        targets = RowTargets(label=label, weight=weight)
+        self._train(data, targets, {"objective": "regression"}, settings, self.params.columns)
         self._init_score = start
 
     def nanoseconds(self, scores: Floats) -> Floats | None:

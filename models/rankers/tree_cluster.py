@@ -52,7 +52,6 @@ class TreeCluster:
         targets: RowTargets,
         params: dict[str, Any],
         rounds: int,
-        orders: Sequence[Indices] | None = None,
     ) -> lgb.Booster:
         """A booster of LightGBM's ``params``; the other arguments as `lightgbm_data.binned`.
 
@@ -60,7 +59,7 @@ class TreeCluster:
         workers would wait for ever, so they are restarted.
         """
         with self._lock:
-            rows, workers = data.matrix(orders, used), 1
+            rows, workers = data.matrix(used), 1
             try:
                 from distributed import Client
 

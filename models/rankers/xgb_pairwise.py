@@ -13,19 +13,17 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.base import Learned, Ranker
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import mean_rank, merge_ties, row_weights
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
-from xlarank.models.rankers.columns import PairLossParams, checked_indices, chosen_columns, leaves_param
-from xlarank.models.rankers.init_score import InitScore, init_score_state, score_contributions
-from xlarank.models.rankers.xgboost_json import checked_json
+from xlarank.models.rankers.boosted import BoostedTrees, InitScore
+from xlarank.models.rankers.booster_text import checked_json
+from xlarank.models.rankers.columns import PairLossParams, chosen_columns, leaves_param
 from xlarank.models.training_data import TrainingData, in_batches
 
 if TYPE_CHECKING:
     import xgboost as xgb
 
-_BOOSTER: Final = "booster.json"
 #: As near to LightGBM's 63 as XGBoost likes it.
 _MAX_BIN: Final = 64
 
@@ -51,7 +49,7 @@ class XGBPairwiseParams(PairLossParams, XGBTreeParams):
     pairs: int = param(8, Whole(1), Between(4, 16))
 
 
-class XGBPairwise(Ranker[XGBPairwiseParams]):
+class XGBPairwise(BoostedTrees[XGBPairwiseParams]):
     """XGBoost trees on ``rank:pairwise``; pairs are sampled, so a graph may have any number of rows.
 
     Needs ``xgboost`` or the smaller ``xgboost-cpu``; raises `ModelError` without either.
@@ -59,14 +57,11 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
 
     name = XGBPairwiseParams.ranker
     params_class = XGBPairwiseParams
-    file_names = (_BOOSTER,)
-    row_by_row = True
+    file_names = ("booster.json",)
 
     def __init__(self, params: XGBPairwiseParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
         self._booster: xgb.Booster | None = None
-        self._used: Indices = np.empty(0, np.intp)
-        self._init_score: InitScore | None = None
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         module, params = _xgboost(), self.params
@@ -74,7 +69,7 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
         self._used = chosen_columns(data.columns, params.columns, data.target)
         weight = row_weights(data.indptr, params.graph_weight, data.weight)[data.indptr[:-1]]
         self._init_score = InitScore.find(data.columns, params.init_score_weight, data.target)
-        start = self._init_score.of(data) if self._init_score else None
+        start = self._init_score.centred(data) if self._init_score else None
         targets = {"label": relevance, "weight": weight, "base_margin": start}
         train = _binned(module, data, self._used, targets, settings.threads)
         with module.config_context(verbosity=0):
@@ -84,47 +79,30 @@ class XGBPairwise(Ranker[XGBPairwiseParams]):
         assert self._booster is not None, "a ranker with columns has trees"
         return self._booster
 
-    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
-        return next(self._stages(rows, [self._trees().num_boosted_rounds()]))
+    def _grown(self, values: Matrix, rounds: int = 0) -> Floats:
+        grown = self._trees().inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
+        return np.asarray(grown, np.float64)
 
     def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
-        rounds = self._trees().num_boosted_rounds()
-        yield from self._stages(rows, [*range(every, rounds, every), rounds])
+        rounds, values, started = self._trees().num_boosted_rounds(), rows[:, self._used], self._started(rows)
+        for stop in [*range(every, rounds, every), rounds]:
+            yield -(started + self._grown(values, stop))
 
-    def _stages(self, rows: Matrix, stops: list[int]) -> Iterator[Floats]:
-        """Scores after so many rounds; the trees' sum is a relevance, higher is faster."""
-        booster, used = self._trees(), rows[:, self._used]
-        started = self._init_score.relevance(rows) if self._init_score else 0.0
-        for stop in stops:
-            grown = booster.inplace_predict(used, iteration_range=(0, stop), predict_type="margin")
-            yield -(started + np.asarray(grown, np.float64))
+    def _grown_parts(self, values: Matrix) -> Floats:
+        return np.asarray(self._trees().predict(_xgboost().DMatrix(values), pred_contribs=True), np.float64)
 
-    def row_contributions(self, values: Matrix) -> Floats:
-        data = _xgboost().DMatrix(values[:, self._used])
-        grown = self._trees().predict(data, pred_contribs=True)
-        return score_contributions(np.asarray(grown, np.float64), self._used, values, self._init_score)
-
-    def _gains(self) -> dict[str, float]:
+    def _total_gain(self) -> Floats:
         # XGBoost names unnamed columns f0, f1, ... and leaves out those it never split on.
-        found: dict[str, float | list[float]] = self._trees().get_score(importance_type="total_gain")
-        gain = {int(name[1:]): float(np.sum(value)) for name, value in found.items()}
-        total = max(sum(gain.values()), 1e-12)
-        return {self.columns[self._used[index]]: value / total for index, value in gain.items()}
+        found = self._trees().get_score(importance_type="total_gain")
+        return np.array([float(np.sum(found.get(f"f{column}", 0.0))) for column in range(len(self._used))])
 
-    def _learned(self) -> Learned:
-        state = {"used": self._used.tolist(), **init_score_state(self._init_score, self.columns)}
-        return Learned(state, {_BOOSTER: self._trees().save_raw("json").decode("utf-8")})
+    def _text(self) -> str:
+        return str(self._trees().save_raw("json").decode("utf-8"))
 
-    def _restore(self, learned: Learned) -> None:
-        module = _xgboost()
-        self._used = checked_indices(learned.state["used"], len(self.columns))
-        self._init_score = InitScore.restored(self.columns, learned.state)
-        try:
-            text = checked_json(learned.files[_BOOSTER], len(self._used))
-        except ValueError as error:
-            raise ValueError(f"{_BOOSTER}: {error}") from error
+    def _read(self, text: str, features: int) -> None:
+        module, content = _xgboost(), checked_json(text, features).encode("utf-8")
         with module.config_context(verbosity=0):
-            self._booster = module.Booster(model_file=bytearray(text.encode("utf-8")))
+            self._booster = module.Booster(model_file=bytearray(content))
 
 
 def _booster_params(params: XGBPairwiseParams, settings: FitSettings) -> dict[str, Any]:

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from tests.models.rows import graph_rows
-from xlarank.data.errors import ModelError
 from xlarank.features.targets import CPU, TPU
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.init_score import InitScore, init_score_state
+from xlarank.models.rankers.boosted import InitScore
 from xlarank.models.registry import ranker_class
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
@@ -49,8 +48,9 @@ def test_relevance_falls_with_the_estimate_and_has_mean_0_in_each_graph() -> Non
         for name, first, second in (("a__a", 3, 5), ("b__a", 8, 2))
     ]
     data = TrainingData.from_graphs(graphs)
-    assert init_score.of(data).tolist() == [2, -2, -6, 6]
-    assert init_score.of(data, [np.array([1, 0]), np.array([0, 1])]).tolist() == [-2, 2, -6, 6]
+    assert init_score.centred(data).tolist() == [2, -2, -6, 6]
+    turned = replace(data, orders=[np.array([1, 0]), np.array([0, 1])])
+    assert init_score.centred(turned).tolist() == [-2, 2, -6, 6]
 
 
 def test_it_is_that_of_the_target_where_there_is_a_weight() -> None:
@@ -58,11 +58,7 @@ def test_it_is_that_of_the_target_where_there_is_a_weight() -> None:
     for columns, weight, target in ((COLUMNS, 0.0, CPU), (["size", "wrong"], 2.0, CPU), (COLUMNS, 2.0, TPU)):
         assert InitScore.find(columns, weight, target) is None
     columns = [TPU.estimate, *COLUMNS]
-    both = InitScore.find(columns, 2.0, TPU)
-    assert both == InitScore(0, 2.0) == InitScore.restored(columns, init_score_state(both, columns))
-    for weight in (-1.0, np.inf, np.nan):
-        with pytest.raises(ModelError, match="init_score_weight is"):
-            InitScore.find(COLUMNS, weight)
+    assert InitScore.find(columns, 2.0, TPU) == InitScore(0, 2.0)
 
 
 @pytest.mark.parametrize("model", [*MODELS, "sum-pooled"])

@@ -16,9 +16,8 @@ from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from xlarank.features.rows import GraphRows
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.rankers import lightgbm_data
-from xlarank.models.rankers.lambdarank import query_groups
-from xlarank.models.rankers.lightgbm_data import RowTargets, binned, dealt_orders
-from xlarank.models.rankers.lightgbm_text import require_tree
+from xlarank.models.rankers.booster_text import require_tree
+from xlarank.models.rankers.lightgbm_data import RowTargets, binned
 from xlarank.models.training_data import TrainingData
 
 
@@ -148,13 +147,14 @@ def test_rows_are_dealt_at_random_by_the_seed_and_the_graph_alone() -> None:
     """Files list configurations in the order of the search: cutting it in two would pair like with like."""
     graphs = [easy_graph(name, 60, number) for number, name in enumerate(("a__a", "b__a", "c__a"))]
     data = TrainingData.from_graphs(graphs)
-    together, alone, other = (dealt_orders(*given) or [] for given in ((data, 3), (data.take([1]), 3), (data, 4)))
-    assert dealt_orders(data, None) is None
+    given = ((data, 3), (data.take([1]), 3), (data, 4))
+    together, alone, other = (one.shuffled(seed).orders or [] for one, seed in given)
     assert sorted(together[0]) == list(range(60)) and 5 < np.count_nonzero(together[0][:30] < 30) < 25
     assert np.array_equal(together[1], alone[0]) and not np.array_equal(together[0], together[1])
     assert not np.array_equal(other[0], together[0])
-    assert query_groups(data, 60, seed=7) == (None, [60, 60, 60]), "rows stay where no graph is too large"
-    assert query_groups(data, 40, seed=7) == (7, [30] * 6)
+    order = together[1]
+    assert np.array_equal(data.shuffled(3).group_matrix(1, slice(5, 9)), data.parts[1].matrix()[order[5:9]])
+    assert np.array_equal(data.shuffled(3).cost[60:120], data.cost[60:120][order])
 
 
 @pytest.mark.parametrize(
@@ -201,5 +201,5 @@ def test_boosters_print_nothing(monkeypatch: pytest.MonkeyPatch, capfd: pytest.C
     monkeypatch.setattr("xlarank.models.rankers.lightgbm_data._SAMPLED", 40)
     data = easy_data(graphs=2)
     with ThreadPoolExecutor(1) as pool:
-        pool.submit(binned, data, np.arange(4), RowTargets(label=np.zeros(len(data.cost))), threads=1).result()
+        pool.submit(binned, data, np.arange(4), RowTargets(label=np.zeros(len(data.cost))), 1).result()
     assert capfd.readouterr() == ("", "")

@@ -18,7 +18,7 @@ from xlarank.data.errors import ModelError
 from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows
 from xlarank.models.rankers import pair_vote
-from xlarank.models.rankers.lightgbm_text import checked_text, narrowed_text
+from xlarank.models.rankers.booster_text import checked_text, narrowed_text
 from xlarank.models.rankers.pair_vote import Chance, PairColumns, PairPart, PairVote, vote_shares
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
@@ -45,7 +45,6 @@ def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
     graph = graph_rows("a", [1, 2, 3], features=np.array([[1, 10, 100], [2, 20, 300], [4, 30, 700]]))
     found = columns.of_all(graph.matrix()[[2, 0]], graph.matrix()[[1]])
     assert found.tolist() == [[3, 4, 700, 4 - 2, 700 - 300], [3, 1, 100, 1 - 2, 100 - 300]]
-    assert columns.source.tolist() == [0, 1, 3, 1, 3]
     part = PairPart(graph, columns, np.array([2, 0, 1]), np.array([1, 1, 1]))
     assert np.array_equal(part.matrix(), columns.of_all(graph.matrix()[[2, 0, 1]], graph.matrix()[[1]]))
     assert np.array_equal(part.matrix(slice(1, 3)), part.matrix()[1:])
@@ -53,7 +52,7 @@ def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
 
 def drawn(data: TrainingData, **params: Any) -> tuple[list[PairPart], np.ndarray, np.ndarray]:
     ranker = PairVote(params, kind="layout")
-    ranker._use(np.arange(4), np.arange(1, 4))
+    ranker._used, ranker._differences = np.arange(4), np.arange(1, 4)
     return ranker._drawn(data, np.random.default_rng(0))
 
 
@@ -134,7 +133,7 @@ def test_a_sample_of_opponents_drawn_by_the_seed_votes_where_there_are_many_rows
 def test_gains_of_a_column_and_of_its_difference_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 10, size itself has 1 and noise itself 2, the difference of waste 3 and that of noise 4."""
     ranker = made(rounds=1)
-    ranker._use(np.array([0, 3]), np.array([1, 3]))
+    ranker._used, ranker._differences = np.array([0, 3]), np.array([1, 3])
     monkeypatch.setattr(ranker._booster, "feature_importance", lambda _: np.array([1.0, 2.0, 3.0, 4.0]))
     assert ranker.importance() == pytest.approx({"noise": 0.6, "waste": 0.3, "size": 0.1})
 

@@ -24,9 +24,9 @@ from xlarank.data.errors import ClusterError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe, Source
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.rankers.booster_text import checked_text
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.lightgbm import BOOSTER
-from xlarank.models.rankers.lightgbm_text import checked_text
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import model_of
 from xlarank.pipelines.submit import submit

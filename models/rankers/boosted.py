@@ -1,0 +1,132 @@
+"""What the rankers on boosted trees share: columns to look at, the initial score, saving."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from xlarank.data.graph import Kind
+from xlarank.features.instances.graph_instances import LazyInstances
+from xlarank.features.targets import CPU, Target
+from xlarank.models.arrays import Floats, Indices, Matrix
+from xlarank.models.base import Learned, P, Ranker
+from xlarank.models.params import Number
+from xlarank.models.rankers.columns import checked_indices
+from xlarank.models.training_data import TrainingData
+
+
+@dataclass(frozen=True)
+class InitScore:
+    """Relevance that a row has before the first tree: minus ``weight`` times its estimate.
+
+    Few kernels teach trees little about a family that they have not seen. What is known of the hardware holds
+    there too, and the trees have only to learn where the estimate is wrong.
+    """
+
+    column: int  # index of the estimate, log2 of a time, among the columns; only rows of tiles have one
+    weight: float  # relevance for each factor of two in time
+
+    @classmethod
+    def find(cls, columns: Sequence[str], weight: float, target: Target | None = None) -> Self | None:
+        """None for a weight of 0, or without an estimate for the target; an unknown one counts as a CPU."""
+        name = (target or CPU).estimate
+        return cls(columns.index(name), weight) if weight and name in columns else None
+
+    def relevance(self, rows: Matrix) -> Floats:
+        """``(rows,)``, higher is faster."""
+        return -self.weight * rows[:, self.column].astype(np.float64)
+
+    def centred(self, data: TrainingData) -> Floats:
+        """`relevance` of all rows minus its mean over each graph, ``(rows,)``: what is learned has mean 0, too."""
+        estimate = data.matrix(np.array([self.column]))[:, 0].astype(np.float64)
+        sizes = np.diff(data.indptr)
+        mean = np.add.reduceat(estimate, data.indptr[:-1]) / sizes
+        return -self.weight * (estimate - np.repeat(mean, sizes))
+
+
+class BoostedTrees(Ranker[P]):
+    """Gradient-boosted trees whose sum is a relevance, higher is faster; a score is its negative.
+
+    The booster's text is the only file.
+    """
+
+    row_by_row = True
+
+    def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
+        super().__init__(params, kind=kind)
+        self._used: Indices = np.empty(0, np.intp)  # among `_tree_columns`, ascending
+        self._init_score: InitScore | None = None
+
+    @property
+    def _tree_columns(self) -> list[str]:
+        """Names of the columns that `_used` indexes."""
+        return self.columns
+
+    @property
+    def _source(self) -> Indices:
+        """``(columns of the trees,)`` indices of the columns that these are made of."""
+        return self._used
+
+    @abstractmethod
+    def _grown(self, values: Matrix) -> Floats:
+        """``(rows,)`` sum of the trees."""
+
+    @abstractmethod
+    def _grown_parts(self, values: Matrix) -> Floats:
+        """``(rows, columns + 1)`` what each column adds to `_grown`, and last what all rows share."""
+
+    @abstractmethod
+    def _total_gain(self) -> Floats:
+        """``(columns of the trees,)``."""
+
+    @abstractmethod
+    def _text(self) -> str:
+        """The booster as text."""
+
+    @abstractmethod
+    def _read(self, text: str, features: int) -> None:
+        """Restore the booster, of so many columns; raises `ValueError` for what is damaged."""
+
+    def _started(self, rows: Matrix) -> Floats:
+        """``(rows,)`` relevance before the first tree."""
+        return self._init_score.relevance(rows) if self._init_score else np.zeros(len(rows))
+
+    def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
+        return -(self._started(rows) + self._grown(rows[:, self._used]))
+
+    def row_contributions(self, values: Matrix) -> Floats:
+        grown = self._grown_parts(values[:, self._used])
+        found = np.zeros((len(values), values.shape[1] + 1))
+        found[:, self._used] = -grown[:, :-1]
+        found[:, -1] = -grown[:, -1]
+        if self._init_score is not None:
+            found[:, self._init_score.column] -= self._init_score.relevance(values)
+        return found
+
+    def _gains(self) -> dict[str, float]:
+        gain, names, shares = self._total_gain(), self._tree_columns, dict[str, float]()
+        total = max(float(gain.sum()), 1e-12)
+        for index, value in zip(self._source, gain, strict=True):
+            shares[names[index]] = shares.get(names[index], 0.0) + float(value) / total
+        return shares
+
+    def _learned(self) -> Learned:
+        start = self._init_score
+        state: dict[str, Any] = {"used": self._used.tolist(), "init_score_weight": start.weight if start else 0.0}
+        if start:
+            state["init_score_column"] = self.columns[start.column]
+        return Learned(state, {self.file_names[0]: self._text()})
+
+    def _restore(self, learned: Learned) -> None:
+        state, (name,) = learned.state, self.file_names
+        self._used = checked_indices(state["used"], len(self._tree_columns))
+        weight = Number(0)("init_score_weight", state["init_score_weight"])
+        self._init_score = InitScore(self.columns.index(state["init_score_column"]), weight) if weight else None
+        try:
+            self._read(learned.files[name], len(self._source))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error

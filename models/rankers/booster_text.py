@@ -1,0 +1,281 @@
+"""Texts of boosters, LightGBM's and XGBoost's JSON: checked before the library sees them, joined and narrowed.
+
+The libraries trust their texts: children out of range are followed, sizes are believed, and a loop of children
+never ends. Here every count, index and number is looked at, and only trees as this project's rankers grow them are
+let through: one value a leaf, no categories, no linear leaves.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+#: The numbers that an entry lists: how many, the least and the largest; whole ones where that is whole.
+Numbers = tuple[int, float, float]
+
+_MOST_TREES: Final = 100_000
+_MOST_LEAVES: Final = 131_072
+_INT_MAX: Final = 2**31 - 1
+#: What a leaf may say: far above what boosting makes of relevances; the sum of all trees stays a number.
+_LARGEST_LEAF: Final = 1e100
+_LARGEST_FLOAT32: Final = 1e30
+
+# LightGBM -------------------------------------------------------------------------------------------------
+
+_END: Final = "\nend of trees\n"
+_PARAMETERS: Final = "\nparameters:\n"
+#: After it nothing follows that is missed; of a booster that was read back LightGBM leaves it out.
+_LAST: Final = "\nend of parameters\n"
+#: Entries of the header, in order, with what they must be.
+_HEADER: Final = {
+    "version": "v[34]", "num_class": "1", "num_tree_per_iteration": "1", "label_index": "0",
+    "max_feature_idx": "[0-9]{1,9}", "objective": "lambdarank|regression|binary sigmoid:1",
+    "feature_names": r"[A-Za-z]+_?[0-9]+( [A-Za-z]+_?[0-9]+)*",
+    "feature_infos": r"(none|\[[-+.0-9eE]+:[-+.0-9eE]+\])( (none|\[[-+.0-9eE]+:[-+.0-9eE]+\]))*",
+    "tree_sizes": "[0-9 ]*",
+}  # fmt: skip
+_WHOLE: Final = re.compile(r"-?[0-9]{1,10}")
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]{1,3})?")
+
+
+def checked_text(text: str, features: int) -> str:
+    """LightGBM's text of a booster on so many columns, its header and trees, as LightGBM may be given them.
+
+    Raises `ValueError` for anything that LightGBM would not have written of this project's boosters.
+    """
+    trees, end, _ = text.partition(_END)
+    _require(end and _LAST in text and trees.isascii(), "it is cut short, or no text of LightGBM")
+    head, *blocks = trees.split("\nTree=")
+    first, *lines = head.rstrip("\n").split("\n")
+    header = dict(line.split("=", 1) for line in lines if "=" in line)
+    wanted = [name for name in _HEADER if name in header or name != "objective"]
+    _require(first == "tree" and [*header] == wanted and len(lines) == len(wanted), "its header has other entries")
+    for name, value in header.items():
+        _require(re.fullmatch(_HEADER[name], value), f"{name} is {value[:60]!r}")
+    columns = {len(header["feature_names"].split(" ")), len(header["feature_infos"].split(" ")), features}
+    _require(columns == {int(header["max_feature_idx"]) + 1}, f"it is not of {features} columns")
+    # what LightGBM takes as a tree reaches to the next one, the blank line before the end included
+    blocks = [f"Tree={block}\n" for block in blocks]
+    sizes = [len(block) for block in blocks]
+    _require(_listed(header["tree_sizes"]) == sizes and len(blocks) <= _MOST_TREES, "its trees have other sizes")
+    for number, block in enumerate(blocks):
+        try:
+            _check_lightgbm_tree(block, number, features)
+        except ValueError as error:
+            raise ValueError(f"tree {number}: {error}") from error
+    return trees + _END
+
+
+def _check_lightgbm_tree(block: str, number: int, features: int) -> None:
+    first, *lines = block.rstrip("\n").split("\n")
+    texts = dict(line.split("=", 1) for line in lines if "=" in line)
+    entries = {name: _listed(text) for name, text in texts.items()}
+    leaves = (entries.get("num_leaves") or [0])[0]
+    splits, finite = leaves - 1, sys.float_info.max
+    # of a tree of one leaf these may be left out
+    weights, counts = (leaves if leaves > 1 or entries.get(name) else 0 for name in ("leaf_weight", "leaf_count"))
+    fields: dict[str, Numbers] = {
+        "num_leaves": (1, 1, _MOST_LEAVES), "num_cat": (1, 0, 0), "split_feature": (splits, 0, features - 1),
+        "split_gain": (splits, -finite, finite), "threshold": (splits, -finite, finite),
+        "decision_type": (splits, 0, 10), "left_child": (splits, -leaves, splits - 1),
+        "right_child": (splits, -leaves, splits - 1), "leaf_value": (leaves, -_LARGEST_LEAF, _LARGEST_LEAF),
+        "leaf_weight": (weights, -finite, finite), "leaf_count": (counts, 0, _INT_MAX),
+        "internal_value": (splits, -finite, finite), "internal_weight": (splits, -finite, finite),
+        "internal_count": (splits, 0, _INT_MAX), "is_linear": (1, 0, 0), "shrinkage": (1, -finite, finite),
+    }  # fmt: skip
+    _require(first == f"Tree={number}" and len(lines) == len(fields) and [*entries] == [*fields], "other entries")
+    _require_numbers(entries, fields)
+    _require(not any(kind % 2 for kind in entries["decision_type"]), "it has categories")
+    require_tree([*zip(entries["left_child"], entries["right_child"], strict=True)], leaves)
+
+
+def _listed(text: str) -> list[Any]:
+    """The numbers of a line, whole ones as such."""
+    words = text.split(" ") if text else []
+    _require(all(map(_NUMBER.fullmatch, words)), f"it lists {text[:40]!r} where numbers are due")
+    return [int(word) if _WHOLE.fullmatch(word) else float(word) for word in words]
+
+
+def narrowed_text(text: str, kept: Sequence[int]) -> str:
+    """The text of a booster just grown, on some of its columns alone, which all its splits are among.
+
+    Column ``kept[i]``, ascending, becomes column i.
+    """
+    head, trees = _split(text)
+    number = {str(column): str(place) for place, column in enumerate(kept)}
+
+    def renumbered(line: str) -> str:
+        key, _, value = line.partition("=")
+        if key == "split_feature" and value:
+            value = " ".join(number[column] for column in value.split(" "))
+        elif key == "max_feature_idx":
+            value = str(len(kept) - 1)
+        elif key == "feature_names":
+            value = " ".join(f"Column_{place}" for place in range(len(kept)))
+        elif key == "feature_infos":
+            infos = value.split(" ")
+            value = " ".join(infos[column] for column in kept)
+        return f"{key}={value}" if "=" in line else line
+
+    head, *trees = ("\n".join(map(renumbered, part.split("\n"))) for part in (head, *trees))
+    return _text(head, trees) + text[text.index(_PARAMETERS) :]
+
+
+def whole(text: str) -> str:
+    """LightGBM's text of a booster, with the end that `checked_text` looks for."""
+    return text if _LAST in text else f"{text}\nparameters:\n{_LAST}"
+
+
+def joined(first: str, then: str) -> str:
+    """Header and trees of one booster that adds up two on the same columns, the trees of ``first`` first."""
+    head, trees = _split(then)
+    return _text(head, [*_split(first)[1], *trees])
+
+
+def _split(text: str) -> tuple[str, list[str]]:
+    """The header, and the lines of each tree below its number."""
+    head, *blocks = text.partition(_END)[0].split("\nTree=")
+    return head, [block.partition("\n")[2] for block in blocks]
+
+
+def _text(head: str, trees: list[str]) -> str:
+    blocks = [f"Tree={number}\n{tree}\n" for number, tree in enumerate(trees)]
+    sizes = f"tree_sizes={' '.join(str(len(block)) for block in blocks)}"
+    lines = [sizes if line.startswith("tree_sizes=") else line for line in head.split("\n")]
+    return "\n".join([*lines, *(block.removesuffix("\n") for block in blocks)]) + _END
+
+
+# XGBoost --------------------------------------------------------------------------------------------------
+
+_LEARNER: Final = ("feature_names", "feature_types", "gradient_booster", "learner_model_param", "objective")
+_NO_PARENT: Final = _INT_MAX
+_SHORT: Final = re.compile(r"[\w.:+\-\[\] ]{0,100}")
+_WORD: Final = re.compile(r"\w{1,60}")
+_COUNT: Final = re.compile(r"[0-9]{1,9}")
+
+
+def checked_json(text: str, features: int) -> str:
+    """What XGBoost may be given of the JSON of a booster on so many columns.
+
+    Raises `ValueError` for anything that XGBoost would not have written of this project's boosters.
+    """
+    try:
+        model = json.loads(text, parse_constant=_no_number)
+        learner = _entries(model, ("learner", "version"))["learner"]
+        _check_learner(_entries(learner, _LEARNER, ("attributes",)), features)
+        booster = _entries(learner["gradient_booster"], ("model", "name"))
+        _require(booster["name"] == "gbtree", f"its booster is {booster['name']!r}")
+        _check_trees(booster["model"], features)
+    except (KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise ValueError(f"it has another shape ({type(error).__name__}: {error})") from error
+    return json.dumps(model)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(f"it holds {name}")
+
+
+def _entries(value: Any, needed: Collection[str], allowed: Collection[str] = ()) -> dict[str, Any]:
+    same = isinstance(value, dict) and {*needed} <= value.keys() <= {*needed, *allowed}
+    _require(same, f"it has other entries than {', '.join(needed)}")
+    return dict(value)
+
+
+def _check_learner(learner: dict[str, Any], features: int) -> None:
+    _require(learner["feature_names"] == [] and learner["feature_types"] == [], "its columns have names")
+    param, objective = _texts(learner["learner_model_param"]), learner["objective"]
+    for name, value in {"num_feature": str(features), "num_class": "0", "num_target": "1"}.items():
+        _require(param.get(name) == value, f"{name} is {param.get(name)!r}, not {value}")
+    base = float(param["base_score"].strip("[]"))
+    _require(abs(base) <= _LARGEST_FLOAT32, "its base score is larger than any score")
+    _require(objective["name"] == "rank:pairwise", f"its objective is {objective['name']!r}")
+    for part in [learner.get("attributes", {}), *(v for name, v in objective.items() if name != "name")]:
+        _texts(part)
+
+
+def _texts(value: Any) -> dict[str, str]:
+    """An object of short words; raises `ValueError` for another."""
+    _require(isinstance(value, dict) and len(value) <= 60, "it has other parameters")
+    for name, text in value.items():
+        short = _WORD.fullmatch(name) and isinstance(text, str) and _SHORT.fullmatch(text)
+        _require(short, f"its parameter {name[:60]!r} is {str(text)[:60]!r}")
+    return dict(value)
+
+
+def _check_trees(value: Any, features: int) -> None:
+    model = _entries(value, ("gbtree_model_param", "iteration_indptr", "tree_info", "trees"), ("cats",))
+    cats, trees = _entries(model.get("cats", {}), (), ("enc", "feature_segments", "sorted_idx")), model["trees"]
+    _require(not any(cats.values()), "it has categories")
+    _require(isinstance(trees, list) and len(trees) <= _MOST_TREES, "its trees are no list")
+    counts = {"num_parallel_tree": "1", "num_trees": str(len(trees))}
+    _require(model["gbtree_model_param"] == counts, "it has another number of trees than it says")
+    _require_numbers(model, {"tree_info": (len(trees), 0, 0), "iteration_indptr": (len(trees) + 1, 0, len(trees))})
+    _require(model["iteration_indptr"] == [*range(len(trees) + 1)], "its rounds are not one tree each")
+    for number, tree in enumerate(trees):
+        try:
+            _check_xgboost_tree(tree, number, features)
+        except ValueError as error:
+            raise ValueError(f"tree {number}: {error}") from error
+
+
+def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:
+    param = _entries(tree["tree_param"], ("num_deleted", "num_feature", "num_nodes", "size_leaf_vector"))
+    texts = all(isinstance(value, str) and _COUNT.fullmatch(value) for value in param.values())
+    _require(texts, "its counts are no numbers")
+    nodes, found = int(param["num_nodes"]), int(param["num_feature"])
+    # a stump that XGBoost writes has a leaf vector of 1, older versions of 0
+    plain = 1 <= nodes < 2 * _MOST_LEAVES and not int(param["num_deleted"]) and int(param["size_leaf_vector"]) <= 1
+    _require(plain and found == features, f"it has {nodes} nodes of {found} columns, or values of another kind")
+    numbers = ("base_weights", "loss_changes", "split_conditions", "sum_hessian")
+    fields: dict[str, Numbers] = {
+        "left_children": (nodes, -1, nodes - 1), "right_children": (nodes, -1, nodes - 1),
+        "parents": (nodes, 0, _NO_PARENT), "split_indices": (nodes, 0, features - 1),
+        "default_left": (nodes, 0, 1), "split_type": (nodes, 0, 0),
+        **dict.fromkeys(numbers, (nodes, -_LARGEST_FLOAT32, _LARGEST_FLOAT32)),
+        **{f"categories{part}": (0, 0, 0) for part in ("", "_nodes", "_segments", "_sizes")},
+    }  # fmt: skip
+    _require_numbers(_entries(tree, ("id", "tree_param", *fields)), fields)
+    _require(type(tree["id"]) is int and tree["id"] == number, "it has another number")
+    left, right, parents = tree["left_children"], tree["right_children"], tree["parents"]
+    pairs = all((left[node] < 0) == (right[node] < 0) for node in range(nodes))
+    _require(pairs and (nodes == 1 or left[0] >= 0), "a split has one child")
+    splits, leaves = ([node for node in range(nodes) if (left[node] >= 0) == inner] for inner in (True, False))
+    known = all(parents[child] == node for node in splits for child in (left[node], right[node]))
+    _require(parents[0] == _NO_PARENT and known, "a child has another parent")
+    # the same numbering as LightGBM's: splits from 0, leaves below it
+    number_of = {node: at for at, node in enumerate(splits)} | {node: -1 - at for at, node in enumerate(leaves)}
+    require_tree([(number_of[left[node]], number_of[right[node]]) for node in splits], len(leaves))
+
+
+# Both -----------------------------------------------------------------------------------------------------
+
+
+def _require(condition: object, problem: str) -> None:
+    if not condition:
+        raise ValueError(problem)
+
+
+def _require_numbers(entries: Mapping[str, Any], fields: Mapping[str, Numbers]) -> None:
+    for name, (count, low, high) in fields.items():
+        values, types = entries[name], (int,) if type(high) is int else (int, float)
+        _require(isinstance(values, list) and len(values) == count, f"{name} has not {count} entries")
+        fit = all(type(value) in types and low <= value <= high for value in values)
+        _require(fit, f"{name} lists other things than {types[-1].__name__}s from {low} to {high}")
+
+
+def require_tree(children: Sequence[tuple[int, int]], leaves: int) -> None:
+    """Raise `ValueError` unless every split and leaf is reached from split 0, once.
+
+    ``children`` of each split are splits (0 or more) or leaves, leaf ``i`` as ``-1 - i``.
+    """
+    seen, waiting = {0}, [0] if children else []
+    while waiting:
+        for child in children[waiting.pop()]:
+            _require(child not in seen, f"{'split' if child >= 0 else 'leaf'} {child} has two parents")
+            seen.add(child)
+            if child >= 0:
+                waiting.append(child)
+    _require(not children or len(seen) == len(children) + leaves, "its splits and leaves do not form one tree")
