@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from xlarank.data.collection import Collection, GraphFile, choose_splits, discover, graph_files
@@ -18,8 +18,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.store import Manifest, write_manifest
 from xlarank.pipelines.support.building import GraphJob, Outcome, cluster_outcomes, local_outcomes
-from xlarank.pipelines.support.cluster import connected
-from xlarank.pipelines.support.progress import Progress, Silent
+from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.workspace_collections import require_one_root
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 
@@ -111,7 +110,8 @@ def build_features(
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered, replace=request.replace)
     splits, settings, started = choose_splits(request.splits), request.settings, time.monotonic()
-    chosen = [file for file in files if file.split in splits]
+    # a relative path would mean something else to the workers of a cluster
+    chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
     work = []
     for file in chosen:
         most = request.max_configs if file.split == "train" else 0
@@ -129,25 +129,18 @@ def build_features(
 def _run(work: list[GraphJob], request: BuildRequest, progress: Progress) -> dict[GraphFile, Outcome]:
     """Outcome of each file that was begun in time."""
     end = None if request.timeout is None else time.monotonic() + request.timeout
+    if request.scheduler is not None:
+        outcomes = cluster_outcomes(work, request.scheduler, request.jobs, end)
+    else:
+        large = sum(job.size for job in work) >= _WORTH_PROCESSES
+        jobs = request.jobs or ((os.cpu_count() or 1) if large else 1)
+        outcomes = local_outcomes(work, min(jobs, max(1, len(work))), end)
     done: dict[GraphFile, Outcome] = {}
-    with ExitStack() as stack:
-        if request.scheduler is None:
-            outcomes = local_outcomes(work, _processes(request.jobs, work), end)
-        else:
-            client = stack.enter_context(connected(request.scheduler, request.jobs))
-            outcomes = cluster_outcomes(client, work, end)
-        progress.begin("building features", len(work))
-        stack.callback(progress.end)
-        for job, outcome in stack.enter_context(closing(outcomes)):
+    with steps_of(progress, "building features", len(work)) as step, closing(outcomes):
+        for job, outcome in outcomes:
             done[job.file] = outcome
-            progress.step(job.place)
+            step(f"{job.file.collection} {job.file.split} {job.file.name}")
     return done
-
-
-def _processes(jobs: int, work: list[GraphJob]) -> int:
-    if jobs == 0:
-        jobs = (os.cpu_count() or 1) if sum(job.size for job in work) >= _WORTH_PROCESSES else 1
-    return min(jobs, max(1, len(work)))
 
 
 def _write_manifests(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from xlarank.data.errors import ClusterError
@@ -16,8 +16,9 @@ if TYPE_CHECKING:  # an extra, imported where a cluster is asked for
 
 #: In place of an address: a cluster of worker processes on this machine, for as long as it is needed.
 LOCAL: Final = "local"
+SAME_CODE: Final = "install the same xlarank on all machines"
 #: Seconds for the scheduler to answer, and for the first worker to report to it.
-_PATIENCE: Final = 20
+_PATIENCE: Final = 20.0
 #: Loggers that report every lost worker; what matters is raised.
 _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
@@ -40,67 +41,54 @@ def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
             expected="the extra dask",
             do="pip install 'xlarank[dask]'",
         ) from error
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
+    with ExitStack() as stack:
+        for logger in map(logging.getLogger, _LOGGERS):
+            stack.callback(logger.setLevel, logger.level)
             logger.setLevel(logging.CRITICAL + 1)
-        if scheduler == LOCAL:
-            with local_cluster(workers or os.cpu_count() or 1) as cluster:
-                with Client(cluster, set_as_default=False) as client:
-                    client.run(_silence_output)
-                    yield client
-            return
         try:
-            client = Client(scheduler, timeout=_PATIENCE, set_as_default=False)
-        except (OSError, ValueError, TypeError, ImportError) as error:  # ImportError: of an unknown protocol
+            if scheduler == LOCAL:
+                cluster = stack.enter_context(local_cluster(workers or os.cpu_count() or 1))
+            address = cluster.scheduler_address if scheduler == LOCAL else scheduler
+            client = stack.enter_context(Client(address, timeout=_PATIENCE, set_as_default=False))
+        except (OSError, RuntimeError, ValueError, TypeError, ImportError) as error:  # of an unknown protocol, too
             why = (str(error) or repr(error)).splitlines()[0]
             raise ClusterError(
                 f"no Dask scheduler answers at {scheduler} ({why})",
                 expected="host:port of a running scheduler, or local",
                 do="start one with `dask scheduler`, or check --scheduler",
             ) from error
-        with client:
-            try:
-                client.wait_for_workers(1, timeout=_PATIENCE)
-            except TimeoutError as error:
-                raise ClusterError(
-                    f"the scheduler at {scheduler} has no workers",
-                    expected="one or more",
-                    do=f"start some with `dask worker {scheduler} --nthreads 1 --nworkers N`",
-                ) from error
-            yield client
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        require_workers(client, _PATIENCE)
+        yield client
+
+
+def require_workers(client: Client, patience: float) -> int:
+    """Number of threads of all workers; raises `ClusterError` where none is there for ``patience`` seconds."""
+    try:
+        client.wait_for_workers(1, timeout=patience)
+    except TimeoutError as error:
+        address = client.scheduler.address
+        raise ClusterError(
+            f"the scheduler at {address} has no workers",
+            expected="one or more",
+            do=f"start some with `dask worker {address} --nthreads 1 --nworkers N` and run the same command again",
+        ) from error
+    return sum(client.nthreads().values())
 
 
 @contextmanager
 def local_cluster(workers: int) -> Iterator[LocalCluster]:
-    """Worker processes of one thread each on this machine; raises `ClusterError` where they cannot be started."""
+    """Worker processes of one thread each on this machine."""
     import dask
     from distributed import LocalCluster
 
     # A worker that died is started again, which may take longer than the 15 s that Dask waits on a busy machine.
     with dask.config.set({"distributed.deploy.lost-worker-timeout": "15 minutes"}):
-        # No dashboard, which needs bokeh, and no fixed port, which somebody else may have.
-        try:
-            with interrupts_held_back():
-                cluster = LocalCluster(
-                    n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
-                    dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
-                    silence_logs=logging.CRITICAL,
-                )  # fmt: skip
-        except (OSError, RuntimeError) as error:
-            raise ClusterError(
-                f"no cluster can be started here ({error})", do="leave out --scheduler, or name a running one"
-            ) from error
+        with interrupts_held_back():
+            # No dashboard, which needs bokeh, and no fixed port, which somebody else may have.
+            cluster = LocalCluster(
+                n_workers=workers, threads_per_worker=1, processes=True, host="127.0.0.1",
+                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
+                silence_logs=logging.CRITICAL,
+            )  # fmt: skip
         with cluster:
             yield cluster
-
-
-def _silence_output() -> None:
-    """LightGBM prints every port that it tries to standard output, which is for results."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)

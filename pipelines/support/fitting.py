@@ -251,7 +251,7 @@ def _fit_settings(request: TrainRequest, threads: int) -> Iterator[FitSettings]:
         return
     with connected(request.scheduler, threads) as client:
         # one thread: each booster takes all workers, so folds wait for each other
-        yield FitSettings(request.rounds, request.seed, 1, cluster=TreeCluster(client.scheduler.address))
+        yield FitSettings(request.rounds, request.seed, 1, cluster=TreeCluster(client))
 
 
 def fit_and_save(job: Job, choice: Choice) -> TrainResult:

@@ -270,14 +270,14 @@ def test_two_processes_store_the_same_bytes(tree: Path, tmp_path: Path) -> None:
         assert (tmp_path / "two" / path.relative_to(tmp_path / "one")).read_bytes() == path.read_bytes()
 
 
-def die(job: object) -> None:
+def die(job: object, source: object) -> None:
     """Stands in for the building of a graph in a worker that the system kills."""
     os._exit(9)
 
 
 @pytest.mark.slow
 def test_a_worker_that_dies_is_a_clear_error(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "build_graph", die)
+    monkeypatch.setattr(module.GraphJob, "build", die)
     listener = Listener()
     with pytest.raises(XlarankError, match=r"a worker process died.*smaller --jobs"):
         build(tree, tmp_path / "work", jobs=2, progress=listener)
