@@ -11,7 +11,6 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Sequence
 from concurrent.futures import FIRST_EXCEPTION, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
