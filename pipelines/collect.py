@@ -14,8 +14,7 @@ from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, random_configurations
 from xlarank.data.hlo.compiler.cycles import COUNTING
-from xlarank.data.hlo.compiler.journal import Journal
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
 from xlarank.models.validation.metrics import kendall_tau

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.collection import SPLITS
+from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
-from xlarank.data.files import write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.sweep import DEFAULT, outcome, sweep_limits
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, Target, target_of
 from xlarank.data.hlo.kernels import NO_ESTIMATE, Kernel, cut_kernels
-from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.hlo.tuning import tile_row
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.programs.sources import (
     Collected,
+    digest_of,
     existing_manifest,
     label_settings,
     label_words,
@@ -30,6 +31,13 @@ from xlarank.pipelines.programs.sources import (
 
 #: Kernels with fewer tiles order little.
 LEAST_TILES: Final = 5
+#: Stands for no limit but the compiler's own.
+_DEFAULT: Final = 0
+#: KiB: below, nearly nothing compiles; above, the default of v3 and v4 begins.
+_LEAST, _MOST = 512, 16384
+_USED: Final = re.compile(rb'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"')
+#: Kernels that use less than this share of a limit would choose no other tile under it.
+_UNTOUCHED: Final = 0.8
 
 
 @dataclass(frozen=True)
@@ -75,10 +83,9 @@ def collect_tiles(
     Raises `CompilerError` where the compiler is missing, or the program does not compile at its default.
     """
     target = target_of(settings.target)
-    if not target.estimated or split not in SPLITS:
-        raise CompilerError(
-            f"there are no tiles for {target.name} or no split {split}", expected="a TPU; train, valid or test"
-        )
+    choose_splits([split])
+    if not target.estimated:
+        raise CompilerError(f"there are no tiles for {target.name}", expected="a TPU")
     if compiler is None:
         with Compiler(target, limit=settings.limit) as compiler:
             return collect_tiles(program, out, settings, split=split, name=name, compiler=compiler)
@@ -87,17 +94,14 @@ def collect_tiles(
     about = label_settings(name, module, compiler, settings)
     folder = out / "npz" / "tile" / target.source / split
     path = folder / f"{name}.json"
-    done = existing_manifest(path, about)
-    if done is not None:
+    if (done := existing_manifest(path, about)) is not None:
         return Collected(path, done, fresh=False)
     limits = sweep_limits(settings.limits)
-    scratch = folder / f".{name}.sweep"
-    _begin(scratch, about)
-    compiler.sweep(module, scratch, limits, settings.limit * len(limits))
-    if not (scratch / f"{DEFAULT}.pb").exists():
-        why = scratch / f"{DEFAULT}.txt"
+    scratch = folder / f".{name}.{digest_of(about)}.sweep"
+    _sweep(compiler, module, scratch, limits, settings.limit * len(limits))
+    if not (scratch / f"{_DEFAULT}.pb").exists():
         raise CompilerError(
-            f"the program does not compile for {target.name} ({why.read_text(encoding='utf-8')})",
+            f"the program does not compile for {target.name} ({_said(scratch, _DEFAULT)})",
             do=f"try another --target, or more seconds; to begin anew remove {scratch}",
         )
     manifest = about | {
@@ -110,22 +114,39 @@ def collect_tiles(
     return Collected(path, manifest, fresh=True)
 
 
-def _begin(scratch: Path, about: dict[str, Any]) -> None:
-    """Keep what a sweep was begun with; outcomes of another one are no use."""
-    scratch.mkdir(parents=True, exist_ok=True)
-    note = scratch / "about.json"
-    if note.exists() and json.loads(note.read_text(encoding="utf-8")) != json.loads(json.dumps(about)):
-        shutil.rmtree(scratch)
-        scratch.mkdir()
-    write_json(note, about)
+def sweep_limits(count: int) -> list[int]:
+    """The default, then ``count`` limits in KiB, growing geometrically: what takes longest comes last.
+
+    >>> sweep_limits(5)
+    [0, 512, 1024, 2048, 4096, 8192]
+    """
+    return [_DEFAULT, *(round(limit) for limit in np.geomspace(_LEAST, _MOST, count + 1)[:-1])]
 
 
-def _said(scratch: Path, limit: int) -> str:
+def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int], seconds: float) -> None:
+    """Compile under each limit without a file: ``LIMIT.pb``, the compiled module, or ``LIMIT.txt``, why none."""
+    end = time.monotonic() + seconds
+    while left := remaining(folder, limits):
+        found: bytes | str = f"not compiled within {seconds:.3g} s in all"
+        if (rest := end - time.monotonic()) > 0:
+            found = compiler.under_limit(module, left[0], rest)
+        with atomic_write(folder / f"{left[0]}.{'txt' if isinstance(found, str) else 'pb'}") as partial:
+            partial.write_bytes(found.encode() if isinstance(found, str) else found)
+
+
+def remaining(folder: Path, limits: list[int]) -> list[int]:
+    """Limits without a file that may change something, by what the kernels use at the default."""
+    first, done = folder / f"{_DEFAULT}.pb", {path.stem for path in folder.glob("*.*")}
+    used = max(map(int, _USED.findall(first.read_bytes())), default=0) / 1024 if first.exists() else _MOST
+    return [limit for limit in limits if limit * _UNTOUCHED <= used and str(limit) not in done]
+
+
+def _said(folder: Path, limit: int) -> str:
     """What came of a limit, in a word or in the compiler's words."""
-    file = outcome(scratch, limit)
-    if file is None:
-        return "as the default"
-    return "ok" if file.suffix == ".pb" else file.read_text(encoding="utf-8")
+    if (folder / f"{limit}.pb").exists():
+        return "ok"
+    why = folder / f"{limit}.txt"
+    return why.read_text(encoding="utf-8") if why.exists() else "as the default"
 
 
 def _kernels(scratch: Path, limits: list[int]) -> list[_Found]:

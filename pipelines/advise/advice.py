@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -16,12 +14,16 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.constrain import (
+    DEFAULT,
+    compiled_entry_layouts,
+    constrain,
+    layouts_of,
+    mode_of,
+)
 from xlarank.data.hlo.compiler.cycles import COUNTING
-from xlarank.data.hlo.compiler.entry import DEFAULT, compiled_entry_layouts, mode_of
-from xlarank.data.hlo.compiler.journal import Journal
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
+from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.messages import Message, instructions
@@ -33,7 +35,7 @@ from xlarank.pipelines.advise.search import LayoutSearch
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.programs.jax_lines import jax_lines, major_to_minor, shape_text
 from xlarank.pipelines.programs.leaves import Leaf
-from xlarank.pipelines.programs.sources import Program, load_program, program_hash
+from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds within which outputs are compared unless that was asked for, and where it was.
@@ -200,8 +202,7 @@ def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
         "target": compiler.target.name,
         "versions": compiler.versions,
     }
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
-    return Journal(out / f".{program.name}.{digest}.journal", about)
+    return Journal(out / f".{program.name}.{digest_of(about)}.journal", about)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from xlarank.data.hlo.compiler.entry import Order
+from xlarank.data.hlo.compiler.constrain import Order
 from xlarank.pipelines.programs.jax_lines import major_to_minor
 from xlarank.pipelines.programs.leaves import Leaf
 

@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.candidates import Codes, breed, random_configurations
-from xlarank.data.hlo.compiler.entry import Order
-from xlarank.data.hlo.compiler.journal import Journal
+from xlarank.data.hlo.compiler.constrain import Order
 from xlarank.data.hlo.compiler.operations import read_operations
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
-from xlarank.data.hlo.compiler.screening import Kernels
+from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.pipelines.advise.space import Space
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -117,10 +115,7 @@ class LayoutSearch:
         Raises `CompilerError` when not even the compiler's default compiles or has an estimate.
         """
         end = time.monotonic() + 60 * minutes
-        kernels = Kernels()
-        for text in self.texts.values():
-            kernels.learn(read_operations(text))
-        self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, kernels)
+        self.compiler.know({key: self.journal.estimates[key] for key in self.texts}, self.texts.values())
         what = f"compiling {self.space.program.name} for {self.compiler.target.name}"
         with steps_of(self.progress, what, budget):
             self._compile(self.space.entry(False, False), screen=False)

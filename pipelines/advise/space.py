@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.hlo.candidates import Candidates, Codes, candidate_rows
-from xlarank.data.hlo.compiler.entry import AUTO, DEFAULT, Order, with_entry_modes
+from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order, with_entry_modes
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.schema import LAYOUT_COLUMNS
 from xlarank.pipelines.programs.leaves import Leaf, leaves_of

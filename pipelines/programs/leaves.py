@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from xlarank.data.hlo.compiler.entry import entry_shapes
+from xlarank.data.hlo.compiler.constrain import entry_shapes
 from xlarank.data.hlo.messages import Message
 from xlarank.pipelines.programs.jax_lines import shape_text
 

@@ -190,6 +190,11 @@ def label_settings(name: str, module: Message, compiler: Compiler, settings: Any
     return about | {"versions": dict(compiler.versions)}
 
 
+def digest_of(about: Mapping[str, Any]) -> str:
+    """Return a short digest of settings, for the name of a file that only they may use."""
+    return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:8]
+
+
 def existing_manifest(path: Path, about: dict[str, Any]) -> dict[str, Any] | None:
     """Return the manifest at ``path``; raises `CompilerError` for one of other settings."""
     if not path.exists():

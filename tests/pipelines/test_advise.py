@@ -12,8 +12,8 @@ import pytest
 
 from tests.data.hlo.programs import instruction
 from xlarank.data.errors import CompilerError, HloError
+from xlarank.data.hlo.compiler.constrain import entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
-from xlarank.data.hlo.compiler.entry import entry_modes
 from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import Lowered

@@ -11,11 +11,10 @@ import pytest
 from tests.data.hlo.programs import instruction
 from xlarank.data.errors import CompilerError
 from xlarank.data.graph import read_graph
-from xlarank.data.hlo.compiler import sweep
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.kernels import NO_ESTIMATE
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
+from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles, remaining
 
 SETTINGS = TileSettings(limits=8)
 
@@ -38,7 +37,7 @@ def module(limit=0):
 
 
 class Compiler:
-    """Sweeps as the real one does; ``dies`` after so many limits, once."""
+    """``dies`` after so many limits, once."""
 
     versions = MappingProxyType({"jax": "0"})
 
@@ -48,15 +47,12 @@ class Compiler:
     def lower(self, **_):
         return Lowered(module().SerializeToString(), frozenset(), {}, [[], []])
 
-    def sweep(self, program, folder, limits, seconds):
-        while left := sweep.remaining(folder, limits):
-            if len(self.compiled) == self.dies:
-                raise KeyboardInterrupt
-            self.compiled.append(left[0])
-            if left[0] in (790, 1218):
-                sweep.fail(folder, left[0], "out of vector memory")
-            else:
-                (folder / f"{left[0]}.pb").write_bytes(module(left[0]).SerializeToString())
+    def under_limit(self, program, kib, seconds):
+        assert 0 < seconds <= 9 * SETTINGS.limit
+        if len(self.compiled) == self.dies:
+            raise KeyboardInterrupt
+        self.compiled.append(kib)
+        return "out of vector memory" if kib in (790, 1218) else module(kib).SerializeToString()
 
 
 @pytest.fixture
@@ -107,7 +103,7 @@ def test_a_kernel_of_another_program_is_one_file(program, tmp_path):
 
 def test_only_limits_that_may_change_something_are_compiled(program, tmp_path):
     (tmp_path / "0.pb").write_bytes(module().SerializeToString())  # uses 13,672 KiB
-    assert sweep.remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
+    assert remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
 
 
 def test_a_cpu_has_no_tiles(program, tmp_path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.entry import DEFAULT, entry_modes, order_of
+from xlarank.data.hlo.compiler.constrain import DEFAULT, entry_modes, order_of
 from xlarank.data.hlo.messages import HloModuleProto, Message
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _TYPES: Final = dict(
 ) | {16: "bfloat16"}
 
 
-def measure(xla: Xla, modules: Sequence[bytes], *, rounds: int, seed: int) -> list[list[float]]:
+def measure(xla: Xla, folder: Path, *, modules: Sequence[bytes], rounds: int, seed: int) -> list[list[float]]:
     """Return the seconds of every module in every round; the modules of a round run in shuffled order.
 
     A module whose outputs are not those of the first one gets no times. Inputs are drawn from ``seed``.
@@ -46,7 +47,7 @@ def measure(xla: Xla, modules: Sequence[bytes], *, rounds: int, seed: int) -> li
     return times
 
 
-def compare(xla: Xla, modules: Sequence[bytes]) -> float:
+def compare(xla: Xla, folder: Path, *, modules: Sequence[bytes]) -> float:
     """Return the largest difference between outputs of two modules on the same inputs, relative to each output's
     largest value.
     """

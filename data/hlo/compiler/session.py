@@ -1,28 +1,32 @@
-"""Client of the compiler process: modules in, outcomes out."""
+"""Client of the compiler process (`xlarank.data.hlo.compiler.service`): modules in, outcomes out."""
 
 from __future__ import annotations
 
 import os
-import socket
+import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
-from multiprocessing.connection import Connection
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import count, islice
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any, Final, Self
 
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
-from xlarank.data.hlo.compiler import sweep
 from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.outcome import Outcome, Status
-from xlarank.data.hlo.compiler.screening import Kernels
-from xlarank.data.hlo.compiler.service import Compare, Compile, Known, Lower, Measure, Request, Sweep
+from xlarank.data.hlo.compiler.measuring import compare, measure
+from xlarank.data.hlo.compiler.operations import Kernels, read_operations
+from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.data.hlo.compiler.service import ANSWER, POLL, Work
 from xlarank.data.hlo.compiler.targets import Target
-from xlarank.data.hlo.compiler.xla import Lowered
+from xlarank.data.hlo.compiler.xla import Lowered, compile_module, dumped, lower, optimised_text, under_limit
 from xlarank.data.hlo.messages import Message
 
 #: Not by -m: what is pickled must belong to the module's own name.
@@ -33,6 +37,30 @@ _ROOT: Final = str(Path(xlarank.__file__).resolve().parents[1])
 _START: Final = 120.0
 #: Where dumps of single compilations go: memory where the machine offers it as a folder.
 _MEMORY: Final = Path("/dev/shm")
+
+
+@dataclass(eq=False)
+class _Job:
+    """Work in a child; ``waiting`` are modules that became the same program."""
+
+    folder: Path
+    limit: float
+    position: int = 0
+    started: float = field(default_factory=time.monotonic)
+    fingerprint: str = ""
+    waiting: list[_Job] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.started
+
+    def answer(self) -> Any:
+        """Return what came of the work: its result, an error or an `Outcome`; None while it runs."""
+        path = self.folder / ANSWER
+        if path.exists():
+            return pickle.loads(path.read_bytes())  # our own process wrote it
+        late = f"not compiled within {self.limit:.3g} s"
+        return Outcome(Status.TIMEOUT, message=late) if self.seconds > self.limit else None
 
 
 class Compiler:
@@ -46,9 +74,12 @@ class Compiler:
     def __init__(self, target: Target, *, jobs: int = 1, limit: float = 120.0, effort: float | None = None) -> None:
         if not hasattr(os, "fork"):
             raise CompilerError("this system has no fork", expected="Linux on x86-64", do="run it there, or in WSL")
-        self.target = target
-        self._number, self._jobs, self._limit = 0, jobs, limit
-        mine, theirs = socket.socketpair()
+        self.target, self._jobs, self._limit, self._numbers = target, jobs, limit, count()
+        self._known: dict[str, Estimate] = {}
+        memory = _MEMORY if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
+        self._scratch = Path(tempfile.mkdtemp(prefix="xlarank-", dir=memory))
+        self._kernels = Kernels()
+        self._connection, theirs = Pipe()
         paths = [_ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._stderr = tempfile.TemporaryFile()
         with theirs:
@@ -61,10 +92,8 @@ class Compiler:
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
                 start_new_session=True,  # Ctrl-C goes to the client alone
             )
-        self._connection = Connection(mine.detach())
-        scratch = str(_MEMORY) if _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK) else None
         try:
-            self._connection.send({"target": target, "effort": effort, "jobs": jobs, "scratch": scratch})
+            self._tell(self._scratch, target, effort)
             if not self._connection.poll(_START):
                 raise CompilerError(f"the compiler did not start within {_START:g} s")
             hello = self._receive()
@@ -90,12 +119,15 @@ class Compiler:
             self._process.kill()
             self._process.wait()
         self._stderr.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)  # the process does so, too, unless it was killed
 
-    def know(self, estimates: Mapping[str, Estimate], kernels: Kernels | None = None) -> None:
+    def know(self, estimates: Mapping[str, Estimate], texts: Iterable[str] = ()) -> None:
         """Register estimates by fingerprint of an earlier run, so that their code is not generated again, and
-        kernels by which to screen others.
+        compiled programs by whose kernels to screen others.
         """
-        self._send(Known(dict(estimates), kernels or Kernels()))
+        self._known |= estimates
+        for text in texts:
+            self._kernels.learn(read_operations(text))
 
     def compile(
         self,
@@ -112,19 +144,58 @@ class Compiler:
         without code.
         """
         seconds = min(self._limit, limit or self._limit)
-        late = Status.GIVEN_UP if seconds < self._limit else Status.TIMEOUT
-        asked: dict[int, int] = {}
-        waiting = enumerate(modules)
-        while True:
-            # No more ahead than keeps the service busy: both sides would wait on full pipes.
-            for position, module in islice(waiting, self._jobs + 1 - len(asked)):
-                request = Compile(seconds, module.SerializeToString(), keep, screen, late=late)
-                asked[self._send(request)] = position
-            if not asked:
-                return
-            number, outcome = self._receive()
-            if number in asked:  # answers to an abandoned call come late
-                yield asked.pop(number), outcome
+        waiting, running = enumerate(modules), list[_Job]()
+        try:
+            while True:
+                for position, module in islice(waiting, self._jobs - len(running)):
+                    work = partial(compile_module, module=module.SerializeToString(), keep=keep)
+                    running.append(self._start(work, seconds, position))
+                if not running:
+                    return
+                for job in list(running):
+                    answer = self._answer(job, running, screen)
+                    if answer is not None:
+                        running.remove(job)
+                        self._end(job)
+                        yield from self._outcomes(job, answer)
+                self._wait()
+        finally:
+            for job in running:
+                self._end(job)
+
+    def _answer(self, job: _Job, running: list[_Job], screen: float | None) -> Any:
+        """Return what came of a job, or is known of its optimised module; one that another job compiles waits."""
+        answer = job.answer()  # before dumps are read, so that none can be overlooked
+        if job.fingerprint or (text := optimised_text(job.folder, self.target)) is None:
+            return answer
+        job.fingerprint = fingerprint(text)
+        if job.fingerprint in self._known:
+            return Outcome(Status.OK, self._known[job.fingerprint], shared=True)
+        if screen is not None and (predicted := self._kernels.predict(read_operations(text))) >= screen:
+            return Outcome(Status.SCREENED, Estimate(round(predicted)))
+        twins = (one for one in running if one.fingerprint == job.fingerprint and one is not job)
+        if (twin := next(twins, None)) is None:
+            return answer
+        self._end(job)
+        running.remove(job)
+        twin.waiting.append(job)
+        return None
+
+    def _outcomes(self, job: _Job, answer: Any) -> Iterator[tuple[int, Outcome]]:
+        """Yield the outcome of a job that is over, and of those that waited for it."""
+        if isinstance(answer, XlarankError):
+            answer = Outcome(Status.FAILED, message=str(answer))
+        elif answer.status is Status.TIMEOUT and job.limit < self._limit:
+            answer = replace(answer, status=Status.GIVEN_UP)
+        elif answer.status is Status.OK and not job.fingerprint:  # labels are stored by fingerprint
+            answer = Outcome(Status.CRASHED, message="no optimised module was dumped")
+        answer = replace(answer, fingerprint=job.fingerprint, seconds=job.seconds)
+        if answer.status is Status.OK:
+            self.know({job.fingerprint: answer.estimate}, [answer.text] if answer.text else [])
+        yield job.position, answer
+        for other in job.waiting:
+            shared = replace(answer, shared=answer.status is Status.OK, seconds=other.seconds, text="")
+            yield other.position, shared
 
     def lower(self, *, function: str = "", module: Message | None = None) -> Lowered:
         """Return a program as layout assignment sees it: ``module:function`` or a module in an earlier state.
@@ -132,10 +203,10 @@ class Compiler:
         Raises `CompilerError` when it cannot be imported or traced, or the compiler does not take it.
         """
         given = b"" if module is None else module.SerializeToString()
-        answer = self._ask(Lower(self._limit, function, given))
+        answer = self._ask(partial(lower, function=function, module=given), self._limit, dumped)
         if isinstance(answer, Outcome):
             raise CompilerError(
-                f"the program does not compile for {self.target.name} ({answer.message or answer.status})",
+                f"the program does not compile for {self.target.name} ({answer.message})",
                 expected="a program for one device, without sharding or collectives",
                 do="check that it compiles in JAX",
             )
@@ -146,7 +217,7 @@ class Compiler:
         """Return the largest relative difference of outputs of two modules on random inputs, or why not."""
         modules = [plain.SerializeToString(), edited.SerializeToString()]
         try:
-            answer = self._ask(Compare(seconds, modules))
+            answer = self._ask(partial(compare, modules=modules), seconds)
         except CompilerError as error:
             return str(error)
         if isinstance(answer, Outcome):
@@ -160,47 +231,53 @@ class Compiler:
         Raises `CompilerError` when the programs cannot be run.
         """
         serialized = [module.SerializeToString() for module in modules]
-        answer = self._ask(Measure(float("inf"), serialized, rounds, seed))
+        answer = self._ask(partial(measure, modules=serialized, rounds=rounds, seed=seed), float("inf"))
         if isinstance(answer, Outcome):
             raise CompilerError(
-                f"the programs cannot be measured ({answer.message or answer.status})",
+                f"the programs cannot be measured ({answer.message})",
                 expected="a program that runs on one CPU device",
                 do="collect for a TPU target, or fewer configurations",
             )
         times: list[list[float]] = answer
         return times
 
-    def sweep(self, module: Message, folder: Path, limits: list[int], seconds: float) -> None:
-        """Compile a module under limits of vector memory; outcomes are files of a folder, which may hold some
-        already (`xlarank.data.hlo.compiler.sweep`). What is not done after ``seconds`` has none.
+    def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
+        """Return the compiled module, serialized, under a limit of vector memory (0: the compiler's own), or why
+        there is none.
         """
-        end, given = time.monotonic() + seconds, module.SerializeToString()
-        while left := sweep.remaining(folder, limits):
-            answer = self._ask(Sweep(end - time.monotonic(), given, folder.absolute(), limits))
-            if isinstance(answer, Outcome):
-                if answer.status is Status.TIMEOUT:
-                    for limit in sweep.remaining(folder, limits):
-                        sweep.fail(folder, limit, f"not compiled within {seconds:.3g} s in all")
-                else:
-                    running = folder / sweep.RUNNING
-                    at = int(running.read_text(encoding="utf-8")) if running.exists() else left[0]
-                    sweep.fail(folder, at, answer.message)
+        answer = self._ask(partial(under_limit, module=module.SerializeToString(), kib=kib), seconds)
+        return answer if isinstance(answer, bytes) else answer.message
 
-    def _send(self, request: Request | Known) -> int:
-        """Send a request under a fresh number, and return that."""
-        self._number += 1
-        self._connection.send((self._number, request))
-        return self._number
+    def _ask(self, work: Work, seconds: float, early: Callable[[Path], Any] = lambda folder: None) -> Any:
+        """Return the answer to a single request, ``early`` where its dumps give it; raise it if it is an error."""
+        job = self._start(work, seconds)
+        try:
+            while (answer := job.answer()) is None and (answer := early(job.folder)) is None:
+                self._wait()
+        finally:
+            self._end(job)
+        if isinstance(answer, XlarankError):
+            raise answer
+        return answer
 
-    def _ask(self, request: Request) -> Any:
-        """Return the answer to a request; raise it where it is an error."""
-        asked = self._send(request)
-        while True:
-            number, answer = self._receive()
-            if number == asked:  # answers to an abandoned call come late
-                if isinstance(answer, XlarankError):
-                    raise answer
-                return answer
+    def _start(self, work: Work, limit: float, position: int = 0) -> _Job:
+        job = _Job(self._scratch / str(next(self._numbers)), limit, position)
+        self._tell(job.folder, work)
+        return job
+
+    def _end(self, job: _Job) -> None:
+        with suppress(OSError):  # closed, it has ended everything already
+            self._connection.send((job.folder, None))
+
+    def _wait(self) -> None:
+        if self._connection.poll(POLL):  # after its start it has nothing to say
+            self._receive()
+
+    def _tell(self, *what: Any) -> None:
+        try:
+            self._connection.send(what)
+        except BrokenPipeError:
+            self._receive()
 
     def _receive(self) -> Any:
         try:

@@ -1,7 +1,7 @@
 """Thin wrapper of JAX and XLA, used only in the process of `xlarank.data.hlo.compiler.service`.
 
-What jax offers in public is used where it suffices. A module that no JAX function made goes through jaxlib: HLO to
-StableHLO, parsed, and given to the client of a topology, which compiles without a chip.
+A module that no JAX function made goes through jaxlib: HLO to StableHLO, parsed, and given to the client of a
+topology, which compiles without a chip.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.entry import drop_entry_modes, entry_modes
+from xlarank.data.hlo.compiler.constrain import drop_entry_modes, entry_modes
+from xlarank.data.hlo.compiler.cycles import read_estimate
+from xlarank.data.hlo.compiler.outcome import Outcome, Status
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instructions
 
@@ -24,11 +26,8 @@ _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
 INSTALL: Final = 'run: pip install "xlarank[collect]"'
 _LEAVES: Final = "leaves.json"
-#: The dump of the optimised module: all but code generation is done.
-OPTIMISED: Final = {
-    "tpu": "*after_optimizations_before_buffer_assignment.txt",
-    "cpu": "*cpu_after_optimizations.txt",
-}
+#: The dump of the optimised module for the CPU and for TPUs.
+_OPTIMISED: Final = ("*cpu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
 _ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",  # never ask for a chip
     "TPU_SKIP_MDS_QUERY": "1",  # nor for a cloud's description of one
@@ -80,7 +79,7 @@ class Xla:
         self.target, self.effort = target, effort
         self.versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
         self._jax, self._ir, self._mlir, self._xla_client = _jax, ir, mlir, xla_client
-        self._device = self._tpu(target) if target.platform == "tpu" else None
+        self._device = self._tpu(target) if target.estimated else None
 
     def _tpu(self, target: Target) -> Any:
         try:
@@ -111,18 +110,10 @@ class Xla:
             self._device = jax.devices("cpu")[0]
         return self._device
 
-    def compile(
-        self,
-        module: bytes,
-        dump: Path | None = None,
-        passes: str | None = None,
-        overrides: dict[str, Any] | None = None,
-    ) -> Any:
-        """Return the executable of a serialized HLO module.
+    def compile(self, module: bytes, options: dict[str, Any] | None = None) -> Any:
+        """Return the executable of a serialized HLO module, compiled with some options of the compiler.
 
-        With ``dump``, intermediate modules are written there as text, or those around the named ``passes`` as
-        protobuf. ``overrides`` are options of the compiler. Entry layouts are those that the module's modes ask for
-        (`xlarank.data.hlo.compiler.entry`).
+        Entry layouts are those that the module's modes ask for (`xlarank.data.hlo.compiler.constrain`).
         """
         given = HloModuleProto.FromString(module)
         stablehlo = self._jax.mlir.hlo_to_stablehlo(repaired(given).SerializeToString())
@@ -130,12 +121,10 @@ class Xla:
             parsed = self._ir.Module.parse(stablehlo)
             if modes := entry_modes(given):
                 self._set_entry_modes(parsed, modes)
-        dumps = dump_options(dump, passes) if dump is not None else {}
-        options = self._options(dumps | (overrides or {}))
         devices = self._jax.DeviceList((self.device,))
-        if self.target.platform == "tpu":
-            return self.device.client.compile(parsed, devices, options)
-        return self.device.client.compile_and_load(parsed, devices, options)
+        client = self.device.client
+        run = client.compile if self.target.estimated else client.compile_and_load
+        return run(parsed, devices, self._options(options or {}))
 
     def _set_entry_modes(self, parsed: Any, modes: list[list[str]]) -> None:
         """Give each argument and result of the main function its mode."""
@@ -144,10 +133,6 @@ class Xla:
         for key, given in zip(("arg_attrs", "res_attrs"), modes, strict=True):
             attributes = main.attributes
             old = list(attributes[key]) if key in attributes else [ir.DictAttr.get({})] * len(given)
-            if len(old) != len(given):
-                raise CompilerError(
-                    f"{len(given)} layout modes for {len(old)} values", expected="one for each array"
-                )
             merged = [
                 ir.DictAttr.get(
                     {one.name: one.attr for one in kept} | {"mhlo.layout_mode": ir.StringAttr.get(mode)}
@@ -156,16 +141,16 @@ class Xla:
             ]
             attributes[key] = ir.ArrayAttr.get(merged)
 
-    def _options(self, overrides: dict[str, Any]) -> Any:
+    def _options(self, options: dict[str, Any]) -> Any:
         import numpy as np
 
-        options = self._jax.CompileOptions()
-        options.num_replicas = 1
-        options.device_assignment = self._xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
-        options.env_option_overrides = list(overrides.items())
+        made = self._jax.CompileOptions()
+        made.num_replicas = 1
+        made.device_assignment = self._xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
+        made.env_option_overrides = list(options.items())
         if self.effort is not None:
-            options.executable_build_options.exec_time_optimization_effort = self.effort
-        return options
+            made.executable_build_options.exec_time_optimization_effort = self.effort
+        return made
 
     def lower_function(self, name: str, dump: Path) -> None:
         """Compile what ``module:function`` returns, dumping around layout assignment.
@@ -205,7 +190,7 @@ class Xla:
             for tree in (shapes, lowered.out_info)
         ]
         (dump / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
-        lowered.compile(compiler_options=dump_options(dump, "layout-assignment"))
+        lowered.compile(compiler_options=_around_layout_assignment(dump))
 
     @staticmethod
     def _imported(name: str) -> tuple[Any, Any]:
@@ -229,17 +214,40 @@ class Xla:
         return program[0], tuple(program[1])
 
 
-def compiled_text(executable: Any) -> str:
-    """Return the compiled program as HLO text, with each operation's backend configuration."""
-    return str(executable.hlo_modules()[0].to_string())
+def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outcome:
+    """Return the estimate of a module, with the compiled text on ``keep``; the optimised module is dumped."""
+    executable = xla.compile(module, {"xla_dump_to": str(folder), "xla_dump_hlo_as_text": True})
+    text = str(executable.hlo_modules()[0].to_string())
+    return Outcome(Status.OK, read_estimate(text), text=text if keep else "")
 
 
-def dump_options(folder: Path, passes: str | None = None) -> dict[str, Any]:
-    """XLA's debug options that write modules into a folder."""
-    options: dict[str, Any] = {"xla_dump_to": str(folder)}
-    if passes is None:
-        return {**options, "xla_dump_hlo_as_text": True}
-    return {**options, "xla_dump_hlo_pass_re": passes, "xla_dump_hlo_as_proto": True}
+def optimised_text(folder: Path, target: Target) -> str | None:
+    """Return the optimised module that was dumped, once it is written to its end: only code is missing."""
+    for path in folder.glob(_OPTIMISED[target.estimated]):
+        text = path.read_text(encoding="utf-8")
+        if text.rstrip().endswith("}"):
+            return text
+    return None
+
+
+def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
+    """Return a compiled module, serialized, under a limit of vector memory; 0 is the compiler's own."""
+    compiled = xla.compile(module, {"xla_tpu_scoped_vmem_limit_kib": str(kib)} if kib else {})
+    serialized: bytes = compiled.hlo_modules()[0].as_serialized_hlo_module_proto()
+    return serialized
+
+
+def lower(xla: Xla, folder: Path, *, function: str, module: bytes) -> Lowered | None:
+    """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
+    if function:
+        xla.lower_function(function, folder)
+    else:
+        xla.compile(module, _around_layout_assignment(folder))
+    return dumped(folder)
+
+
+def _around_layout_assignment(folder: Path) -> dict[str, Any]:
+    return {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
 
 
 def dumped(folder: Path) -> Lowered | None:

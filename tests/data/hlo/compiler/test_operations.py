@@ -2,8 +2,7 @@
 
 import pytest
 
-from xlarank.data.hlo.compiler.operations import Operation, read_operations
-from xlarank.data.hlo.compiler.screening import Kernels
+from xlarank.data.hlo.compiler.operations import Kernels, Operation, read_operations
 
 TEXT = """HloModule jit_f, entry_computation_layout={(f32[16,8]{1,0:T(8,128)})->f32[8,16]{1,0:T(8,128)}}
 
@@ -75,6 +74,3 @@ def test_predictions_are_exact_for_known_kernels_and_cautious_for_others():
     turned = TEXT.replace("%two = f32[8,16]{1,0", "%two = f32[8,16]{0,1")  # alike but for the layout
     assert kernels.predict(read_operations(turned)) == pytest.approx(7 + 3 + 5 + 0.7 * 11)
     assert Kernels().predict(read_operations(TEXT)) == 0
-    more = Kernels()
-    more.add(kernels)
-    assert more == kernels

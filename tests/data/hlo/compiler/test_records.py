@@ -4,8 +4,7 @@ import pytest
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.hlo.compiler.cycles import Estimate
-from xlarank.data.hlo.compiler.journal import Journal
-from xlarank.data.hlo.compiler.outcome import Outcome, Status, fingerprint
+from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status, fingerprint
 
 ONE = Estimate(12, 1)
 

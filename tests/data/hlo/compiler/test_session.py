@@ -1,0 +1,127 @@
+"""One configuration's misfortune is its own: a compiler that crashes, hangs and repeats itself, in a process."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from xlarank.data.errors import CompilerError
+from xlarank.data.hlo.compiler import service, session
+from xlarank.data.hlo.compiler.outcome import Status
+from xlarank.data.hlo.compiler.session import Compiler
+from xlarank.data.hlo.compiler.targets import target_of
+from xlarank.data.hlo.messages import HloModuleProto
+
+TEXT = "HloModule m\n\nENTRY %main (p: f32[8]) -> f32[8] {{\n  ROOT %a = f32[8]{{0}} copy(%p), {attributes}\n}}\n"
+#: Where the made-up compiler notes the code that it generated.
+GENERATED = "XLARANK_TEST_GENERATED"
+
+
+class Executable:
+    def __init__(self, name):
+        self.text = TEXT.format(attributes=f'backend_config={{"estimated_cycles":"{len(name)}"}}')
+
+    def hlo_modules(self):
+        return [self]
+
+    def to_string(self):
+        return self.text
+
+
+class Xla:
+    """Does what a module's name says; the optimised module depends on the part before the dash."""
+
+    def __init__(self, target, effort):
+        self.versions = {"target": target.name, "effort": str(effort)}
+
+    def compile(self, module, options):
+        name = HloModuleProto.FromString(module).name
+        if name == "crash":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if name == "leave":
+            os._exit(3)
+        if name == "refuse":
+            raise CompilerError("no such layout")
+        if name == "bug":
+            raise ValueError("one line\nand another")
+        optimised = TEXT.format(attributes=f"kind={name.partition('-')[0]}")
+        if name == "poor":  # another program of the same kernels
+            optimised = optimised.replace(
+                "HloModule m\n", "HloModule m\n\n%other () -> f32[] {\n  %c = f32[] constant(0)\n}\n"
+            )
+            optimised = optimised.replace(", kind=poor", "")
+        if name != "undumped" and "xla_dump_to" in options:
+            dump = Path(options["xla_dump_to"]) / "m.after_optimizations_before_buffer_assignment.txt"
+            dump.write_text(optimised)
+        if name.startswith("hang"):
+            time.sleep(8)
+        time.sleep(0.2)  # code generation: time enough to be ended
+        with open(os.environ[GENERATED], "a") as stream:
+            stream.write(name + "\n")
+        return Executable(name)
+
+
+def main():
+    service.main(Xla)
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    monkeypatch.setattr(session, "_SERVICE", f"from {__name__} import main; main()")
+    monkeypatch.setenv(GENERATED, str(tmp_path / "generated"))
+    with Compiler(target_of("tpu-v3"), jobs=3, limit=2.0, effort=-1.0) as made:
+        assert made.versions == {"target": "tpu-v3", "effort": "-1.0"}
+        scratch = made._scratch
+        yield made
+    assert not scratch.exists(), "nothing is left behind"
+
+
+def compiled(compiler, *names, **options):
+    found = dict(compiler.compile([HloModuleProto(name=name) for name in names], **options))
+    return {names[at]: outcome for at, outcome in found.items()}
+
+
+@pytest.mark.slow
+def test_crashes_hangs_and_repetitions(compiler, tmp_path):
+    names = "one", "crash", "one-again", "refuse", "hang", "three", "one-late", "undumped", "leave", "bug"
+    found = compiled(compiler, *names)
+    assert {name: str(one.status) for name, one in found.items() if one.status is not Status.OK} == {
+        "crash": "crashed", "refuse": "failed", "hang": "timeout", "undumped": "crashed", "leave": "crashed",
+        "bug": "failed",
+    }  # fmt: skip
+    assert "signal 9" in found["crash"].message and "status 3" in found["leave"].message
+    assert found["undumped"].message == "no optimised module was dumped"
+    assert found["refuse"].message == "no such layout" and found["bug"].message == "one line"
+    assert found["hang"].message == "not compiled within 2 s" and found["hang"].seconds > 2
+    assert found["three"].estimate.cycles == 5 and not found["three"].text
+    ones = [found[name] for name in ("one", "one-again", "one-late")]
+    assert len({one.estimate.cycles for one in ones}) == 1
+    assert sorted(one.shared for one in ones) == [False, True, True]
+    assert len(set((tmp_path / "generated").read_text().split()) & {"one", "one-again", "one-late"}) == 1
+
+
+@pytest.mark.slow
+def test_what_takes_long_or_promises_nothing_is_left(compiler):
+    assert compiled(compiler, "hang", limit=0.5)["hang"].status is Status.GIVEN_UP
+    assert compiled(compiler, "rich", keep=True)["rich"].text.startswith("HloModule")
+    poor = compiled(compiler, "poor", screen=3.0)["poor"]
+    assert (poor.status, poor.estimate.cycles) == (Status.SCREENED, 4)  # the kernel of "rich", known by then
+    assert compiler.under_limit(HloModuleProto(name="hang"), 512, 0.5) == "not compiled within 0.5 s"
+    found = compiler.compile([HloModuleProto(name=name) for name in ("first", "hang", "hanging")])
+    assert next(found)[0] == 0
+    found.close()  # ends the others
+    assert compiled(compiler, "next")["next"].status is Status.OK
+    assert list(compiler._scratch.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_process_that_is_gone_is_told(compiler):
+    found = compiler.compile([HloModuleProto(name="first"), HloModuleProto(name="hang")])
+    next(found)
+    compiler._process.kill()
+    with pytest.raises(CompilerError, match=r"the compiler's process ended \(without output\); run it again"):
+        next(found)
+    with pytest.raises(CompilerError, match="the compiler's process ended"):
+        compiled(compiler, "first")
