@@ -20,7 +20,7 @@ from tests.cli.conftest import Job
 from tests.cli.shell import LAYOUT, TILE, Outcome, ended, here, start
 from tests.graphs import save_npz
 from tests.pipelines.trees import graph_path, layout_graph
-from xlarank.cli import interruption
+from xlarank.cli import app
 
 pytestmark = pytest.mark.slow
 
@@ -119,10 +119,10 @@ def test_an_interruption_that_a_library_hides_is_still_one(
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("a second press ends the program")
 
-    monkeypatch.setattr(interruption, "_GRACE", 1000.0)
+    monkeypatch.setattr(app, "_GRACE", 1000.0)
     monkeypatch.setattr(os, "_exit", sys.exit)
     for library in (hides_it, loses_it):
         monkeypatch.setattr("xlarank.pipelines.info.info", library)
-        monkeypatch.setattr(interruption, "_heard", [])
+        monkeypatch.setattr(app, "_heard", [])
         assert here("info", "--collection", TILE).code == 130
         assert "error: interrupted" in capfd.readouterr().err

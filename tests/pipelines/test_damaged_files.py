@@ -174,6 +174,5 @@ def test_the_record_of_commands_follows_no_link(tmp_path: Path) -> None:
     runs.parent.mkdir()
     (tmp_path / "precious").write_text("kept")
     runs.symlink_to(tmp_path / "precious")
-    record.worked_in(tmp_path)
-    record.end(0)
+    record.Run(workspace=tmp_path).end(0)
     assert (tmp_path / "precious").read_text() == "kept"

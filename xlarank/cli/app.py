@@ -1,37 +1,28 @@
-"""The command line: all commands, the options of every command, and errors as one line."""
+"""The command line: all commands, the options of every command, errors and interruptions as one line."""
 
 from __future__ import annotations
 
 import errno
 import os
+import shlex
+import signal
 import sys
+import threading
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import Annotated, Any, Final, NoReturn, get_type_hints
 
 import typer
+from typer import Option
 from typer.main import get_command
 
 import xlarank
-from xlarank.cli import (
-    console,
-    dataset,
-    explaining,
-    interruption,
-    learning,
-    programs,
-    ranking,
-    record,
-    run_all,
-    scoring,
-)
+from xlarank.cli import console, dataset, explaining, learning, programs, ranking, record, run_all, scoring
 from xlarank.cli.common import load_config, moved_to_front
-from xlarank.cli.console import error_line
 from xlarank.cli.guide import GUIDES
+from xlarank.data.errors import XlarankError
 from xlarank.data.ranges import MAX_ROUNDS
-
-if TYPE_CHECKING:
-    from xlarank.data.errors import XlarankError
+from xlarank.data.workspace import DEFAULT_ROOT
 
 app = typer.Typer(
     name="xlarank",
@@ -46,9 +37,10 @@ for group in (dataset, learning, scoring, ranking, explaining, programs, run_all
 
 def _say_next(result: object, **options: object) -> None:
     """After a command that did all that was asked: what to do next."""
-    guide = GUIDES.get(record.command())
+    guide, place = GUIDES.get(record.run.command), record.run.workspace
     if guide is not None and guide.then:
-        console.say(f"next: {guide.then.format(work=record.workspace_option())}", style="dim")
+        work = "" if place in (None, DEFAULT_ROOT) else f" --workspace {shlex.quote(str(place))}"
+        console.say(f"next: {guide.then.format(work=work)}", "dim")
 
 
 def _version(asked: bool) -> None:
@@ -61,14 +53,13 @@ def _version(asked: bool) -> None:
 def common(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors only (and JSON with --json -).")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print each step, and lists in full.")] = False,
-    log_file: Annotated[Path | None, typer.Option(help="Append all output to this file, with the time.")] = None,
+    quiet: Annotated[bool, Option("--quiet", help="Print errors only (and JSON with --json -).")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="Print each step, and lists in full.")] = False,
+    log_file: Annotated[Path | None, Option(help="Append all output to this file, with the time.")] = None,
     config_file: Annotated[
-        Path | None,
-        typer.Option(help="TOML file with values of options: top level for all commands, \\[train] for one."),
+        Path | None, Option(help="TOML file with values of options: top level for all commands, \\[train] for one.")
     ] = None,
 ) -> None:
     """Rank compiler configurations without running them: boosted trees on TpuGraphs data.
@@ -78,18 +69,15 @@ def common(
     if quiet and verbose:
         raise typer.BadParameter("--quiet and --verbose exclude each other")
     console.configure(quiet=quiet, verbose=verbose, log_file=log_file)
-    name = context.invoked_subcommand
-    record.begin(name or "")
-    if config_file is not None and name is not None:
+    record.run.command = name = context.invoked_subcommand or ""
+    if config_file is not None and name:
         values = load_config(config_file, context.command.commands, name)  # type: ignore[attr-defined]
         context.default_map = {name: values}
-        record.configured(config_file, values)
+        record.run.config = {"file": str(config_file), "values": values}
 
 
-#: A full disk, a quota, a limit on the size of files: any write may fail so, those within libraries too.
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: What libraries raise instead of `MemoryError` where memory or address space is short.
-_NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
+#: What help calls the value of an option by its type; a flag has none.
+_WORDS: Final = {"Path": "PATH", "str": "TEXT", "bool": "", "int": "N", "float": "N"}
 
 
 def commands() -> Any:
@@ -101,16 +89,12 @@ def commands() -> Any:
             if part.param_type_name == "argument":
                 part.display_type_rich = lambda ctx: None
             else:
-                part.metavar = value_word(str(hints.get(part.name, bool)))
+                hint = str(hints.get(part.name, bool))
+                part.metavar = next(word for kind, word in _WORDS.items() if kind in hint)
             part._get_number_range_help_str = partial(number_span, part)
         if name in GUIDES:
             command.epilog = GUIDES[name].epilog()
     return group
-
-
-def value_word(hint: str) -> str:
-    """Return what help calls a value of this type; a flag has none."""
-    return "PATH" if "Path" in hint else "TEXT" if "str" in hint else "" if "bool" in hint else "N"
 
 
 def number_span(part: Any) -> str | None:
@@ -126,16 +110,36 @@ def number_span(part: Any) -> str | None:
     return f"{low:g} or more" if high is None or high >= MAX_ROUNDS else f"{low:g} to {high:g}"
 
 
+#: A full disk, a quota, a limit on the size of files: any write may fail so, those within libraries too.
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: What libraries raise instead of `MemoryError` where memory or address space is short.
+_NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
+
+
+#: Signals so far: a library may swallow the exception that a handler raises.
+_heard: list[int] = []
+#: Seconds to remove partial files; a second signal ends the program at once.
+_GRACE = 10.0
+_INTERRUPTED = b"error: interrupted; finished work is kept, run the same command again to resume\n"
+
+
+class _Interrupted(BaseException):
+    """Raised by a signal to end the program."""
+
+
 def main() -> None:
     """Run a command; errors that a user can act on are printed as one line, without a traceback."""
-    interruption.listen()
+    record.run = record.Run()
     code: object = 1
+    for number in (signal.SIGINT, signal.SIGTERM):  # Typer would exit with 1, without a message
+        signal.signal(number, _interrupt)
     try:
         _require_streams()
         commands()(args=moved_to_front(sys.argv[1:]))
-        code = 0
     except BaseException as error:
-        interruption.leave_if_heard()  # whatever a library made of the interruption
+        if _heard:  # whatever a library made of the interruption
+            sys.stdout.flush()
+            _leave(_heard[0])
         if isinstance(error, SystemExit):
             code = error.code or 0
         if _out_of_memory(error):  # too little perhaps for all that prints a line
@@ -146,17 +150,32 @@ def main() -> None:
         known = _user_error(error)
         if known is None:
             raise
-        error_line(str(known))
+        console.error_line(str(known))
         sys.exit(1)
     finally:
-        record.end(code)
+        record.run.end(code)
         console.close_log()
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    _heard.append(number)
+    if len(_heard) > 1:
+        _leave(_heard[0])
+    watchdog = threading.Timer(_GRACE, _leave, [number])
+    watchdog.daemon = True
+    watchdog.start()
+    raise _Interrupted
+
+
+def _leave(number: int) -> NoReturn:
+    """End now, with 128 + the signal: every file is whole or absent, so no thread needs to finish."""
+    show_cursor = b"\x1b[?25h" if sys.stderr.isatty() else b""
+    os.write(2, show_cursor + _INTERRUPTED)  # not through the console: the signal may have stopped it half way
+    os._exit(128 + number)
 
 
 def _require_streams() -> None:
     """Raise `XlarankError` where standard output is closed: the next file opened would get what is printed."""
-    from xlarank.data.errors import XlarankError
-
     if os.environ.get("COLUMNS", "1").strip("0") == "":
         del os.environ["COLUMNS"]  # rich would print nothing
     if sys.stderr is None:
@@ -167,8 +186,6 @@ def _require_streams() -> None:
 
 def _user_error(error: BaseException) -> XlarankError | None:
     """The error that a user can act on; None for any other, which is a bug."""
-    from xlarank.data.errors import XlarankError
-
     if isinstance(error, XlarankError):
         return error
     if isinstance(error, OSError) and error.errno in _DISK_FULL:  # from whichever library was writing

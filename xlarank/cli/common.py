@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,17 +24,14 @@ def moved_to_front(arguments: Sequence[str]) -> list[str]:
     """
     front: list[str] = []
     rest: list[str] = []
-    waiting = list(arguments)
-    while waiting:
-        word = waiting.pop(0)
+    words = iter(arguments)
+    for word in words:
         if word == "--":
-            rest += [word, *waiting]
-            break
-        if word in _FLAGS or word.startswith(tuple(f"{name}=" for name in _VALUED)):
-            front.append(word)
+            rest += [word, *words]
         elif word in _VALUED:
-            front += [word, *waiting[:1]]
-            del waiting[:1]
+            front += [word, *islice(words, 1)]
+        elif word in _FLAGS or word.partition("=")[0] in _VALUED:
+            front.append(word)
         else:
             rest.append(word)
     return front + rest
@@ -49,22 +47,28 @@ def load_config(path: Path, commands: Mapping[str, Any], name: str) -> dict[str,
         found = tomllib.loads(read_text(path))
     except (OSError, ValueError) as error:
         raise XlarankError(f"{path} cannot be read ({error})", expected="TOML", do="check --config-file") from error
-    known = _names(commands[name])
+
+    def check(key: str, shown: str, what: str, known: Iterable[str]) -> None:
+        if key not in known:
+            close = get_close_matches(key, list(known), n=3, cutoff=0.4) or sorted(known)
+            got = f"{path} names {shown}, which is not {what}"
+            raise XlarankError(got, expected=", ".join(close), do="correct the file")
+
+    options = _names(commands[name])
     everywhere = {option for command in commands.values() for option in _names(command)}
     values = {}
     for key, value in found.items():
         option = key.replace("-", "_")
         if isinstance(value, dict):
-            if key not in commands:
-                raise _unknown(path, f"[{key}]", "a command", commands)
-        elif option not in everywhere:
-            raise _unknown(path, key, "an option of any command", everywhere)
-        elif option in known:  # others are for other commands
-            values[known[option]] = value
+            check(key, f"[{key}]", "a command", commands)
+        else:
+            check(option, key, "an option of any command", everywhere)
+            if option in options:  # others are for other commands
+                values[options[option]] = value
     for key, value in found.get(name, {}).items():
-        if (option := key.replace("-", "_")) not in known:
-            raise _unknown(path, key, f"an option of {name}", known)
-        values[known[option]] = value
+        option = key.replace("-", "_")
+        check(option, key, f"an option of {name}", options)
+        values[options[option]] = value
     return values
 
 
@@ -73,12 +77,3 @@ def _names(command: Any) -> dict[str, str]:
     options = [part for part in command.params if part.param_type_name == "option"]
     named = {text.lstrip("-").replace("-", "_"): part.name for part in options for text in part.opts}
     return named | {part.name: part.name for part in options}
-
-
-def _unknown(path: Path, name: str, what: str, known: Iterable[str]) -> XlarankError:
-    close = difflib.get_close_matches(name.strip("[]"), list(known), n=3, cutoff=0.4)
-    return XlarankError(
-        f"{path} names {name}, which is not {what}",
-        expected=", ".join(close or sorted(known)),
-        do="correct the file",
-    )

@@ -8,28 +8,24 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
-from xlarank.cli.progress import Bar, Lines, Several, bars, plain
-from xlarank.cli.tables import Sheet, new_table, print_sheet
+from xlarank.cli.progress import JobProgress, bars, plain
+from xlarank.cli.tables import new_table, print_table
+from xlarank.data import files
+from xlarank.data.errors import WorkspaceError
 from xlarank.data.wording import counted
 
-__all__ = [
-    "configure", "console", "error_line", "finish", "headline", "list_lines", "log", "new_table", "number_range",
-    "plain", "plain_values", "progress_bars", "rounded", "say", "settings", "show", "show_rows", "write_json",
-]  # fmt: skip
-
-if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
-    from rich.console import Console
-
 #: Lines shown of a list of graphs.
-_LISTED = 20
+_LISTED: Final = 20
 #: Files named of many that are broken in the same way.
 _ALIKE: Final = 3
 #: Characters of a line where the output goes to a file.
@@ -56,17 +52,13 @@ def configure(*, quiet: bool = False, verbose: bool = False, log_file: Path | No
     close_log()
     settings.quiet, settings.verbose, settings.json_on_stdout = quiet, verbose, False
     if log_file is not None:
-        from xlarank.data.errors import WorkspaceError
-        from xlarank.data.files import output_target
-
-        target = output_target(log_file)
+        target = files.output_target(log_file)
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             settings.log = target.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
-            raise WorkspaceError(
-                f"cannot write {log_file} ({error.strerror or error})", do="pass another --log-file"
-            ) from error
+            got = f"cannot write {log_file} ({error.strerror or error})"
+            raise WorkspaceError(got, do="pass another --log-file") from error
 
 
 def close_log() -> None:
@@ -75,39 +67,78 @@ def close_log() -> None:
         settings.log = None
 
 
-def log(text: str) -> None:
-    """Lines for the log file alone."""
+def _log(text: str) -> None:
     if settings.log is not None:
         now = time.strftime("%Y-%m-%d %H:%M:%S")
         settings.log.writelines(f"{now} {line}\n" for line in text.splitlines())
 
 
 @contextmanager
-def progress_bars() -> Iterator[Several]:
+def progress_bars() -> Iterator[JobProgress]:
     """Show the progress of jobs: bars on a terminal, lines elsewhere and in the log."""
-    lines = [] if settings.log is None else [Lines(log)]
-    drawn = sys.stderr.isatty() and not settings.quiet and not settings.verbose
-    if not settings.quiet and not drawn:
-        lines.append(Lines(partial(print, file=sys.stderr, flush=True), every=settings.verbose))
-    try:
-        if drawn:
-            with bars(console(stderr=True)) as shown:
-                yield Several(Bar(shown), *lines)
-        else:
-            yield Several(*lines)
-    finally:
-        for listener in lines:
-            listener.close()
+    shown = not settings.quiet
+    drawn = bars(console(stderr=True)) if shown and not settings.verbose and sys.stderr.isatty() else None
+
+    def write(line: str) -> None:
+        _log(line)
+        if shown and drawn is None:
+            print(line, file=sys.stderr, flush=True)
+
+    with drawn or nullcontext(), closing(JobProgress(write, drawn, every=settings.verbose)) as progress:
+        yield progress
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console as wide as the terminal, or wide enough for most tables in a file."""
-    from rich.console import Console
-
     stream = sys.stderr if stderr or settings.json_on_stdout else sys.stdout
     known = stream.isatty() or os.environ.get("COLUMNS", "").isdigit()
     # names of files and folders are not markup
     return Console(file=stream, width=None if known else _FILE_WIDTH, markup=False)
+
+
+def say(text: str, style: str = "", *, label: str = "", error: bool = False) -> None:
+    """Print a line and log it; with a label the style is that of the label. Errors are printed in any case."""
+    line = Text.assemble((label, style), plain(text)) if label else Text(plain(text), style)
+    _log(line.plain)
+    if error or not settings.quiet:
+        console(stderr=error).print(line, highlight=False, soft_wrap=True)
+
+
+def headline(text: str) -> None:
+    say("")
+    say(text, "bold")
+
+
+def list_lines(title: str, lines: list[str]) -> None:
+    # A tile collection may have a thousand kernels of one configuration; --json of `info` has them all.
+    shown = lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"and {len(lines) - _LISTED:,} more"]
+    for line in shown:
+        say(line, "yellow", label=f"{title}: ")
+
+
+def error_line(text: str) -> None:
+    say(text, "red", label="error: ", error=True)
+
+
+def show_rows(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
+    """Show rows under heads (`new_table`), unless there are none."""
+    table = new_table(*heads)
+    for row in rows:
+        table.add_row(*row)
+    show(table)
+
+
+def show(table: Table) -> None:
+    """Show a table, unless it is empty."""
+    if not table.rows:
+        return
+    if not settings.quiet:
+        print_table(table, console())
+    if settings.log is not None:
+        lines = Console(width=_FILE_WIDTH, markup=False, force_terminal=False)
+        with lines.capture() as captured:
+            print_table(table, lines)
+        _log(captured.get())
 
 
 def finish(broken: dict[str, str]) -> None:
@@ -133,61 +164,6 @@ def finish(broken: dict[str, str]) -> None:
     raise typer.Exit(1)
 
 
-def show_rows(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> None:
-    """Show rows under heads (`new_table`), unless there are none."""
-    table = new_table(*heads)
-    for row in rows:
-        table.add_row(*row)
-    show(table)
-
-
-def show(sheet: Sheet) -> None:
-    """Show a table, unless it is empty."""
-    if not sheet.rows:
-        return
-    if not settings.quiet:
-        print_sheet(sheet, console())
-    if settings.log is not None:
-        from rich.console import Console
-
-        lines = Console(width=_FILE_WIDTH, markup=False, file=None, force_terminal=False)
-        with lines.capture() as captured:
-            print_sheet(sheet, lines)
-        log(captured.get())
-
-
-def say(text: str, *, style: str = "") -> None:
-    log(plain(text))
-    if not settings.quiet:
-        console().print(plain(text), style=style, highlight=False, soft_wrap=True)
-
-
-def headline(text: str) -> None:
-    if not settings.quiet:
-        console().print()
-    say(text, style="bold")
-
-
-def list_lines(title: str, lines: list[str]) -> None:
-    from rich.text import Text
-
-    # A tile collection may have a thousand kernels of one configuration; --json of `info` has them all.
-    shown = lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"and {len(lines) - _LISTED:,} more"]
-    for line in shown:
-        log(f"{title}: {plain(line)}")
-        if not settings.quiet:
-            text = Text.assemble((f"{title}:", "yellow"), " ", plain(line))
-            console().print(text, highlight=False, soft_wrap=True)
-
-
-def error_line(text: str) -> None:
-    from rich.text import Text
-
-    log(f"error: {plain(text)}")
-    line = Text.assemble(("error:", "red"), " ", plain(text))
-    console(stderr=True).print(line, highlight=False, soft_wrap=True)
-
-
 def plain_values(value: Any) -> Any:
     """Return a result as values for JSON: dataclasses as objects, paths as text, NaN and infinity as null."""
     if is_dataclass(value) and not isinstance(value, type):
@@ -203,29 +179,10 @@ def plain_values(value: Any) -> Any:
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 
-def write_json(path: Path | None, value: Any) -> None:
-    """Write JSON to the path of ``--json``, if given; - is standard output."""
-    if path is None:
-        return
+def write_json(path: Path | None, result: Any) -> None:
+    """Write a result (`plain_values`) to the path of ``--json``, if given; - is standard output."""
     if path == STDOUT:
-        print(json.dumps(value, indent=2, allow_nan=False), flush=True)
-        return
-    from xlarank.data.files import write_json
-
-    write_json(path, value)
-    say(f"wrote {path}")
-
-
-def number_range(values: list[int]) -> str:
-    if not values:
-        return "-"
-    return f"{min(values):,}" if min(values) == max(values) else f"{min(values):,}-{max(values):,}"
-
-
-def rounded(number: int) -> str:
-    """Return a number in at most six characters or so; `--json` has all digits.
-
-    >>> rounded(99_999), rounded(361_000), rounded(16_100_000)
-    ('99,999', '361k', '16.1M')
-    """
-    return f"{number:,}" if number < 1e5 else f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.1f}M"
+        print(json.dumps(plain_values(result), indent=2, allow_nan=False), flush=True)
+    elif path is not None:
+        files.write_json(path, plain_values(result))
+        say(f"wrote {path}")

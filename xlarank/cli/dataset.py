@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
-import typer
+from typer import Argument, Option, Typer
 
-from xlarank.cli.console import (
-    finish,
-    headline,
-    list_lines,
-    new_table,
-    number_range,
-    plain_values,
-    progress_bars,
-    rounded,
-    say,
-    show,
-    write_json,
-)
+from xlarank.cli.console import finish, headline, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import build, data_root_of, warn_of_skipped_files, workspace_at
 from xlarank.cli.options import WORK, Collections, Jobs, Json, Root, Scheduler, Seed, Work
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
-    from xlarank.cli.tables import Sheet
     from xlarank.pipelines.info import SplitInfo
 
-app = typer.Typer()
+app = Typer()
+
+#: Heads of the table of `info`.
+INFO: Final = ("collection", "split", ">graphs", ">labelled", ">families", ">configs", ">distinct", ">nodes",
+               ">configurable", ">siblings", ">MB")  # fmt: skip
 
 
 @app.command()
@@ -38,29 +28,37 @@ def info(data_root: Root = None, collection: Collections = None, json_file: Json
     root = data_root_of(data_root)
     with progress_bars() as progress:
         parts = run(root, collections=collection or [], progress=progress)
-    show(info_table(parts))
+    show_rows(INFO, map(info_row, parts))
     for part in parts:
         list_lines(
             f"cannot be ranked ({part.collection} {part.split}): one distinct configuration", part.unrankable
         )
     broken = {f"{part.collection} {part.split} {name}": why for part in parts for name, why in part.broken.items()}
     broken |= warn_of_skipped_files(root)
-    write_json(json_file, [plain_values(part) for part in parts])
+    write_json(json_file, parts)
     finish(broken)
 
 
-def info_table(parts: Sequence[SplitInfo]) -> Sheet:
-    """Return the table of `info`: large numbers rounded, so that it fits 100 characters."""
-    table = new_table("collection", "split", ">graphs", ">labelled", ">families", ">configs", ">distinct", ">nodes",
-                      ">configurable", ">siblings", ">MB")  # fmt: skip
-    for part in parts:
-        table.add_row(
-            part.collection, part.split, f"{part.graphs:,}", f"{part.labelled:,}", f"{len(part.families):,}",
-            rounded(part.configs), rounded(part.distinct), number_range(part.nodes),
-            number_range(part.configurable), f"{part.siblings:,}" if part.configurable else "-",
-            f"{part.bytes / 1e6:.1f}",
-        )  # fmt: skip
-    return table
+def info_row(part: SplitInfo) -> list[str]:
+    """Return the cells of a split: large numbers rounded, so that the table fits 100 characters."""
+    return [
+        part.collection, part.split, f"{part.graphs:,}", f"{part.labelled:,}", f"{len(part.families):,}",
+        rounded(part.configs), rounded(part.distinct), _span(part.nodes), _span(part.configurable),
+        f"{part.siblings:,}" if part.configurable else "-", f"{part.bytes / 1e6:.1f}",
+    ]  # fmt: skip
+
+
+def rounded(number: int) -> str:
+    """Return a number in at most six characters or so; `--json` has all digits.
+
+    >>> rounded(99_999), rounded(361_000), rounded(16_100_000)
+    ('99,999', '361k', '16.1M')
+    """
+    return f"{number:,}" if number < 1e5 else f"{number / 1e3:.0f}k" if number < 1e6 else f"{number / 1e6:.1f}M"
+
+
+def _span(values: list[int]) -> str:
+    return "-".join(f"{end:,}" for end in sorted({min(values), max(values)})) if values else "-"
 
 
 @app.command()
@@ -68,25 +66,17 @@ def build_features(
     data_root: Root = None,
     workspace: Work = WORK,
     collection: Collections = None,
-    split: Annotated[list[str] | None, typer.Option(help="train, valid or test; repeatable. Default: all.")] = None,
+    split: Annotated[list[str] | None, Option(help="train, valid or test; repeatable. Default: all.")] = None,
     max_configs: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=2**31 - 1,
-            help="Maximum configurations of a train graph, drawn at random; 0: all.",
-        ),
+        int, Option(min=0, max=2**31 - 1, help="Maximum configurations of a train graph, drawn at random; 0: all.")
     ] = 0,
     jobs: Jobs = 0,
-    tier: Annotated[str, typer.Option(help="Columns: fast or full.")] = "full",
+    tier: Annotated[str, Option(help="Columns: fast or full.")] = "full",
     candidates: Annotated[
-        bool, typer.Option(help="Include columns computed from all candidates of a graph (transductive).")
+        bool, Option(help="Include columns computed from all candidates of a graph (transductive).")
     ] = True,
     seed: Seed = 0,
-    replace: Annotated[
-        bool,
-        typer.Option("--replace", help="Delete features and models of another data root."),
-    ] = False,
+    replace: Annotated[bool, Option("--replace", help="Delete features and models of another data root.")] = False,
     scheduler: Scheduler = None,
     json_file: Json = None,
 ) -> None:
@@ -107,20 +97,19 @@ def build_features(
 
 @app.command()
 def explain_feature(
-    name: Annotated[str, typer.Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
+    name: Annotated[str, Argument(help="Name of a column, or a pattern such as 'padding__*'.")],
     json_file: Json = None,
 ) -> None:
     """Describe a feature column: meaning, unit, formula and source."""
     from xlarank.pipelines.describe_columns import describe_columns as run
 
     columns = run(name)
-    write_json(json_file, [plain_values(column) for column in columns])
+    write_json(json_file, columns)
     if len(columns) > 1:
-        table = new_table("column", "~meaning", "scope", "tier")
-        for column in columns:
-            scope = f"{column.scope}{', transductive' if column.transductive else ''}"
-            table.add_row(column.name, column.meaning, scope, column.tier)
-        show(table)
+        show_rows(("column", "~meaning", "scope", "tier"), (
+            (one.name, one.meaning, f"{one.scope}{', transductive' if one.transductive else ''}", one.tier)
+            for one in columns
+        ))  # fmt: skip
         return
     (column,) = columns
     headline(column.name)

@@ -5,37 +5,29 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option, Typer
 
-from xlarank.cli.console import (
-    list_lines,
-    new_table,
-    progress_bars,
-    say,
-    show,
-    show_rows,
-    write_json,
-)
+from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work
 from xlarank.data.wording import counted, reasons
 
-app = typer.Typer()
+app = Typer()
 
 
 @app.command()
 def explain(
-    graph: Annotated[Path, typer.Argument(help="An npz file in TpuGraphs format.")],
-    config: Annotated[int | None, typer.Option(help="Configuration to explain. Default: the best.")] = None,
+    graph: Annotated[Path, Argument(help="An npz file in TpuGraphs format.")],
+    config: Annotated[int | None, Option(help="Configuration to explain. Default: the best.")] = None,
     against: Annotated[
-        str | None, typer.Option(help="Configuration to compare with, or 'default' (sets no layout).")
+        str | None, Option(help="Configuration to compare with, or 'default' (sets no layout).")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of rows in each table.")] = 10,
+    top: Annotated[int, Option(min=1, help="Number of rows in each table.")] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
-    module: Annotated[Path | None, typer.Option(help="HLO module of the graph, for names of nodes.")] = None,
+    module: Annotated[Path | None, Option(help="HLO module of the graph, for names of nodes.")] = None,
     svg: Annotated[
-        Path | None, typer.Option(help="Draw the segment with the largest contribution into this file.")
+        Path | None, Option(help="Draw the segment with the largest contribution into this file.")
     ] = None,
     json_file: Json = None,
 ) -> None:
@@ -57,24 +49,25 @@ def explain(
     if result.runtime:
         say(f"runtimes {result.runtime[0] / 1e6:.4f} against {result.runtime[1] / 1e6:.4f} ms")
     show_rows((">contribution", "cause"), ((f"{value:+.4f}", name) for name, value in result.causes.items()))
-    table = new_table(">contribution", ">node", "operation", "now", "then")
-    for node in result.nodes[:top]:
+    nodes, others = result.nodes[:top], result.nodes[top:]
+    rows = []
+    for node in nodes:
         named = f"{node.name.name}: {node.text} {node.name.op_name}".rstrip() if node.name else str(node.text)
-        table.add_row(f"{node.value:+.4f}", str(node.node), named, node.now, node.then)
-    if result.nodes:
-        left = sum(node.value for node in result.nodes[top:])
-        if len(result.nodes) > top:
-            table.add_row(f"{left:+.4f}", "", counted(len(result.nodes) - top, "other node"), "", "")
-        table.add_row(f"{result.rest:+.4f}", "", "not attributed to a single node", "", "")
-    show(table)
+        rows.append((f"{node.value:+.4f}", str(node.node), named, node.now, node.then))
+    if others:
+        left = sum(node.value for node in others)
+        rows.append((f"{left:+.4f}", "", counted(len(others), "other node"), "", ""))
+    if nodes:
+        rows.append((f"{result.rest:+.4f}", "", "not attributed to a single node", "", ""))
+    show_rows((">contribution", ">node", "operation", "now", "then"), rows)
     pairs = ((f"{pair.value:+.4f}", pair.now, pair.then) for pair in result.pairs[:top])
     show_rows((">contribution", "pair now", "pair then"), pairs)
-    columns, meanings = list(result.columns.items())[:top], column_meanings()
-    rows = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
-    show_rows((">contribution", "column", "meaning"), rows)
+    meanings, columns = column_meanings(), list(result.columns.items())[:top]
+    named_columns = ((f"{value:+.4f}", name, meanings.get(name, "")) for name, value in columns)
+    show_rows((">contribution", "column", "~meaning"), named_columns)
     for number, segment in enumerate(result.segments, 1):
-        nodes = ", ".join(map(result.called, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
-        say(f"segment {number}: {segment.value:+.4f}, nodes {nodes}")
+        inside = ", ".join(map(result.called, segment.nodes[:12])) + (" ..." if len(segment.nodes) > 12 else "")
+        say(f"segment {number}: {segment.value:+.4f}, nodes {inside}")
     list_lines("note", list(result.notes))
     if svg is not None:
         say(f"wrote {svg}")
@@ -111,10 +104,10 @@ def calibrate(
 @app.command()
 def report(
     out: Annotated[
-        Path | None, typer.Option(help="File to write. Default: reports/report.html in the workspace.")
+        Path | None, Option(help="File to write. Default: reports/report.html in the workspace.")
     ] = None,
     compare: Annotated[
-        Path | None, typer.Option(help="Another workspace, to compare graph by graph (paired test).")
+        Path | None, Option(help="Another workspace, to compare graph by graph (paired test).")
     ] = None,
     workspace: Work = WORK,
     collection: Collections = None,

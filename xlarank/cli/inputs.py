@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlarank.cli import record
-from xlarank.cli.console import (
-    finish,
-    list_lines,
-    plain_values,
-    progress_bars,
-    say,
-    show_rows,
-    write_json,
-)
+from xlarank.cli.console import finish, list_lines, progress_bars, say, show_rows, write_json
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.data.root import DataRoot
@@ -26,7 +18,7 @@ def data_root_of(named: Path | None) -> DataRoot:
     from xlarank.data.root import find_data_root
 
     root = find_data_root(named)
-    say(f"data: {root.path} ({root.why})", style="dim")
+    say(f"data: {root.path} ({root.why})", "dim")
     return root
 
 
@@ -42,7 +34,7 @@ def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
 def workspace_at(path: Path) -> Workspace:
     from xlarank.data.workspace import Workspace
 
-    record.worked_in(path)
+    record.run.workspace = path
     return Workspace(path)
 
 
@@ -102,5 +94,5 @@ def build(
         say(f"{kind}: {constant} columns per graph + {varying} per configuration; {report.seconds:.1f} s in all")
     for part in report.splits:
         list_lines(f"cannot be ranked ({part.collection} {part.split}), kept for prediction", part.unrankable)
-    write_json(json_file, plain_values(report))
+    write_json(json_file, report)
     finish(report.broken | warn_of_skipped_files(root))

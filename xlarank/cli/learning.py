@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
+from typer import Option, Typer
 
-from xlarank.cli.console import (
-    list_lines,
-    new_table,
-    plain_values,
-    progress_bars,
-    say,
-    show,
-    show_rows,
-    write_json,
-)
+from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import built_workspace
 from xlarank.cli.options import (
     RANKERS,
@@ -34,9 +25,22 @@ from xlarank.cli.options import (
     Trials,
     Work,
 )
-from xlarank.cli.tables import with_spread
 
-app = typer.Typer()
+app = Typer()
+
+
+def _shown(params: dict[str, Any]) -> str:
+    named = params.items()
+    return ", ".join(
+        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in named
+    )
+
+
+def _spread(score: dict[str, Any] | None) -> str:
+    """Mean of a score with its standard deviation over graphs; one graph has none."""
+    if score is None:
+        return "-"
+    return f"{score['mean']:.3f}" + (f" ± {score['std']:.3f}" if len(score["graphs"]) > 1 else "")
 
 
 @app.command()
@@ -48,14 +52,13 @@ def tune(
     model: Model = "lambdarank",
     storage: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Storage of studies: journal:PATH, postgresql+psycopg://USER@HOST/DATABASE or another SQLAlchemy "
             "URL. Default: a journal in the workspace."
         ),
     ] = None,
     worker: Annotated[
-        bool,
-        typer.Option("--worker", help="Join the study at --storage as one of several processes."),
+        bool, Option("--worker", help="Join the study at --storage as one of several processes.")
     ] = False,
     timeout: Timeout = None,
     rounds: Rounds = 300,
@@ -76,14 +79,10 @@ def tune(
             fit=FitSettings(rounds, seed, threads), study=StudyOptions(storage, worker, select), progress=progress,
         )  # fmt: skip
 
-    def shown(params: dict[str, Any]) -> str:
-        values = (f"{value:.3g}" if isinstance(value, float) else value for value in params.values())
-        return ", ".join(f"{name}={value}" for name, value in zip(params, values, strict=True))
-
     heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
     show_rows(heads, (
         (one.collection, str(one.trials), str(one.fresh), str(one.pruned), f"{one.mean:.3f} ± {one.std:.3f}",
-         str(one.rounds), shown(one.params), f"{one.seconds:.0f}")
+         str(one.rounds), _shown(one.params), f"{one.seconds:.0f}")
         for one in results if one.params is not None
     ))  # fmt: skip
     list_lines("note", [f"{result.collection}: {result.note}" for result in results if result.note])
@@ -92,7 +91,7 @@ def tune(
     if not any(result.pictures for result in results):
         say("no pictures of studies: matplotlib is not installed (pip install 'xlarank[report]')")
     list_lines("not tuned", [result.skipped for result in results if result.skipped])
-    write_json(json_file, [plain_values(result) for result in results])
+    write_json(json_file, results)
 
 
 @app.command()
@@ -102,40 +101,35 @@ def train(
     collection: Collections = None,
     also_from: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Additional training collection of the same kind; repeatable. NAME=WEIGHT weights its graphs "
             "(default 1). Only graphs of --collection are scored."
         ),
     ] = None,
     fine_tune: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Fine-tune a model with up to --rounds more trees: shipped (the shipped ranker), a collection "
             "with a model in the workspace, or the folder of a model."
         ),
     ] = None,
     model: Annotated[
-        str,
-        typer.Option(
-            help=f"Ranker: {RANKERS}; or auto: the ranker with the best out-of-fold score, per collection."
-        ),
+        str, Option(help=f"Ranker: {RANKERS}; or auto: the ranker with the best out-of-fold score, per collection.")
     ] = "lambdarank",
     seeds: Seeds = 3,
     with_valid: Annotated[
-        bool, typer.Option("--with-valid", help="Train on the valid split too, for a submission.")
+        bool, Option("--with-valid", help="Train on the valid split too, for a submission.")
     ] = False,
     rounds: Rounds = 300,
     select: Select = "mean",
     seed: Seed = 0,
     threads: Threads = 0,
     engine: Annotated[
-        str,
-        typer.Option(help="local, or dask: train each booster on all workers of --scheduler (lambdarank only)."),
+        str, Option(help="local, or dask: train each booster on all workers of --scheduler (lambdarank only).")
     ] = "local",
     scheduler: Scheduler = None,
     allow_constant: Annotated[
-        bool,
-        typer.Option("--allow-constant", help="Save a model even if its scores are all equal."),
+        bool, Option("--allow-constant", help="Save a model even if its scores are all equal.")
     ] = False,
     json_file: Json = None,
 ) -> None:
@@ -155,19 +149,14 @@ def train(
             results = continue_model(place, fine_tune, request, progress=progress)
         else:
             results = fit_anew(place, request, progress=progress)
-    table = new_table("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
-                   ">out-of-fold score", ">seeds", ">s")  # fmt: skip
-    for result in results:
-        if result.skipped:
-            continue
-        score = result.folds.get("score")
-        table.add_row(
-            result.collection, result.model + (" (tuned)" if result.tuned else ""), str(result.graphs),
-            f"{result.rows:,}", str(result.families), str(result.rounds), result.chosen_by,
-            with_spread(score) if score else "-", str(result.seeds),
-            f"{result.seconds:.0f}",
-        )  # fmt: skip
-    show(table)
+    heads = ("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
+             ">out-of-fold score", ">seeds", ">s")  # fmt: skip
+    show_rows(heads, (
+        (one.collection, one.model + (" (tuned)" if one.tuned else ""), str(one.graphs), f"{one.rows:,}",
+         str(one.families), str(one.rounds), one.chosen_by, _spread(one.folds.get("score")), str(one.seeds),
+         f"{one.seconds:.0f}")
+        for one in results if not one.skipped
+    ))  # fmt: skip
     list_lines("note", [result.note for result in results if result.note])
     for result in results:
         if result.why:
@@ -176,6 +165,6 @@ def train(
             say(f"{result.collection}: fallback for unseen kinds of kernels: {result.fallback}")
         if result.importance:
             best = [f"{name} {share:.0%}" for name, share in list(result.importance.items())[:5]]
-            say(f"{result.collection}: most important columns: {', '.join(best)}", style="dim")
+            say(f"{result.collection}: most important columns: {', '.join(best)}", "dim")
     list_lines("not trained", [result.skipped for result in results if result.skipped])
-    write_json(json_file, [plain_values(result) for result in results])
+    write_json(json_file, results)

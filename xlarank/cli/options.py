@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import BadParameter, Option
 
 from xlarank.cli import console
 from xlarank.data.errors import XlarankError
@@ -33,64 +33,57 @@ def out_file(path: Path | None) -> Path | None:
 
 def _number(value: float | None) -> float | None:
     if value is not None and math.isnan(value):
-        raise typer.BadParameter("nan is not a number of seconds, hours or gigabytes")
+        raise BadParameter("nan is not a number of seconds, hours or gigabytes")
     return value
 
 
 Root = Annotated[
     Path | None,
-    typer.Option(
-        "--data-root", help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample."
-    ),
+    Option("--data-root", help="Folder in TpuGraphs format. Default: XLARANK_DATA, Kaggle, ~/data, the sample."),
 ]
-Work = Annotated[Path, typer.Option("--workspace", help="Folder for features, studies, models and reports.")]
+Work = Annotated[Path, Option("--workspace", help="Folder for features, studies, models and reports.")]
 Collections = Annotated[
     list[str] | None,
-    typer.Option("--collection", "-c", help="layout:SOURCE:SEARCH or tile:SOURCE; repeatable. Default: all."),
+    Option("--collection", "-c", help="layout:SOURCE:SEARCH or tile:SOURCE; repeatable. Default: all."),
 ]
-ModelOf = Annotated[str | None, typer.Option("--collection", "-c", help="Collection whose model to use.")]
-Split = Annotated[str, typer.Option(help="train, valid or test.")]
-Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
-Threads = Annotated[int, typer.Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
+ModelOf = Annotated[str | None, Option("--collection", "-c", help="Collection whose model to use.")]
+Split = Annotated[str, Option(help="train, valid or test.")]
+Seed = Annotated[int, Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
+Threads = Annotated[int, Option(min=-1, max=MAX_THREADS, help="Threads for training; 0 or -1: all cores.")]
 Rounds = Annotated[
     int,
-    typer.Option(
-        min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses the number."
-    ),
+    Option(min=1, max=MAX_ROUNDS, help="Maximum number of boosting rounds; cross-validation chooses the number."),
 ]
-Seeds = Annotated[int, typer.Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
+Seeds = Annotated[int, Option(min=1, max=MAX_SEEDS, help="Number of boosters whose scores are averaged.")]
 Trials = Annotated[
-    int, typer.Option(min=1, max=MAX_TRIALS, help="Total number of trials of each study, including earlier ones.")
+    int, Option(min=1, max=MAX_TRIALS, help="Total number of trials of each study, including earlier ones.")
 ]
 Jobs = Annotated[
-    int, typer.Option(min=0, max=MAX_THREADS, help="Number of processes; 0: chosen by the size of the files.")
+    int, Option(min=0, max=MAX_THREADS, help="Number of processes; 0: chosen by the size of the files.")
 ]
 Scheduler = Annotated[
     str | None,
-    typer.Option(
+    Option(
         help="Dask cluster to use: host:port of its scheduler, or local for processes on this machine (extra: "
         "dask)."
     ),
 ]
-Timeout = Annotated[float | None, typer.Option(min=0, callback=_number, help="Maximum seconds per collection.")]
+Timeout = Annotated[float | None, Option(min=0, callback=_number, help="Maximum seconds per collection.")]
 Hours = Annotated[
     float,
-    typer.Option(
-        min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours, from the start of the command."
-    ),
+    Option(min=0, max=MAX_HOURS, callback=_number, help="Time budget in hours, from the start of the command."),
 ]
-Ram = Annotated[float, typer.Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
+Ram = Annotated[float, Option(min=0, callback=_number, help="Gigabytes of memory; 0: 90 % of the machine's.")]
 RANKERS = "lambdarank, ranknet, xgb-pairwise, sum-pooled, sibling, pair-vote, tile-cost or ensemble"
-Model = Annotated[str, typer.Option(help=f"Ranker: {RANKERS}.")]
+Model = Annotated[str, Option(help=f"Ranker: {RANKERS}.")]
 Select = Annotated[
     str,
-    typer.Option(
+    Option(
         help="Score to select by: mean over graphs, or robust (mean minus a quarter of the standard deviation)."
     ),
 ]
 Json = Annotated[
-    Path | None,
-    typer.Option("--json", callback=_json, help="Write the result as JSON to this file; -: standard output."),
+    Path | None, Option("--json", callback=_json, help="Write the result as JSON to this file; -: standard output.")
 ]
-Out = Annotated[Path, typer.Option(callback=out_file, help="File to write.")]
+Out = Annotated[Path, Option(callback=out_file, help="File to write.")]
 WORK = DEFAULT_ROOT

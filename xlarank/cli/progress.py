@@ -5,16 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.progress import Progress, TaskID
+from rich import progress
+from rich.console import Console
+from rich.table import Column
 
-#: Seconds of a job before its first line, between the lines of its first minute, and between later ones.
+#: Seconds before the first line of a job, and between later ones at most.
 _FIRST: Final = 2.0
-_OFTEN: Final = 5.0
-_LATER: Final = 15.0
+_MOST: Final = 15.0
 #: Characters of a line at most; the name is cut, the count never.
 _WIDTH: Final = 80
 
@@ -33,13 +32,17 @@ def shortened(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
 
 
-class Lines:
-    """Prints lines, also during a long step: a thread watches the clock; with ``every`` a line for each step."""
+class JobProgress:
+    """Writes lines, also during a long step (a thread watches the clock), and draws bars if there are any.
+
+    With ``every`` each step is a line.
+    """
 
     def __init__(
-        self, write: Callable[[str], None], *, first: float = _FIRST, often: float = _OFTEN, every: bool = False
-    ) -> None:
-        self.write, self.first, self.often, self.every = write, first, often, every
+        self, write: Callable[[str], None], drawn: progress.Progress | None = None, *, first: float = _FIRST,
+        every: bool = False,
+    ) -> None:  # fmt: skip
+        self.write, self.drawn, self.first, self.every = write, drawn, first, every
         self._over: threading.Event | None = None
 
     def begin(self, what: str, total: int) -> None:
@@ -49,18 +52,26 @@ class Lines:
         self._over = threading.Event()
         self._clock = threading.Thread(target=self._watch, args=(self._over,), daemon=True)
         self._clock.start()
+        if self.drawn is not None:
+            self._task = self.drawn.add_task(what, total=total, note="")
 
     def step(self, note: str = "") -> None:
         self.done += 1
-        self.note = note
+        self.note = plain(note)
         if self.every:
             self.write(self._line())
+        if self.drawn is not None:
+            self.drawn.update(self._task, advance=1, note=self.note)
 
     def end(self) -> None:
+        if self._over is None:  # a job may fail before it begins
+            return
         self.close()
         seconds = time.monotonic() - self.began
         if self.printed or self.every or seconds >= self.first:
             self.write(f"{self.what}: {self.done} of {self.total} in {seconds:.0f} s")
+        if self.drawn is not None:
+            self.drawn.stop_task(self._task)
 
     def close(self) -> None:
         """Stop the thread, also of a job that did not end."""
@@ -74,7 +85,7 @@ class Lines:
         while not over.wait(pause):
             self.printed = True
             self.write(self._line())
-            pause = self.often if time.monotonic() - self.began < 60 else _LATER
+            pause = min(pause * 1.5, _MOST)
 
     def _line(self) -> str:
         passed = time.monotonic() - self.began
@@ -85,59 +96,17 @@ class Lines:
         return line + (f"; last: {shortened(self.note, max(room, 12))}" if self.note else "")
 
 
-class Bar:
-    """Progress of a job as a bar."""
-
-    def __init__(self, bars: Progress) -> None:
-        self.bars = bars
-        self.task: TaskID | None = None
-
-    def begin(self, what: str, total: int) -> None:
-        self.task = self.bars.add_task(what, total=total, note="")
-
-    def step(self, note: str = "") -> None:
-        if self.task is not None:
-            self.bars.update(self.task, advance=1, note=note)
-
-    def end(self) -> None:
-        if self.task is not None:  # a job may fail before it begins
-            self.bars.stop_task(self.task)
-
-
-class Several:
-    """Passes progress on to every listener; control characters in notes are escaped."""
-
-    def __init__(self, *listeners: Any) -> None:
-        self.listeners = listeners
-
-    def begin(self, what: str, total: int) -> None:
-        for listener in self.listeners:
-            listener.begin(what, total)
-
-    def step(self, note: str = "") -> None:
-        for listener in self.listeners:
-            listener.step(plain(note))
-
-    def end(self) -> None:
-        for listener in self.listeners:
-            listener.end()
-
-
-def bars(console: Console) -> Progress:
+def bars(console: Console) -> progress.Progress:
     """Return bars with description, count, time and note; names are cut in a narrow window."""
-    from rich import progress
-    from rich.table import Column
-
-    def cut(ratio: int) -> Column:
-        return Column(ratio=ratio, no_wrap=True, overflow="ellipsis")
-
+    what, note = (Column(ratio=ratio, no_wrap=True, overflow="ellipsis") for ratio in (3, 2))
+    whole = Column(no_wrap=True)
     columns = (
-        progress.TextColumn("{task.description}", table_column=cut(3)),
+        progress.TextColumn("{task.description}", table_column=what),
         progress.BarColumn(bar_width=12),
-        progress.MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        progress.TimeElapsedColumn(table_column=Column(no_wrap=True)),
-        progress.TextColumn("left", table_column=Column(no_wrap=True)),
-        progress.TimeRemainingColumn(table_column=Column(no_wrap=True)),
-        progress.TextColumn("{task.fields[note]}", style="dim", markup=False, table_column=cut(2)),
+        progress.MofNCompleteColumn(table_column=whole),
+        progress.TimeElapsedColumn(table_column=whole),
+        progress.TextColumn("left", table_column=whole),
+        progress.TimeRemainingColumn(table_column=whole),
+        progress.TextColumn("{task.fields[note]}", style="dim", markup=False, table_column=note),
     )
     return progress.Progress(*columns, console=console, refresh_per_second=4, expand=True)

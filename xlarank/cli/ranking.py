@@ -5,20 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Exit, Option, Typer
 
-from xlarank.cli.console import (
-    error_line,
-    finish,
-    list_lines,
-    new_table,
-    plain_values,
-    progress_bars,
-    say,
-    show,
-    show_rows,
-    write_json,
-)
+from xlarank.cli.console import error_line, finish, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import built_workspace, data_root_of, require_models, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Work, out_file
 from xlarank.data.wording import counted, reasons
@@ -26,18 +15,17 @@ from xlarank.data.wording import counted, reasons
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
     from xlarank.pipelines.ranking.result import Ranked
 
-app = typer.Typer()
+app = Typer()
 
 
 @app.command()
 def rank(
-    graph: Annotated[Path, typer.Argument(help="npz file in TpuGraphs format, or a folder of such files.")],
-    top: Annotated[int, typer.Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
+    graph: Annotated[Path, Argument(help="npz file in TpuGraphs format, or a folder of such files.")],
+    top: Annotated[int, Option(min=1, max=2**31 - 1, help="Number of configurations to show.")] = 10,
     workspace: Work = WORK,
     collection: ModelOf = None,
     csv: Annotated[
-        Path | None,
-        typer.Option(callback=out_file, help="Write a line for each distinct configuration to this file."),
+        Path | None, Option(callback=out_file, help="Write a line for each distinct configuration to this file.")
     ] = None,
     json_file: Json = None,
 ) -> None:
@@ -51,15 +39,6 @@ def rank(
     ranking = run(workspace_at(workspace), graph, collection=collection)
     if csv is not None:
         write_rankings(csv, {ranking.graph: ranking})
-    faster = [">speedup"] if ranking.speedups else []
-    timed = [">estimated µs"] if ranking.estimated is not None else []
-    table = new_table(">rank", ">configuration", ">score", *timed, ">ms in file", *faster, "~identical")
-    for entry in ranking.best(top):
-        table.add_row(
-            str(entry.rank), str(entry.configuration), f"{entry.score:.4f}",
-            *(f"{(entry.estimated_ns or 0) / 1000:.3f}" for _ in timed), _milliseconds(entry.runtime_ns),
-            *((f"{entry.speedup:.3f}" if entry.speedup else "-") for _ in faster), _identical(entry),
-        )  # fmt: skip
     configs = counted(len(ranking.order), "configuration")
     say(f"{ranking.graph}: {configs}, ranked by the model of {ranking.collection}")
     if ranking.shipped:
@@ -68,7 +47,14 @@ def rank(
         say(f"the workspace has no {kind} model: using {source}")
     if ranking.fallback:
         say(ranking.fallback)
-    show(table)
+    timed, faster = ranking.estimated is not None, bool(ranking.speedups)
+    heads = [">estimated µs"] * timed + [">ms in file"] + [">speedup"] * faster
+    show_rows((">rank", ">configuration", ">score", *heads, "~identical"), (
+        (str(one.rank), str(one.configuration), f"{one.score:.4f}",
+         *[f"{(one.estimated_ns or 0) / 1000:.3f}"] * timed, _milliseconds(one.runtime_ns),
+         *[f"{one.speedup:.3f}" if one.speedup else "-"] * faster, _identical(one))
+        for one in ranking.best(top)
+    ))  # fmt: skip
     if ranking.metrics:
         say("  ".join(f"{name} {value:.3f}" for name, value in ranking.metrics.items()))
     if ranking.speedups:
@@ -100,13 +86,13 @@ def _rank_folder(
 
     with progress_bars() as progress:
         rankings, broken = run(workspace_at(workspace), folder, collection=collection, progress=progress)
-    table = new_table("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5")
+    rows = []
     for name, ranking in rankings.items():
         best = ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5)))
         tau = f"{ranking.metrics['tau']:.3f}" if ranking.metrics else "-"
         faster = [f"{value:.3f}" for value in ranking.speedups.values()] if ranking.speedups else ["-", "-"]
-        table.add_row(name, ranking.collection, f"{len(ranking.order):,}", best, tau, *faster)
-    show(table)
+        rows.append((name, ranking.collection, f"{len(ranking.order):,}", best, tau, *faster))
+    show_rows(("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"), rows)
     if csv is not None:
         write_rankings(csv, rankings)
         say(f"wrote {csv}")
@@ -121,10 +107,10 @@ def submit(
     workspace: Work = WORK,
     collection: Collections = None,
     model_from: Annotated[
-        str | None, typer.Option(help="Rank collections without a model with the model of this collection.")
+        str | None, Option(help="Rank collections without a model with the model of this collection.")
     ] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")
+        bool, Option("--strict", help="Exit with an error if a test graph is not ranked by a model.")
     ] = False,
     json_file: Json = None,
 ) -> None:
@@ -145,19 +131,18 @@ def submit(
         say(f"{name} has no test graphs, so no rows")
     for origin, count in report.unranked().items():
         list_lines("note", [f"{count} of {rows} are not ranked by a model: {origin} order"])
-    write_json(json_file, plain_values(report))
+    write_json(json_file, report)
     finish(report.broken)
     if strict and report.unranked():
         error_line("not every test graph is ranked by a model, as --strict asks")
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 @app.command()
 def check_submission(
-    file: Annotated[Path, typer.Argument(help="Submission to check.")],
+    file: Annotated[Path, Argument(help="Submission to check.")],
     sample: Annotated[
-        Path | None,
-        typer.Option(help="sample_submission.csv with the expected ids. Default: those of the test graphs."),
+        Path | None, Option(help="sample_submission.csv with the expected ids. Default: those of the test graphs.")
     ] = None,
     data_root: Root = None,
     json_file: Json = None,
@@ -167,7 +152,7 @@ def check_submission(
 
     root = None if sample is not None and data_root is None else data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root)
-    write_json(json_file, plain_values(checked))
+    write_json(json_file, checked)
     list_lines("not known how many configurations", reasons(checked.unknown))
     if not checked.problems:
         say(f"{file}: {counted(checked.rows, 'row')}, right (checked against {checked.against})")
@@ -175,4 +160,4 @@ def check_submission(
     for problem in checked.problems[:20]:
         error_line(problem)
     error_line(f"{counted(len(checked.problems), 'problem')} in {file} (checked against {checked.against})")
-    raise typer.Exit(1)
+    raise Exit(1)

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from rich.table import Table
+from typer import Option, Typer
 
-from xlarank.cli.console import list_lines, new_table, progress_bars, say, show, write_json
+from xlarank.cli.console import list_lines, progress_bars, say, show, write_json
 from xlarank.cli.inputs import built_workspace
 from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Split, Threads, Work
-from xlarank.cli.tables import Sheet, with_interval
+from xlarank.cli.tables import new_table
 from xlarank.data.wording import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.pipelines.support.evaluation import Evaluation
 
-app = typer.Typer()
+app = Typer()
 
 #: Shorter names of metrics, so that tables fit.
 HEADS = {"ordered_pair_accuracy": "in order"}
-Listed = Annotated[bool, typer.Option(help="Show a row for each graph.")]
+Listed = Annotated[bool, Option(help="Show a row for each graph.")]
 
 
 @app.command()
@@ -30,10 +32,10 @@ def evaluate(
     workspace: Work = WORK,
     collection: Collections = None,
     official_indices: Annotated[
-        Path | None, typer.Option(help="Folder of <source>_<search>.json: score only these configurations.")
+        Path | None, Option(help="Folder of <source>_<search>.json: score only these configurations.")
     ] = None,
     model_from: Annotated[
-        str | None, typer.Option(help="Score all collections with the model of this collection.")
+        str | None, Option(help="Score all collections with the model of this collection.")
     ] = None,
     json_file: Json = None,
     graphs: Listed = True,
@@ -54,20 +56,20 @@ def evaluate(
 def cross_validate(
     by: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Unit to hold out: family (all graphs of a program), graph (one graph), or kind (all "
             "kernels of a kind; layouts: family)."
         ),
     ] = "family",
     model: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help=f"Ranker to fit instead of the trained model's: {RANKERS}. Repeat to compare rankers with the "
             "first."
         ),
     ] = None,
     with_valid: Annotated[
-        bool, typer.Option("--with-valid", help="With --model: fit on the train and valid splits.")
+        bool, Option("--with-valid", help="With --model: fit on the train and valid splits.")
     ] = False,
     data_root: Root = None,
     workspace: Work = WORK,
@@ -97,14 +99,16 @@ def cross_validate(
     with progress_bars() as progress:
         comparison = cross_validate_rankers(place, models, progress=progress, **settings)
     for name, rankers in comparison.report.items():
-        show(comparison_table(name, comparison.judged, rankers))
+        _title(name, comparison.judged, next(iter(rankers.values())))
+        show(comparison_table(name, rankers))
     _notes(comparison)
     write_json(json_file, comparison.report)
 
 
 def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
     for name, metrics in evaluation.report.items():
-        show(score_table(name, evaluation.judged, metrics, graphs))
+        _title(name, evaluation.judged, metrics)
+        show(score_table(metrics, graphs))
     for name, text in evaluation.verdicts.items():
         say(f"{name}: {text}")
     for name, metrics in evaluation.speedups.items():
@@ -116,20 +120,35 @@ def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
     write_json(json_file, {name: {**metrics, **evaluation.speedups.get(name, {})} for name, metrics in report})
 
 
+def _title(collection: str, judged: str, metrics: dict[str, Any]) -> None:
+    count = len(next(iter(metrics.values()))["graphs"])
+    say(f"{collection}, {judged}: {counted(count, 'graph')}", "bold")
+
+
 def _notes(result: Evaluation) -> None:
     list_lines("left out", reasons(result.left_out))
     list_lines("note", result.notes)
 
 
-def comparison_table(collection: str, judged: str, rankers: dict[str, dict[str, Any]]) -> Sheet:
+def with_interval(summary: Mapping[str, Any]) -> str:
+    """Return a mean with its 95 % interval over graphs; one graph has none.
+
+    >>> with_interval({"mean": 0.25, "low": 0.2, "high": 0.3, "graphs": {"a": 0.2, "b": 0.3}})
+    '0.250 (0.200 to 0.300)'
+    >>> with_interval({"mean": 0.25, "low": 0.25, "high": 0.25, "graphs": {"a": 0.25}})
+    '0.250'
+    """
+    interval = f" ({summary['low']:.3f} to {summary['high']:.3f})" if len(summary["graphs"]) > 1 else ""
+    return f"{summary['mean']:.3f}{interval}"
+
+
+def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Table:
     """Return the metrics of rankers side by side, then the differences to the first with intervals."""
     from xlarank.models.validation.paired import COMPARED, Difference
 
     metrics = COMPARED["tile" if collection.startswith("tile:") else "layout"]
-    first, count = next(iter(rankers)), len(next(iter(rankers.values()))[metrics[0]]["graphs"])
-    table = new_table(
-        "ranker", *(f">{metric}" for metric in metrics), title=f"{collection}, {judged}: {counted(count, 'graph')}"
-    )
+    first = next(iter(rankers))
+    table = new_table("ranker", *(f">{metric}" for metric in metrics))
     for name, report in rankers.items():
         table.add_row(name, *(f"{report[metric]['mean']:.3f}" for metric in metrics))
     for name, report in list(rankers.items())[1:]:
@@ -141,14 +160,10 @@ def comparison_table(collection: str, judged: str, rankers: dict[str, dict[str, 
     return table
 
 
-def score_table(collection: str, judged: str, metrics: dict[str, Any], graphs: bool) -> Sheet:
+def score_table(metrics: dict[str, Any], graphs: bool) -> Table:
     """Return the scores of a collection: a row for each graph on request, then mean, spread and interval."""
     first = next(iter(metrics.values()))
-    table = new_table(
-        "~graph",
-        *(f">{HEADS.get(metric, metric)}" for metric in metrics),
-        title=f"{collection}, {judged}: {counted(len(first['graphs']), 'graph')}",
-    )
+    table = new_table("~graph", *(f">{HEADS.get(metric, metric)}" for metric in metrics))
     if graphs:
         for name in first["graphs"]:
             table.add_row(name, *(f"{metric['graphs'][name]:.3f}" for metric in metrics.values()))
