@@ -5,7 +5,7 @@
 ``ROOT`` holds files of TpuGraphs. Prints for every rule how many groups of real files it reproduces exactly, and
 the precision and recall of pairs of nodes; then, for real files, the embedded sample and what was collected with
 ties (``OUT``), groups, rows a node, and the share of nodes that are set; beside real files the same programs with
-1000 configurations that the rule draws, operands included.
+1000 configurations that the rule draws.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def layouts(root: Path, below: tuple[str, ...] = ("layout",)) -> list[tuple[str,
 
 def drawn(graph: LayoutGraph) -> LayoutGraph:
     """A real file's program with random configurations by the rule."""
-    candidates = tied_candidates(graph, slots="all", min_elements=0)
+    candidates = tied_candidates(graph, min_elements=0)
     return candidates.graph(graph, random_configurations(candidates, 1000, np.random.default_rng(0)))
 
 

@@ -8,11 +8,11 @@ dimensions, minor-most first, so every configuration is valid.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import permutations
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,9 @@ from numpy.typing import NDArray
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import LayoutGraph, tensor_ranks
-from xlarank.data.hlo.ties import groups_of, operands_of, padded, tied_nodes
-from xlarank.data.schema import LAYOUT_COLUMNS, LAYOUT_SLOTS, NODE_COLUMN, OPCODES
+from xlarank.data.hlo.ties import groups_of, tied_nodes
+from xlarank.data.schema import LAYOUT_COLUMNS, NODE_COLUMN
 
-#: ``output``: what a node's result looks like. ``all``: also its operands, as Google's files do; on a real TPU
-#: operand layouts of convolutions and dots made no difference.
-Slots = Literal["output", "all"]
 #: ``rule``: nodes take rows together, as in Google's files (`xlarank.data.hlo.ties`). ``none``: each by itself.
 Tie = Literal["rule", "none"]
 Codes = NDArray[np.int32]
@@ -40,6 +37,7 @@ _CROSSOVER: Final = 0.4
 _RESET: Final = 0.15
 _CHANGED: Final = (1, 1, 2, 3, 5)
 _EXPANDED_AT_ONCE: Final = 1 << 24
+_UNSET: Final = np.full((1, len(LAYOUT_COLUMNS)), -1, np.int8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +60,15 @@ class Candidates:
     def groups(self) -> int:
         return len(self.rows)
 
+    @cached_property
+    def of_node(self) -> NDArray[np.intp]:
+        """``(configurable nodes,)`` the group of each node, -1 for none."""
+        return np.arange(self.groups) if self.group is None else self.group
+
     @property
     def nodes(self) -> int:
         """Number of configurable nodes."""
-        return self.groups if self.group is None else len(self.group)
+        return len(self.of_node)
 
     @cached_property
     def choices(self) -> NDArray[np.int64]:
@@ -77,10 +80,10 @@ class Candidates:
         """Groups with several candidate rows."""
         return np.flatnonzero(self.choices > 1)
 
-    @cached_property
+    @property
     def free_nodes(self) -> NDArray[np.intp]:
         """Positions of the nodes with several candidate rows."""
-        return self.free if self.group is None else np.flatnonzero(np.isin(self.group, self.free))
+        return np.flatnonzero(np.isin(self.of_node, self.free))
 
     @property
     def space(self) -> int:
@@ -89,13 +92,9 @@ class Candidates:
 
     def expand(self, codes: Codes) -> NDArray[np.int8]:
         """``(configs, nodes, 18)`` rows, as in ``node_config_feat``."""
-        if not self.groups:
-            return np.full((len(codes), self.nodes, len(LAYOUT_COLUMNS)), -1, np.int8)
-        start = np.concatenate([[0], np.cumsum(self.choices)[:-1]])
-        at = codes + start
-        if self.group is not None:
-            at = np.where(self.group >= 0, at[:, self.group], 0)  # the first row of all sets nothing
-        rows: NDArray[np.int8] = np.concatenate(self.rows)[at]
+        start = 1 + np.cumsum(self.choices) - self.choices
+        at = np.column_stack([codes + start, np.zeros(len(codes), np.int64)])  # group -1 is the last column
+        rows: NDArray[np.int8] = np.concatenate([_UNSET, *self.rows])[at[:, self.of_node]]
         return rows
 
     def graph(self, graph: LayoutGraph, codes: Codes) -> LayoutGraph:
@@ -107,75 +106,64 @@ class Candidates:
 
 
 def candidate_rows(
-    graph: LayoutGraph,
-    rng: np.random.Generator,
-    *,
-    slots: Slots = "output",
-    per_node: int = 8,
-    named: int | None = None,
-    min_elements: int = 1024,
+    graph: LayoutGraph, rng: np.random.Generator, *, per_node: int = 8, min_elements: int = 1024
 ) -> Candidates:
     """Draw candidate rows for every configurable node of ``graph``.
 
-    The first row is the compiler's choice. The others are orders of all dimensions, or of the ``named``
-    minor-most ones (Google's files name two for convolutions and dots): the default order, it with each other
-    dimension brought to the front, and random ones. Outputs of one dimension or of fewer than ``min_elements``
-    elements are left to the compiler.
+    The first row is the compiler's choice. The others are orders of all dimensions of the output: the default
+    order, it with each other dimension brought to the front, and random ones. Operands are left to the compiler: on
+    a real TPU their layouts made no difference. So are outputs of one dimension or of fewer than ``min_elements``
+    elements.
     """
-    _check(slots)
-    if per_node < 1 or (named is not None and named < 1):
-        raise XlarankError("per_node and named must be at least 1", expected="a few rows that name something")
-    ranks = tensor_ranks(graph.node_feat)
-    operands = _operand_ranks(graph, ranks)
+    if per_node < 1:
+        raise XlarankError(f"per_node is {per_node}", expected="at least 1")
+    ranks, large = tensor_ranks(graph.node_feat), _settable(graph, min_elements)
     rows = []
     for node in graph.configurable.tolist():
-        choices = {(-1,) * len(LAYOUT_COLUMNS): None}
-        if graph.node_feat[node, NODE_COLUMN["shape_dimensions_product"]] >= min_elements and ranks[node] > 1:
-            shape = [int(ranks[node]), *(operands[node] if slots == "all" else ())]
-            default = _default_order(graph, node, shape[0])
-            for order in _orders(shape[0], default, rng):
+        choices: dict[tuple[int, ...], None] = {(): None}
+        if large[node]:
+            for order in _orders(_default_order(graph, node, int(ranks[node])), rng):
                 if len(choices) >= per_node:
                     break
-                row = padded(order[:named])
-                for rank in shape[1:]:
-                    row += padded(tuple(rng.permutation(rank).tolist())[:named] if rng.random() < 0.5 else ())
-                choices[row + (-1,) * (len(LAYOUT_COLUMNS) - len(row))] = None
-        rows.append(np.array(list(choices), np.int8))
+                choices[order] = None
+        rows.append(_rows(choices))
     return Candidates(tuple(rows))
 
 
-def tied_candidates(graph: LayoutGraph, *, slots: Slots = "output", min_elements: int = 1024) -> Candidates:
+def tied_candidates(graph: LayoutGraph, *, min_elements: int = 1024) -> Candidates:
     """Candidate rows of groups of nodes that take them together, as in Google's files.
 
-    Groups and rows are those of `xlarank.data.hlo.ties`: two orders of the two dimensions at stake, of reshapes
-    every order of their blocks. Outputs of one dimension or of fewer than ``min_elements`` elements are left to the
-    compiler.
+    Groups and orders are those of `xlarank.data.hlo.ties`: two orders of the two dimensions at stake, of reshapes
+    every order of their blocks. As in `candidate_rows`, operands and small outputs are left to the compiler.
     """
-    _check(slots)
     tied = tied_nodes(graph)
-    elements = graph.node_feat[graph.configurable, NODE_COLUMN["shape_dimensions_product"]]
-    set_here = (elements >= min_elements) & (tensor_ranks(graph.node_feat)[graph.configurable] > 1)
-    chosen = np.flatnonzero(set_here)
+    chosen = np.flatnonzero(_settable(graph, min_elements)[graph.configurable])
     group = np.full(len(tied), -1, np.intp)
     group[chosen] = groups_of([tied[at] for at in chosen])
     _, first = np.unique(group[chosen], return_index=True)
     nodes = [tied[at] for at in chosen[first]]
-    rows = tuple(node.rows(operands=slots == "all") for node in nodes)
-    least = np.array([0 if node.optional else 1 for node in nodes], np.int64)
-    return Candidates(rows, group, np.minimum(least, [len(one) - 1 for one in rows]).astype(np.int64))
+    rows = tuple(_rows({(): None, **dict.fromkeys(node.orders)}) for node in nodes)
+    least = [0 if node.optional else min(1, len(one) - 1) for node, one in zip(nodes, rows, strict=True)]
+    return Candidates(rows, group, np.array(least, np.int64))
 
 
-def _check(slots: Slots) -> None:
-    if slots not in get_args(Slots):
-        raise XlarankError(f"slots is {slots!r}", expected=" or ".join(get_args(Slots)))
+def _settable(graph: LayoutGraph, min_elements: int) -> NDArray[np.bool_]:
+    """``(nodes,)`` outputs that a layout makes a difference to."""
+    large = graph.node_feat[:, NODE_COLUMN["shape_dimensions_product"]] >= min_elements
+    return large & (tensor_ranks(graph.node_feat) > 1)
 
 
-def _orders(rank: int, default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
-    """Orders of ``rank`` dimensions, the promising ones first: one dimension of the default order moved ahead."""
+def _rows(orders: Iterable[tuple[int, ...]]) -> NDArray[np.int8]:
+    """``(choices, 18)`` rows that set these orders of the output."""
+    return np.array([order + (-1,) * (len(LAYOUT_COLUMNS) - len(order)) for order in orders], np.int8)
+
+
+def _orders(default: tuple[int, ...], rng: np.random.Generator) -> Iterator[tuple[int, ...]]:
+    """Orders of dimensions, the promising ones first: one dimension of the default order moved ahead."""
     yield default
-    for dimension in rng.permutation(rank).tolist():
+    for dimension in rng.permutation(len(default)).tolist():
         yield (dimension, *(other for other in default if other != dimension))
-    every = list(permutations(range(rank)))  # at most 6! = 720
+    every = list(permutations(range(len(default))))  # at most 6! = 720
     for at in rng.permutation(len(every)).tolist():
         yield every[at]
 
@@ -185,19 +173,6 @@ def _default_order(graph: LayoutGraph, node: int, rank: int) -> tuple[int, ...]:
     first = NODE_COLUMN["layout_minor_to_major_0"]
     order = tuple(int(entry) for entry in graph.node_feat[node, first : first + rank])
     return order if sorted(order) == list(range(rank)) else tuple(reversed(range(rank)))
-
-
-def _operand_ranks(graph: LayoutGraph, ranks: NDArray[np.int64]) -> dict[int, tuple[int, ...]]:
-    """Ranks of the input and kernel of each configurable node.
-
-    The format does not keep the order of operands, so both slots of a dot get the smaller rank of the two:
-    an order of these dimensions is valid for either.
-    """
-    found = {}
-    for node, operands in operands_of(graph).items():
-        slots = 1 if OPCODES[int(graph.opcode[node])] == "reshape" else len(LAYOUT_SLOTS) - 1
-        found[node] = (int(ranks[operands].min()),) * slots if operands else ()
-    return found
 
 
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:

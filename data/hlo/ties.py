@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph, tensor_ranks
-from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, OPCODES
+from xlarank.data.schema import MAX_RANK, NODE_COLUMN, OPCODES
 
 Shape = tuple[int, ...]
 #: Minor-most dimensions first.
@@ -45,33 +45,13 @@ class Tied:
 
     Attributes:
         signature: equal for nodes that are tied.
-        orders: orders that may be set, each ``(output, input, kernel)``; an empty one sets nothing.
+        orders: distinct orders of the output's dimensions that may be set; an empty one sets nothing.
         optional: whether random configurations also leave the node to the compiler, as Google's do with reshapes.
     """
 
     signature: tuple[Any, ...]
-    orders: tuple[tuple[Order, Order, Order], ...]
-    optional: bool
-
-    def rows(self, operands: bool) -> NDArray[np.int8]:
-        """``(choices, 18)`` distinct rows, the compiler's choice (-1) first; those of outputs alone or of all."""
-        rows = dict.fromkeys([(-1,) * len(LAYOUT_COLUMNS)])
-        for orders in self.orders:
-            rows[sum(map(padded, orders if operands else (orders[0], (), ())), ())] = None
-        return np.array(list(rows), np.int8)
-
-
-def padded(order: Order) -> Order:
-    """An order as part of a row."""
-    return order + (-1,) * (MAX_RANK - len(order))
-
-
-def operands_of(graph: LayoutGraph) -> dict[int, list[int]]:
-    """Operands of each configurable node; a value that is taken twice has one edge."""
-    edges = graph.edges[np.argsort(graph.edges[:, 0], kind="stable")]
-    first, last = (np.searchsorted(edges[:, 0], graph.configurable, side) for side in ("left", "right"))
-    places = zip(graph.configurable.tolist(), first, last, strict=True)
-    return {node: edges[low:high, 1].tolist() for node, low, high in places}
+    orders: tuple[Order, ...]
+    optional: bool = False
 
 
 def tied_nodes(graph: LayoutGraph) -> list[Tied]:
@@ -82,11 +62,13 @@ def tied_nodes(graph: LayoutGraph) -> list[Tied]:
     def shape(node: int) -> Shape:
         return tuple(sizes[node, : ranks[node]].tolist())
 
+    edges = graph.edges[np.argsort(graph.edges[:, 0], kind="stable")]
+    first, last = (np.searchsorted(edges[:, 0], graph.configurable, side) for side in ("left", "right"))
     tied = []
-    for node, operands in operands_of(graph).items():
+    for node, low, high in zip(graph.configurable.tolist(), first, last, strict=True):
         kind = OPCODES[int(graph.opcode[node])]
         roles = tuple(int(graph.node_feat[node, column]) for column in _ROLES) if kind == "convolution" else ()
-        tied.append(_tied(kind, shape(node), tuple(map(shape, operands)), roles))
+        tied.append(_tied(kind, shape(node), tuple(map(shape, edges[low:high, 1].tolist())), roles))
     return tied
 
 
@@ -108,36 +90,27 @@ _ROLES: Final = [
 
 @lru_cache(maxsize=4096)
 def _tied(kind: str, output: Shape, operands: tuple[Shape, ...], roles: tuple[int, ...]) -> Tied:
-    both = (operands * 2)[:2]  # a node that takes one value twice has one edge
-    found = None
     if kind == "reshape" and operands:
         return _reshape(output, operands[0])
+    both = (operands * 2)[:2]  # a node that takes one value twice has one edge
+    found = None
     if kind == "convolution" and len(both) == 2:
         found = _convolution_pairs(output, both, roles)
-        if found is not None:
-            return _pairs(kind, *found, tuple(map(cheaper, *found)))
-    if kind == "dot" and len(both) == 2:
+    elif kind == "dot" and len(both) == 2:
         found = _dot_pairs(output, both)
+    key: tuple[Any, ...]
     if found is None:  # sizes that do not fit, or another opcode
-        last = tuple(reversed(range(len(output))))[:2]
-        ranks = tuple(sorted(map(len, operands)))
-        return _pairs(kind, (output, (), ()), (last, (), ()), (ranks, cheaper(output, last)))
-    shapes, pairs = found
-    if len(output) == 2 and all(len(one) == 2 for one in both):
-        return _pairs(kind, shapes, pairs, (cheaper(output, pairs[0]),))
-    # which operand stands first says nothing
-    slots = [(len(shapes[slot]), *cheaper(shapes[slot], pairs[slot])) for slot in (1, 2)]
-    return _pairs(kind, shapes, pairs, (cheaper(output, pairs[0]), *sorted(slots)))
-
-
-def _pairs(kind: str, shapes: Sequence[Shape], pairs: Sequence[Order], key: tuple[Any, ...]) -> Tied:
-    """Both orders of the two dimensions of each tensor, the cheaper ones first."""
-    orders: list[list[Order]] = []
-    for shape, pair in zip(shapes, pairs, strict=True):
-        first = cheaper(shape, pair)
-        orders.append(list(dict.fromkeys([first, first[::-1]])))
-    made = [(output, a, b) for a, b, output in product(orders[1], orders[2], orders[0])]
-    return Tied((kind, len(shapes[0]), *key), tuple(made), optional=False)
+        pair = tuple(reversed(range(len(output))))[:2]
+        key = tuple(sorted(map(len, operands))), cheaper(output, pair)
+    else:
+        costs = [cheaper(*each) for each in zip(*found, strict=True)]
+        pair, key = found[1][0], tuple(costs)
+        if kind == "dot" and {len(shape) for shape in found[0]} == {2}:
+            key = (costs[0],)
+        elif kind == "dot":  # which operand stands first says nothing
+            key = costs[0], *sorted((len(found[0][slot]), *costs[slot]) for slot in (1, 2))
+    first = cheaper(output, pair)
+    return Tied((kind, len(output), *key), tuple(dict.fromkeys([first, first[::-1]])))
 
 
 def _convolution_pairs(output: Shape, operands: Sequence[Shape], roles: tuple[int, ...]) -> _Pairs | None:
@@ -189,13 +162,13 @@ def _reshape(output: Shape, operand: Shape) -> Tied:
     """Blocks of dimensions that become one another, in any order; dimensions of one element are major-most."""
     blocks = _blocks(output, operand)
     ones = [tuple(d for d in reversed(range(len(shape))) if shape[d] == 1) for shape in (output, operand)]
-    made = []
-    for order in permutations(blocks[::-1]):
-        out, into = (sum((block[side] for block in order), ()) + ones[side] for side in (0, 1))
-        made.append((out, into, ()))
+    made = [
+        tuple(sum((block[side] for block in order), ()) + ones[side] for side in (0, 1))
+        for order in permutations(blocks[::-1])
+    ]
     preferred = [cheaper(shape, tuple(reversed(range(len(shape))))) for shape in (output, operand)]
     key = ("reshape", len(output), len(operand), *made, *(preferred if len(blocks) > 1 else []))
-    return Tied(key, tuple(made), optional=True)
+    return Tied(key, tuple(dict.fromkeys(out for out, _ in made)), optional=True)
 
 
 def _blocks(output: Shape, operand: Shape) -> list[tuple[Order, Order]]:

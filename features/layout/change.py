@@ -165,7 +165,7 @@ class TiedGroups(LayoutBlock):
 
 def _first_minor(tied: list[Tied]) -> NDArray[np.int64]:
     """``(nodes,)`` minor-most dimension of the output in the first order of its group; -1 where none may be set."""
-    return np.array([one.orders[0][0][0] if one.orders and one.orders[0][0] else -1 for one in tied], np.int64)
+    return np.array([one.orders[0][0] if one.orders and one.orders[0] else -1 for one in tied], np.int64)
 
 
 def _count(group: NDArray[np.intp]) -> float:

@@ -20,7 +20,7 @@ def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]
     for place in graph.places:
         minor = int(config.rows[place, 0])
         orders = tied[place].orders
-        first = orders[0][0][:1] if orders else ()
+        first = orders[0][:1] if orders else ()
         given[place] = minor >= 0
         turned[place] = minor >= 0 and (minor,) != first
         tensor = graph.slot(place, 0)

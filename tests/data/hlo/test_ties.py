@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from benchmarks.ties import agreement, real_groups
 from tests.examples import examples
-from tests.graphs import LAYOUT_PROGRAM, Node, layout_arrays, layout_graphs, layout_row, program_arrays
+from tests.graphs import LAYOUT_PROGRAM, Node, program_arrays
+from xlarank.data.config_table import ConfigTable
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.hlo.candidates import breed, random_configurations, tied_candidates
 from xlarank.data.hlo.ties import groups_of, tied_nodes
-from xlarank.data.writing import write_graph
 
 #: Place in the tree: groups of the file, groups of the rule, groups that are equal.
 REAL = {
@@ -32,24 +32,23 @@ REAL = {
 }
 
 
-def program(path: Path, *nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
-    """A graph of these nodes with the compiler's choice as its only configuration."""
-    arrays = {
-        **program_arrays(nodes),
-        "node_splits": np.array([[0, len(nodes)]], np.int64),
-        "node_config_ids": np.array(configurable, np.int64),
-        "node_config_feat": np.full((1, len(configurable), 18), -1, np.float32),
-        "config_runtime": np.zeros(1, np.int64),
-    }
-    graph = write_graph(path, **arrays)
-    assert isinstance(graph, LayoutGraph)
-    return graph
+def program(*nodes: Node, configurable: tuple[int, ...]) -> LayoutGraph:
+    """A graph of these nodes without configurations."""
+    arrays = program_arrays(nodes)
+    table = ConfigTable.from_blocks([], configs=0, nodes=len(configurable))
+    return LayoutGraph(
+        "p", arrays["node_feat"], arrays["node_opcode"].astype(np.int64), arrays["edge_index"],
+        np.zeros(0, np.int64), np.array([0, len(nodes)]), np.array(configurable), table,
+    )  # fmt: skip
 
 
-def test_dots_are_tied_by_the_cheaper_order_of_their_output(tmp_path: Path) -> None:
+def parameter(*dims: int) -> Node:
+    return Node("parameter", dims)
+
+
+def test_dots_are_tied_by_the_cheaper_order_of_their_output() -> None:
     graph = program(
-        tmp_path / "dots.npz",
-        Node("parameter", (32, 4096)), Node("parameter", (4096, 1000)), Node("parameter", (32, 1000)),
+        parameter(32, 4096), parameter(4096, 1000), parameter(32, 1000),
         Node("dot", (32, 1000), (0, 1)),   # 32 x 1024 elements with 1000 on the lanes, 128 x 1000 with 32
         Node("dot", (32, 4096), (1, 2)),   # 32 x 4096 against 128 x 4096
         Node("dot", (4096, 1000), (0, 2)),  # 4096 x 1024 against 4096 x 1000: the other way around
@@ -57,45 +56,27 @@ def test_dots_are_tied_by_the_cheaper_order_of_their_output(tmp_path: Path) -> N
     )  # fmt: skip
     tied = tied_nodes(graph)
     assert groups_of(tied).tolist() == [0, 0, 1]
-    none = (-1,) * 18
-    assert tied[0].rows(operands=False).tolist() == [
-        list(none), layout_row((1, 0)).tolist(), layout_row((0, 1)).tolist()
-    ]  # fmt: skip
-    assert tied[2].rows(operands=False)[1:, :2].tolist() == [[0, 1], [1, 0]]
-    assert len(tied[0].rows(operands=True)) == 1 + 2 * 2 * 2
+    assert (tied[0].orders, tied[2].orders) == (((1, 0), (0, 1)), ((0, 1), (1, 0)))
+    # square matrices are no batch, and an outer product contracts nothing: the last two dimensions
+    for operand, side in ((parameter(256, 256), 256), (parameter(64), 64)):
+        graph = program(operand, operand, Node("dot", (side, side), (0, 1)), configurable=(2,))
+        assert tied_nodes(graph)[0].orders == ((1, 0), (0, 1))
 
 
-def test_square_matrices_are_no_batch(tmp_path: Path) -> None:
-    square = Node("parameter", (256, 256))
-    graph = program(tmp_path / "d.npz", square, square, Node("dot", (256, 256), (0, 1)), configurable=(2,))
-    assert tied_nodes(graph)[0].rows(operands=False)[1:, :2].tolist() == [[1, 0], [0, 1]]
-    # an outer product contracts nothing: the last two dimensions
-    vector = Node("parameter", (64,))
-    graph = program(tmp_path / "o.npz", vector, vector, Node("dot", (64, 64), (0, 1)), configurable=(2,))
-    assert tied_nodes(graph)[0].rows(operands=False)[1:, :2].tolist() == [[1, 0], [0, 1]]
-
-
-def test_a_convolution_and_a_reshape(tmp_path: Path) -> None:
-    graph = write_graph(tmp_path / "block.npz", **layout_arrays())
-    assert isinstance(graph, LayoutGraph)
-    convolution, reshape = tied_nodes(graph)
+def test_a_convolution_and_a_reshape() -> None:
+    convolution, reshape = tied_nodes(program(*LAYOUT_PROGRAM, configurable=(2, 4)))
     # Image and output, batch 8 and 16 features: 8 x 128 with features on the lanes, 16 x 128 with the batch there.
+    assert convolution.orders == ((3, 0), (0, 3))
     # Weights, 16 and 16: equal, so the later dimension stays on the lanes.
-    assert convolution.rows(operands=True)[1].tolist() == layout_row((3, 0), (3, 0), (3, 2)).tolist()
-    assert {tuple(row) for row in convolution.rows(operands=False)[:, :2].tolist()} == {(-1, -1), (3, 0), (0, 3)}
+    assert convolution.signature == ("convolution", 4, (3, 0), (3, 0), (3, 2))
     # (8, 32, 32, 16) to (8, 16384): the batch is one block, the rest the other.
-    assert reshape.rows(operands=True).tolist()[1:] == [
-        layout_row((1, 0), (3, 2, 1, 0)).tolist(), layout_row((0, 1), (0, 3, 2, 1)).tolist()
-    ]  # fmt: skip
+    assert reshape.signature[:5] == ("reshape", 2, 4, ((1, 0), (3, 2, 1, 0)), ((0, 1), (0, 3, 2, 1)))
     # 3 channels instead of 16: 8 on the lanes pad them less than 128, and the node is no longer tied to its like.
-    nodes = list(LAYOUT_PROGRAM)
-    nodes[0], nodes[1] = Node("parameter", (8, 32, 32, 3)), Node("parameter", (3, 3, 3, 16))
-    other = program(tmp_path / "first.npz", *nodes, configurable=(2, 4))
-    assert tied_nodes(other)[0].signature == convolution.signature  # 8 x 128 either way: features on the lanes
-    nodes[0] = replace(nodes[0], dims=(32, 32, 32, 3))
-    nodes[2] = replace(nodes[2], dims=(32, 32, 32, 16))
-    batch = program(tmp_path / "batch.npz", *nodes[:3], configurable=(2,))
-    assert tied_nodes(batch)[0].signature != convolution.signature
+    for batch, alike in ((8, True), (32, False)):  # 8 x 128 either way: features on the lanes
+        image, weights = parameter(batch, 32, 32, 3), parameter(3, 3, 3, 16)
+        output = replace(LAYOUT_PROGRAM[2], dims=(batch, 32, 32, 16))
+        other = tied_nodes(program(image, weights, output, configurable=(2,)))[0]
+        assert (other.signature == convolution.signature) == alike
 
 
 @pytest.mark.parametrize(
@@ -110,12 +91,10 @@ def test_a_convolution_and_a_reshape(tmp_path: Path) -> None:
         ((0, 4), (4, 0), [(1, 0)], [(1, 0)]),
     ],
 )
-def test_reshapes_take_the_rows_of_real_files(tmp_path: Path, operand, output, into, out) -> None:
-    graph = program(
-        tmp_path / "r.npz", Node("parameter", operand), Node("reshape", output, (0,)), configurable=(1,)
-    )
-    rows = tied_nodes(graph)[0].rows(operands=True)
-    assert rows[1:].tolist() == [layout_row(a, b).tolist() for a, b in zip(out, into, strict=True)]
+def test_reshapes_take_the_orders_of_real_files(operand, output, into, out) -> None:
+    (tied,) = tied_nodes(program(parameter(*operand), Node("reshape", output, (0,)), configurable=(1,)))
+    pairs = list(zip(out, into, strict=True))
+    assert list(tied.orders) == out and list(tied.signature[3 : 3 + len(pairs)]) == pairs
 
 
 @pytest.mark.parametrize("place", REAL)
@@ -145,39 +124,17 @@ def test_agreement_is_that_of_all_pairs(pairs: list[tuple[int, int]]) -> None:
     assert precision == both / max(1, len(tied(ruled))) and recall == both / max(1, len(tied(real)))
 
 
-@examples(20)
-@given(arrays=layout_graphs(relabel=True), seed=st.integers(0, 99), slots=st.sampled_from(["output", "all"]))
-def test_tied_configurations_are_valid_and_nodes_of_a_group_change_together(next_path, arrays, seed, slots) -> None:
-    graph = write_graph(next_path(), **arrays)
-    candidates = tied_candidates(graph, slots=slots, min_elements=0)
-    codes = random_configurations(candidates, 6, np.random.default_rng(seed))
-    assert not codes[0].any()
-    rows = candidates.expand(codes)
-    assert rows.shape == (len(codes), len(graph.configurable), 18)
-    arrays |= {"node_config_ids": graph.configurable, "node_config_feat": rows}
-    write_graph(
-        next_path(), **{**arrays, "config_runtime": np.zeros(len(codes), np.int64)}
-    )  # refuses invalid orders
-    assert candidates.group is not None
-    for node, group in enumerate(candidates.group.tolist()):
-        expected = rows[:, 0] * 0 - 1 if group < 0 else candidates.rows[group][codes[:, group]]
-        assert np.array_equal(rows[:, node], expected)
-
-
-def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes(tmp_path: Path) -> None:
+def test_random_tied_configurations_set_dots_always_and_reshapes_sometimes() -> None:
     graph = program(
-        tmp_path / "p.npz",
-        Node("parameter", (256, 512)), Node("parameter", (512, 1024)), Node("dot", (256, 1024), (0, 1)),
+        parameter(256, 512), parameter(512, 1024), Node("dot", (256, 1024), (0, 1)),
         Node("reshape", (4, 64, 1024), (2,)), Node("dot", (256, 1024), (0, 1)), Node("reshape", (4, 2), (3,)),
         configurable=(2, 3, 4, 5),
     )  # fmt: skip
     candidates = tied_candidates(graph)
-    assert candidates.group is not None and candidates.group.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
+    assert candidates.of_node.tolist() == [0, 1, 0, -1]  # 8 elements: left alone
     assert candidates.free_nodes.tolist() == [0, 1, 2] and candidates.nodes == 4
     codes = random_configurations(candidates, 100, np.random.default_rng(0))
     assert len(codes) == 1 + 2 * 3  # two orders of the dots, three rows of the reshape, and the compiler's choice
     assert (codes[1:, 0] > 0).all() and set(codes[1:, 1].tolist()) == {0, 1, 2}
     children = breed(candidates, codes[:1], 100, np.random.default_rng(0))
     assert len(children) == candidates.space - 1 == 8
-    rows = candidates.expand(children)
-    assert np.array_equal(rows[:, 0], rows[:, 2]) and (rows[:, 3] == -1).all()
