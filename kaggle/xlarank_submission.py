@@ -74,7 +74,7 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.check_submission import check_submission
-from xlarank.pipelines.reporting import job_pictures
+from xlarank.pipelines.reporting.job_pictures import ranks_picture
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.support.budget import RunSettings
 from xlarank.pipelines.support.workspace_collections import trained_collections
@@ -174,66 +174,23 @@ for name in ranked:
 # %% [markdown]
 # ## Pictures
 #
-# The report's, drawn from what the work left behind; `run.py report` writes them all as one page. Each is also kept
-# as a file in `xlarank/reports`.
+# Predicted and measured rank of the validation graph of median score of each collection, ranked by the first model,
+# which was not trained on it: rank 0 is the fastest, 1 the slowest. Then the course of tuning. `run.py report`
+# draws scores, columns and more as one page. Files are kept in `xlarank/reports`.
 
 # %%
 chosen_ranked = [Collection.parse(name) for name in ranked]
-
-
-def show(name: str, draw, *what) -> None:
-    """Draw one picture, show it and keep it; without matplotlib there is none."""
+pictures = workspace.reports()
+try:  # without matplotlib there is none
+    if ranks := ranks_picture(workspace, chosen_ranked):
+        (pictures / "picture-ranks.svg").write_text(ranks, encoding="utf-8")
+except XlarankError as error:
+    print(f"not drawn: {error}")
+patterns = ["picture-ranks.svg", *(f"tune-{'-'.join(one.parts)}-*.svg" for one in chosen_ranked)]
+for path in [path for pattern in patterns for path in sorted(pictures.glob(pattern))]:
     try:
-        picture = draw(workspace, *what)
-    except XlarankError as error:
-        print(f"not drawn: {error}")
-        return
-    if picture:
-        path = workspace.reports() / f"picture-{name}.svg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(picture, encoding="utf-8")
-        try:
-            from IPython.display import SVG, display
+        from IPython.display import SVG, display
 
-            display(SVG(picture))
-        except ImportError:  # run as a script
-            print(f"drew {path.name}")
-
-
-# %% [markdown]
-# ### Score of each graph
-#
-# Beside rankings that need no model. Out of fold where the collection has several program families, else on valid
-# by the first model.
-
-# %%
-for one in chosen_ranked:
-    show(f"scores-{'-'.join(one.parts)}", job_pictures.scores_picture, one)
-
-# %% [markdown]
-# ### The course of tuning
-
-# %%
-courses = job_pictures.tuning_pictures(workspace, chosen_ranked)
-for number, course in enumerate(courses):
-    show(f"tuning-{number}", lambda _, svg: svg, course)
-if not courses:
-    print("nothing was tuned")
-
-# %% [markdown]
-# ### What the trees look at
-#
-# Share of the gain of all splits, the 12 largest. `run.py explain-feature NAME` says what a column means.
-
-# %%
-for one in chosen_ranked:
-    show(f"columns-{'-'.join(one.parts)}", job_pictures.columns_picture, one)
-
-# %% [markdown]
-# ### Predicted and measured rank
-#
-# The validation graph of median score, ranked by the first model, which was not trained on it. Rank 0 is the
-# fastest, 1 the slowest.
-
-# %%
-show("ranks", job_pictures.ranks_picture, chosen_ranked)
+        display(SVG(path.read_text(encoding="utf-8")))
+    except ImportError:  # run as a script
+        print(f"drew {path.name}")

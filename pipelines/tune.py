@@ -21,9 +21,15 @@ from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.fold_plan import FoldPlan
 from xlarank.models.validation.paired import paired_difference
-from xlarank.pipelines.study.objective import FINISHED, RESULT, Objective, open_study
-from xlarank.pipelines.study.storage import StudyOptions, open_storage
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.studies import (
+    FINISHED,
+    RESULT,
+    Objective,
+    StudyOptions,
+    open_storage,
+    open_study,
+)
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
@@ -61,7 +67,7 @@ class TuneResult:
     params: dict[str, Any] | None = None
     seconds: float = 0.0
     note: str = ""
-    pictures: tuple[Path, ...] = ()
+    pictures: Sequence[Path] = ()
     skipped: str = ""
 
 
@@ -92,7 +98,6 @@ def tune(
     require_ranges(trials=trials)
     require_seconds("timeout", timeout)
     ranker_class(model)
-    options.require_valid()
     workspace.require_writable()
     results = []
     for collection in chosen_collections(workspace, collections):
@@ -113,90 +118,93 @@ def tune(
         members = tuned_members(workspace.study(collection), model, collection.kind)
         objective = Objective(training, plan, model, members, fit, options.select)
         with open_storage(options, workspace.study(collection)) as storage:
-            search = _Search(workspace, objective, open_study(objective, options, storage), progress or Silent())
-            results.append(search.run(trials, timeout))
+            opened = open_study(objective, options, storage)
+            results.append(_search(workspace, objective, opened, trials, timeout, progress))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
     return results
 
 
-@dataclass
-class _Search:
-    """A study that this process optimizes."""
+def _search(
+    workspace: Workspace,
+    objective: Objective,
+    study: Study,
+    trials: int,
+    timeout: float | None,
+    progress: Progress | None,
+) -> TuneResult:
+    """Run what is missing of ``trials`` and save the best parameters after each: a killed study leaves them."""
+    collection, began, fresh = objective.training.collection, time.monotonic(), 0
 
-    workspace: Workspace
-    objective: Objective
-    study: Study
-    progress: Progress
-    fresh: int = 0
+    def count(*states: TrialState) -> int:
+        return len(study.get_trials(deepcopy=False, states=states))
 
-    def run(self, trials: int, timeout: float | None) -> TuneResult:
-        began = time.monotonic()
-        missing = max(0, trials - self._count(*FINISHED))
-        try:
-            with steps_of(self.progress, f"tuning {self.objective.training.collection}", missing):
-                if missing:
-                    # Running trials of other processes count, too: else each process would run one too many.
-                    enough = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
-                    self.study.optimize(self.objective, timeout=timeout, callbacks=[self._note, enough])
-        finally:
-            self._write()
-        chosen, note = choose(self.study, self.objective)
-        if chosen is None:
-            raise XlarankError(
-                f"no trial of {self.objective.training.collection} was finished",
-                do="give it more time with a longer --timeout",
-            )
-        result = chosen.user_attrs[RESULT]
-        seconds = time.monotonic() - began
-        return TuneResult(
-            str(self.objective.training.collection), self._count(*FINISHED), self.fresh,
-            self._count(TrialState.PRUNED), result["mean"], result["std"], result["rounds"], result["params"],
-            seconds, note, tuple(self._draw()),
-        )  # fmt: skip
-
-    def _count(self, *states: TrialState) -> int:
-        return len(self.study.get_trials(deepcopy=False, states=states))
-
-    def _note(self, study: Study, trial: FrozenTrial) -> None:
-        """Count a trial and save the best parameters: a killed study leaves them."""
-        self.fresh += 1
-        chosen, _ = choose(self.study, self.objective)
-        text = ""
+    def after(study: Study, trial: FrozenTrial) -> None:
+        nonlocal fresh
+        fresh += 1
+        chosen, _ = choose(study, objective)
         if chosen is not None:
-            if trial.state == TrialState.COMPLETE:
-                self._write()
-            text = "out-of-fold score {mean:.3f} ± {std:.3f}".format(**chosen.user_attrs[RESULT])
-        self.progress.step(f"{self.objective.training.collection} {text}")
+            _save(workspace, objective, study, chosen)
+        score = "out-of-fold score {mean:.3f} ± {std:.3f}".format(**chosen.user_attrs[RESULT]) if chosen else ""
+        step(f"{collection} {score}")
 
-    def _write(self) -> None:
-        """Save the best parameters for `train`, and a table of all trials."""
-        chosen, _ = choose(self.study, self.objective)
-        if chosen is None:
-            return
-        training, model = self.objective.training, self.objective.model
-        folder = self.workspace.study(training.collection)
-        best = BestParams(
-            model=model,
-            **chosen.user_attrs[RESULT],
-            select=self.objective.select,
-            trial=chosen.number,
-            folds=[sorted({training.data.families[g] for g in held}) for held in self.objective.plan.held],
-            code_hash=training.manifest.recipe.code_hash,
-        )
-        with workspace_lock(self.workspace, Silent()):
-            training.require_current(self.workspace)
-            best.save(folder)
-        with atomic_write(folder / f"trials-{model}.csv") as partial:
-            table = self.study.trials_dataframe(attrs=("number", "value", "duration", "params", "state"))
-            table.to_csv(partial, index=False)
+    missing = max(0, trials - count(*FINISHED))
+    with steps_of(progress, f"tuning {collection}", missing) as step:
+        if missing:
+            # Running trials of other processes count, too: else each process would run one too many.
+            enough = MaxTrialsCallback(trials, states=(*FINISHED, TrialState.RUNNING))
+            study.optimize(objective, timeout=timeout, callbacks=[after, enough])
+    chosen, note = choose(study, objective)
+    if chosen is None:
+        raise XlarankError(f"no trial of {collection} was finished", do="give it more time with a longer --timeout")
+    _save(workspace, objective, study, chosen)
+    robust = ("robust",) if objective.select == "robust" else ()
+    picture = "-".join(("tune", *collection.parts, objective.model, *robust)) + ".svg"
+    score = "Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5"
+    score += ", mean minus a quarter of the standard deviation" if robust else ", mean over graphs"
+    best = {name: value for name, value in chosen.user_attrs[RESULT].items() if name != "graphs"}
+    return TuneResult(
+        str(collection), count(*FINISHED), fresh, count(TrialState.PRUNED), **best, note=note,
+        pictures=draw_study(study, workspace.reports() / picture, score), seconds=time.monotonic() - began,
+    )  # fmt: skip
 
-    def _draw(self) -> list[Path]:
-        collection, robust = self.objective.training.collection, self.objective.select == "robust"
-        score = "Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5"
-        score += ", mean minus a quarter of the standard deviation" if robust else ", mean over graphs"
-        names = ["tune", *collection.parts, self.objective.model, *(["robust"] if robust else [])]
-        return draw_study(self.study, self.workspace.reports() / ("-".join(names) + ".svg"), score)
+
+def _save(workspace: Workspace, objective: Objective, study: Study, chosen: FrozenTrial) -> None:
+    """Save the chosen parameters for `train`, and a table of all trials."""
+    training, model = objective.training, objective.model
+    folder = workspace.study(training.collection)
+    folds = [sorted({training.data.families[g] for g in held}) for held in objective.plan.held]
+    best = BestParams(
+        model, **chosen.user_attrs[RESULT], select=objective.select, trial=chosen.number, folds=folds,
+        code_hash=training.manifest.recipe.code_hash,
+    )  # fmt: skip
+    with workspace_lock(workspace, Silent()):
+        training.require_current(workspace)
+        best.save(folder)
+    with atomic_write(folder / f"trials-{model}.csv") as partial:
+        table = study.trials_dataframe(attrs=("number", "value", "duration", "params", "state"))
+        table.to_csv(partial, index=False)
+
+
+def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
+    """The trial to train with, None before any is complete, and why it is not the best one where it is not.
+
+    The best of many trials is partly the luckiest, and with few graphs luck is large: the defaults stay
+    unless the best beats them, graph by graph, by two standard errors.
+    """
+    complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    if not complete:
+        return None, ""
+    best = study.best_trial
+    defaults = next((trial for trial in complete if trial.params == objective.defaults), best)
+    if defaults.number == best.number:
+        return best, ""
+    mean, error = paired_difference(
+        best.user_attrs[RESULT]["graphs"], defaults.user_attrs[RESULT]["graphs"], objective.select
+    )
+    if mean > _ERRORS * error:
+        return best, ""
+    return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"
 
 
 def draw_study(study: Study, path: Path, score: str) -> list[Path]:
@@ -228,24 +236,3 @@ def draw_study(study: Study, path: Path, score: str) -> list[Path]:
         with atomic_write(file) as partial:
             partial.write_text(text[text.index("<svg") :], encoding="utf-8")  # it also stands within pages
     return list(kinds)
-
-
-def choose(study: Study, objective: Objective) -> tuple[FrozenTrial | None, str]:
-    """The trial to train with, None before any is complete, and why it is not the best one where it is not.
-
-    The best of many trials is partly the luckiest, and with few graphs luck is large: the defaults stay
-    unless the best beats them, graph by graph, by two standard errors.
-    """
-    try:
-        best = study.best_trial
-    except ValueError:
-        return None, ""
-    defaults = objective.default_trial(study)
-    if defaults is None or defaults.number == best.number:
-        return best, ""
-    mean, error = paired_difference(
-        best.user_attrs[RESULT]["graphs"], defaults.user_attrs[RESULT]["graphs"], objective.select
-    )
-    if mean > _ERRORS * error:
-        return best, ""
-    return defaults, f"the best trial beats the defaults by {mean:.3f} ± {error:.3f} only, so the defaults stay"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,22 +22,17 @@ from xlarank.pipelines.support.processes import machine_memory
 
 
 class _Cost(NamedTuple):
-    """Seconds and bytes of one kind of graphs on one core, as measured (docs/explanation/size.md).
+    """Seconds and bytes of one kind of graphs on one core, as measured (docs/explanation/size.md)."""
 
-    ``most`` configurations of a graph are trained on. ``graph_`` is for building a file, ``config_`` for each of
-    its configurations, ``choice_`` for each and each configurable node. ``fit_`` is for a fit of 300 rounds and
-    ``row_`` for training, per row; ``fold_`` comes on top for each fold that is fitted at the same time.
-    """
-
-    most: int
-    graph_seconds: float
-    config_seconds: float
-    choice_seconds: float
+    most: int  # configurations of a graph that are trained on
+    graph_seconds: float  # to build a file
+    config_seconds: float  # and each of its configurations
+    choice_seconds: float  # and each of these and each configurable node
     config_bytes: float
     choice_bytes: float
-    fit_seconds: float
+    fit_seconds: float  # a row, for a fit of 300 rounds
     row_bytes: float
-    fold_bytes: float
+    fold_bytes: float  # a row, for each fold that is fitted at the same time
 
 
 _COSTS: Final[dict[Kind, _Cost]] = {
@@ -77,14 +71,13 @@ class RunSettings:
 
     def __post_init__(self) -> None:
         require_ranges(seeds=self.seeds, seed=self.seed, jobs=self.jobs, trials=max(self.trials, 1))
-        if not self.ram_gb:
-            object.__setattr__(self, "ram_gb", 0.9e-9 * machine_memory())
+        known = hasattr(os, "sched_getaffinity")
+        cores = len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1
+        object.__setattr__(self, "ram_gb", self.ram_gb or 0.9e-9 * machine_memory())
+        object.__setattr__(self, "cores", self.cores or cores)
         for name, value in (("--budget-hours", self.hours), ("--budget-ram-gb", self.ram_gb)):
             if not (value > 0 and math.isfinite(value)):
                 raise XlarankError(f"{name} is {value}", expected="a number above 0")
-        if not self.cores:
-            known = hasattr(os, "sched_getaffinity")
-            object.__setattr__(self, "cores", len(os.sched_getaffinity(0)) if known else os.cpu_count() or 1)
 
 
 @dataclass(frozen=True)
@@ -107,19 +100,15 @@ class CollectionPlan:
 
     def as_row(self) -> dict[str, str]:
         """Cells of a table by column; the first is text, the others are numbers."""
-        minutes, memory = f"{self.first_seconds / 60:.1f}", f"{self.memory_gb:.1f}"
-        cells = (f"{self.max_configs:,}", f"{self.rows:,}", minutes, memory) if self.rows else "----"
-        names = ("configurations kept", "rows", "min to first model", "GB memory")
-        return {"collection": str(self.collection), **dict(zip(names, cells, strict=True))}
+        return {
+            "collection": str(self.collection), "configurations kept": f"{self.max_configs:,}",
+            "rows": f"{self.rows:,}", "min to first model": f"{self.first_seconds / 60:.1f}",
+            "GB memory": f"{self.memory_gb:.1f}",
+        }  # fmt: skip
 
 
-def plan_collections(sizes: Sequence[CollectionSize], settings: RunSettings) -> list[CollectionPlan]:
-    """Share the time evenly and cut the rows of each collection to what fits into its share and the memory."""
-    share = 3600 * settings.hours / max(1, len(sizes))
-    return [_plan(size, settings, share) for size in sizes]
-
-
-def _plan(size: CollectionSize, settings: RunSettings, share: float) -> CollectionPlan:
+def plan_collection(size: CollectionSize, settings: RunSettings, collections: int) -> CollectionPlan:
+    """Cut the rows of one of so many collections to what fits into an equal share of the time and the memory."""
     cost, power = _COSTS[size.collection.kind], max(1.0, settings.cores * _EFFICIENCY)  # cores' worth of work
     usable = 1e9 * settings.ram_gb * _MEMORY_SHARE - _PROCESS
     configs, _, configurable = np.concatenate([*size.table.values()]).T
@@ -132,8 +121,8 @@ def _plan(size: CollectionSize, settings: RunSettings, share: float) -> Collecti
     row_seconds = _SAFETY * cost.fit_seconds / power
     graphs = max(1, len(size.graphs.get("train", ())) + len(size.graphs.get("valid", ())))
     most = int(usable / row_bytes / graphs)
-    in_time = int(max(0.0, share - build) / (_ALL_FITS * row_seconds * graphs))
-    kept = max(_LEAST, min(cost.most, most, in_time))
+    learning = max(0.0, 3600 * settings.hours / collections - build)
+    kept = max(_LEAST, min(cost.most, most, int(learning / (_ALL_FITS * row_seconds * graphs))))
     rows = size.rows("train", kept) + size.rows("valid", kept)
     useful = most >= _LEAST and size.rows("train") and size.rows("test")
     seconds, memory = build + _FIRST_FITS * row_seconds * rows, 1e-9 * (rows * row_bytes + _PROCESS)
@@ -148,13 +137,10 @@ def first_scores(workspace: Workspace, collection: Collection) -> Path:
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
     """Scores on valid of a model trained on train alone; empty where there are none.
 
-    ``report`` is `metrics.summarise` of all graphs; ``example`` its graph of median score: for each configuration
-    the ``predicted`` score and the ``measured`` cost (ns; tiles: over the normalizer).
+    ``seconds`` is what its training took; ``report`` is `metrics.summarise` of all graphs; ``example`` its graph of
+    median score: for each configuration the ``predicted`` score and the ``measured`` cost.
     """
     try:
-        found = dict(json.loads(read_text(first_scores(workspace, collection))))
-        if "report" in found:
-            float(found["report"]["score"]["mean"]) + float(found["report"]["score"]["std"])
-        return found
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return dict(json.loads(read_text(first_scores(workspace, collection))))
+    except (OSError, ValueError, TypeError, RecursionError):
         return {}

@@ -28,8 +28,7 @@ from xlarank.models.registry import DEFAULT
 from xlarank.models.validation.best_params import load_best, params_for
 from xlarank.models.validation.curves import Curves, climb, rungs_of
 from xlarank.models.validation.fold_plan import FoldPlan
-from xlarank.pipelines.study.objective import RESULT, Objective
-from xlarank.pipelines.study.storage import StudyOptions, open_storage
+from xlarank.pipelines.support.studies import RESULT, Objective, StudyOptions, open_storage
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.tune import TuneResult, choose, tune
 
@@ -94,7 +93,7 @@ def test_a_study_leaves_parameters_a_table_and_pictures(built: Path, monkeypatch
     assert len(layout.pictures) == 1 and more.pictures[1].name == "tune-tile-cpu-lambdarank-importance.svg"
     assert "learning_rate" in more.pictures[1].read_text()
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert run(built, trials=11)[0].pictures == ()
+    assert run(built, trials=11)[0].pictures == []
 
 
 def test_the_score_is_the_mean_over_graphs_at_the_best_rounds_of_unseen_families(built: Path) -> None:
@@ -271,7 +270,6 @@ def test_the_best_must_beat_the_defaults_by_more_than_luck(
 ) -> None:
     study = optuna.create_study(direction="maximize")
     objective: Any = SimpleNamespace(select=select, defaults={"leaves": 0})
-    objective.default_trial = lambda study: Objective.default_trial(objective, study)
     assert choose(study, objective) == (None, "")
     leaves = {"leaves": optuna.distributions.IntDistribution(0, 1)}
     for number, scores in enumerate([(0.1, 0.2, 0.3, 0.4), best]):
@@ -293,9 +291,10 @@ def test_bad_requests(built: Path) -> None:
     for options, error, message in (
         ({"trials": 0}, XlarankError, "--trials is 0; expected a whole number from 1"),
         ({"model": "forest"}, ModelError, "'forest' is not a model"),
-        ({"study": StudyOptions(select="median")}, ModelError, "select is 'median'; expected mean, robust"),
         ({"collections": ["tile:cpv"]}, CollectionError, "did you mean tile:cpu"),
     ):
         with pytest.raises(error, match=message):
             run(built, **options)
     assert not (built / "studies").exists()
+    with pytest.raises(ModelError, match="select is 'median'; expected mean, robust"):
+        StudyOptions(select="median")

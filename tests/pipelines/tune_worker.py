@@ -16,12 +16,12 @@ from xlarank.data.errors import XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.validation.curves import Curves
-from xlarank.pipelines.study import objective
-from xlarank.pipelines.study.storage import StudyOptions
+from xlarank.pipelines.support import studies
+from xlarank.pipelines.support.studies import StudyOptions
 from xlarank.pipelines.tune import tune
 
 #: What scores a trial; tests replace it where they are about the search alone.
-CLIMB = "xlarank.pipelines.study.objective.climb"
+CLIMB = "xlarank.pipelines.support.studies.climb"
 
 
 def made_up(score: Callable[[dict[str, Any]], float]) -> Callable[..., Iterator[Curves]]:
@@ -41,7 +41,7 @@ def main(workspace: str, storage: str, trials: str, seconds: str) -> None:
         time.sleep(float(seconds))
         return float(params["learning_rate"])
 
-    objective.climb = made_up(score)  # type: ignore[assignment]
+    studies.climb = made_up(score)  # type: ignore[assignment]
     options = StudyOptions(None if storage == "own" else storage)
     tune(
         Workspace(Path(workspace)), trials=int(trials), collections=[TILE], fit=FitSettings(10, threads=1),

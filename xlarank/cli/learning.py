@@ -69,7 +69,7 @@ def tune(
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kind of kernel). Rerun to resume."""
     from xlarank.models.fit_settings import FitSettings
-    from xlarank.pipelines.study.storage import StudyOptions
+    from xlarank.pipelines.support.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 
     place = built_workspace(data_root, workspace)

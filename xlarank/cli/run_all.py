@@ -64,9 +64,9 @@ def run_all(
     with progress_bars() as progress:
         summary = run(
             root, place, out, settings, collections=collection or (), progress=progress,
-            on_plan=lambda plan: None if models else _table([part.as_row() for part in plan], texts=1),
+            on_plan=lambda plan: None if models else _table([part.as_row() for part in plan], 1),
         )  # fmt: skip
-    _table([outcome.as_row() for outcome in summary.outcomes], texts=2)
+    _table([outcome.as_row() for outcome in summary.outcomes], 2)
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; {summary.seconds / 60:.1f} min")

@@ -1,1 +1,0 @@
-"""Optuna studies: where they are stored, what a trial does, and their pictures."""
