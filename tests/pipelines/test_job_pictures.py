@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
 from tests.pipelines.trees import LAYOUT
 from xlarank.data.collection import Collection
 from xlarank.data.workspace import Workspace
-from xlarank.models.trained import model_of
 from xlarank.pipelines.reporting.job_pictures import ranks_picture
 from xlarank.pipelines.support.budget import first_scores
 
