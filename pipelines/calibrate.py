@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from xlarank.data.collection import Collection, choose
+from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
@@ -16,30 +15,27 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import fingerprint, model_of, read_card
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.fold_plan import KIND, FoldPlan
+from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.training_sets import learned_by
-from xlarank.pipelines.support.workspace_collections import each_collection, trained_collections
+from xlarank.pipelines.support.workspace_collections import each_collection
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 
 
 def calibrate(
     workspace: Workspace, *, collections: Sequence[str] = (), threads: int = 0, progress: Progress | None = None
 ) -> tuple[dict[str, Calibration], dict[str, str]]:
-    """Fit the rankers of the trained models anew on the folds of `train`, and count how often they are right.
+    """Calibrate trained models: fit their rankers anew on the folds of `train`, with each of their seeds.
 
-    Folds hold out kinds of kernels for tiles, else program families. As many seeds as a model has, 2 or more, are
-    fitted on each fold, with its parameters and rounds. Other collections that a model was trained on are used
-    here, too, without what is held out, and not counted. The calibration is saved beside the model.
+    Folds hold out kinds of kernels for tiles, else program families. Other collections that a model was trained on
+    are used, too, without what is held out, and not counted. The calibration is saved beside the model.
 
-    Returns what was measured by collection, and why others were left out. Raises `CollectionError` when nothing
-    was, and what stops a collection that was asked for by name.
+    Returns the calibrations by collection, and why others have none. Raises `CollectionError` when none has, and
+    what stops a collection that was asked for by name.
     """
     progress = progress or Silent()
     workspace.require_writable()
-    trained = trained_collections(workspace)
-    if not trained:
-        raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
-    chosen = choose(collections, trained, where=f"the models of {workspace.root} (train makes them)")
+    chosen = models_named(workspace, collections)
     left_out: dict[str, str] = {}
 
     def work(collection: Collection) -> Calibration:
@@ -64,18 +60,17 @@ def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, p
     plan = FoldPlan.of(data)
     if not plan.folds:
         raise CollectionError(f"{collection} has one program family, so none can be held out")
-    each = []
-    for seed in range(len(model.rankers)):
+    scores = np.empty((len(model.rankers), len(data.cost)))
+    for seed, of_seed in enumerate(scores):
         settings = FitSettings(model.card.rounds, seed, threads)
-        each.append(out_of_fold_scores(model.rankers[0], data, plan.folds, settings))
+        of_seed[:] = out_of_fold_scores(model.rankers[0], data, plan.folds, settings)
         progress.step(f"{collection}, seed {seed}")
-    scores = np.stack(each)
     graphs = []
     for graph in sorted(graph for fold in plan.folds for graph in fold.scored):
         part = data.rows_of(graph)
         of = " or ".join(data.parts[graph].kinds) if plan.by == KIND else data.families[graph]
         graphs.append(ScoredGraph(of, scores[:, part], data.cost[part]))
-    calibration = replace(Calibration.of(graphs), by=plan.by)
+    calibration = Calibration.of(graphs, plan.by)
     card = fingerprint(model.card)
     with workspace_lock(workspace, progress):
         if fingerprint(read_card(workspace.model(collection))) != card:

@@ -17,12 +17,12 @@ from xlarank.data.files import read_text
 from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, each_graph, read_manifest
+from xlarank.features.store import Manifest, read_manifest
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
 from xlarank.models.validation.metrics import summarise, summarise_speedups
-from xlarank.pipelines.ranking.model_choice import trained_collection
-from xlarank.pipelines.support.evaluation import Evaluation, verdict
+from xlarank.pipelines.ranking.model_choice import models_named
+from xlarank.pipelines.support.evaluation import Evaluation, baselines_of, column, graphs_to_score, verdict
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
 
@@ -48,7 +48,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise XlarankError(f"{split!r} is not a split", expected=", ".join(SPLITS))
-    borrowed = None if model_from is None else model_of(workspace, trained_collection(workspace, model_from))
+    borrowed = None if model_from is None else model_of(workspace, models_named(workspace, [model_from])[0])
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
     if official_indices is not None:
@@ -58,14 +58,7 @@ def evaluate(
         def work(collection: Collection) -> None:
             scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, evaluation)
             evaluation.report[str(collection)] = _summary(scores)
-            evaluation.verdicts[str(collection)] = verdict(
-                collection,
-                np.array([one.metrics["score"] for one in scores.values()]),
-                {
-                    name: np.array([one.baselines[name]["score"] for one in scores.values()])
-                    for name in next(iter(scores.values())).baselines
-                },
-            )
+            evaluation.verdicts[str(collection)] = verdict(collection, scores)
             if faster := {name: one.speedups for name, one in scores.items() if one.speedups}:
                 evaluation.speedups[str(collection)] = summarise_speedups(faster)
 
@@ -113,18 +106,16 @@ def _evaluate_one(
     trained_on = model.card.known_graphs
     official = _official(indices, collection) if indices and collection.kind == "layout" else None
     scores: dict[str, GraphEvaluation] = {}
-    for graph in each_graph(workspace, collection, split, manifest):
-        where = f"{collection} {graph.name}"
-        if not graph.labelled:
-            evaluation.left_out[where] = "its labels are withheld"
-        elif not graph.rankable:
-            evaluation.left_out[where] = "all its configurations cost the same"
-        elif official is not None and graph.name not in official:
-            evaluation.left_out[where] = "it has no official indices"
-        else:
-            picked = _picked(graph, official[graph.name]) if official else None
-            scored = model.score(graph)
-            scores[graph.name] = evaluate_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
+    left_out: dict[str, str] = {}
+
+    def refuse(name: str) -> str:
+        return "" if official is None or name in official else "it has no official indices"
+
+    for graph in graphs_to_score(workspace, collection, split, manifest, left_out, refuse):
+        picked = _picked(graph, official[graph.name]) if official else None
+        scored = model.score(graph)
+        scores[graph.name] = evaluate_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
+    evaluation.left_out |= {f"{collection} {name}": why for name, why in left_out.items()}
     seen = sorted(trained_on & set(scores))
     if foreign:
         families = {program_family(name) for name in trained_on}
@@ -164,11 +155,8 @@ def _summary(scores: dict[str, GraphEvaluation]) -> dict[str, dict[str, Any]]:
     ``seeds_std`` is the standard deviation over seeds of the mean over graphs; None for one seed.
     """
     report: dict[str, dict[str, Any]] = summarise({name: one.metrics for name, one in scores.items()})
-    names = next(iter(scores.values())).baselines
     for metric, about in report.items():
-        about["baselines"] = {
-            name: float(np.mean([one.baselines[name][metric] for one in scores.values()])) for name in names
-        }
+        about["baselines"] = {name: float(column(scores, metric, name).mean()) for name in baselines_of(scores)}
         seeds = np.array([[seed[metric] for seed in one.seeds] for one in scores.values()])
         about["seeds_std"] = float(seeds.mean(axis=0).std(ddof=1)) if seeds.shape[1] > 1 else None
         about["repeats_once"] = float(np.mean([one.once[metric] for one in scores.values()]))

@@ -5,20 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import xlarank
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.files import atomic_write
+from xlarank.data.wording import counted
 from xlarank.data.workspace import Workspace
-from xlarank.pipelines.reporting import views
-from xlarank.pipelines.reporting.gather import MODEL, NO_MODEL, CollectionFacts, gather, read_runs
-from xlarank.pipelines.support.evaluation import summary
+from xlarank.features.meanings import column_meanings
+from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
+from xlarank.models.validation.fold_plan import FOLDS_OF
+from xlarank.pipelines.reporting import charts, gather
+from xlarank.pipelines.reporting.gather import NO_MODEL, CollectionFacts
+from xlarank.pipelines.support.evaluation import column, measure, summary, verdict
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+#: What the template calls beside the facts of the collections.
+_GLOBALS: Final[dict[str, Any]] = {
+    "AMONG_FIRST": AMONG_FIRST, "CERTAIN": CERTAIN, "FOLDS_OF": FOLDS_OF, "NEARLY": NEARLY, "TOP_COLUMNS": 25,
+    "TOP_NODES": 12, "compared": gather.compared, "counted": counted, "mean_row": gather.mean_row,
+    "measure": measure, "paired_test": gather.paired_test, "scores_chart": gather.scores_chart,
+    "ranks_charts": gather.ranks_charts, "causes_chart": gather.causes_chart,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,55 +65,38 @@ def report(
     others: dict[str, CollectionFacts] = {}
     with steps_of(progress, "reporting", len(chosen)) as step:
         for collection in chosen:
-            all_facts.append(gather(workspace, collection))
+            all_facts.append(gather.gather(workspace, collection))
             if compare is not None:
-                others[str(collection)] = gather(compare, collection, explained=False)
+                others[str(collection)] = gather.gather(compare, collection, explained=False)
             step(str(collection))
-    text = _page(workspace, all_facts, others, compare)
+    scored = [one for one in all_facts if one.scores]
+    verdicts = {one.name: verdict(one.collection, one.scores) for one in scored}
+    data, left_out = gather.data_rows(all_facts)
+    text = _template().render(
+        workspace=workspace.root.name,
+        version=xlarank.__version__,
+        graphs=sum(row["graphs"] for row in data),
+        summary=summary(verdicts.values()),
+        verdicts=verdicts,
+        data=data,
+        left_out=left_out,
+        trained=[one for one in all_facts if one.model],
+        untrained={one.name: one.why_not for one in all_facts if not one.model},
+        others=others,
+        other_name=compare.root.name if compare else "",
+        studies=[picture for one in all_facts for picture in one.studies],
+        runs=gather.read_runs(workspace),
+        meanings=column_meanings(),
+        no_model=NO_MODEL,
+    )
     out = out or workspace.reports() / "report.html"
     with atomic_write(out) as partial:
         partial.write_text(text, encoding="utf-8")
     return Report(
         out=out,
         size=len(text.encode()),
-        judged={
-            one.name: (float(one.column(MODEL, "score").mean()), len(one.graphs)) for one in all_facts if one.graphs
-        },
+        judged={one.name: (float(column(one.scores).mean()), len(one.scores)) for one in scored},
         left_out={one.name: one.why_not for one in all_facts if one.why_not},
-    )
-
-
-def _page(
-    workspace: Workspace,
-    all_facts: Sequence[CollectionFacts],
-    others: dict[str, CollectionFacts],
-    compare: Workspace | None,
-) -> str:
-    trained = [one for one in all_facts if one.model is not None]
-    graphs = sum(len(manifest.graphs) for one in all_facts for manifest in one.manifests.values())
-    data, left_out = views.data_views(all_facts)
-    verdicts = {one.name: views.verdict(one) for one in trained if one.graphs}
-    return _template().render(
-        about=f"Workspace {workspace.root.name}: {graphs:,} graphs, written by xlarank {xlarank.__version__}. "
-        "A click on the head of a column sorts.",
-        summary=summary(verdicts.values()),
-        verdicts=verdicts,
-        data=data,
-        left_out=left_out,
-        collections=[
-            views.collection_view(
-                one, number, (others[one.name], compare.root.name) if compare is not None else None
-            )
-            for number, one in enumerate(trained)
-        ],
-        untrained=[
-            one.name + (f" ({one.why_not})" if one.why_not != NO_MODEL else "")
-            for one in all_facts
-            if one.model is None
-        ],
-        studies=[picture for one in all_facts for picture in one.studies],
-        runs=views.runs_view(read_runs(workspace)),
-        versions=views.versions_view(all_facts),
     )
 
 
@@ -113,11 +108,24 @@ def _template() -> Template:
             f"the report needs jinja2 ({error})", expected="jinja2 3.1 or newer", do="pip install 'xlarank[report]'"
         ) from error
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(views.__file__).parent),
+        loader=jinja2.FileSystemLoader(Path(charts.__file__).parent),
+        extensions=["jinja2.ext.do"],
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["cell"] = views.format_cell
+    environment.globals |= _GLOBALS
+    environment.filters |= {"cell": _cell, "percent": _percent}
     return environment.get_template("report.html.jinja")
+
+
+def _cell(value: object) -> str:
+    """A value of a table as text."""
+    if isinstance(value, float):
+        return f"{value:.3f}".replace("-0.000", "0.000")
+    return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _percent(share: float, digits: int = 0) -> str:
+    return f"{share:.{digits}%}"

@@ -17,9 +17,9 @@ from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
 from xlarank.pipelines.ranking.model_choice import (
     model_for_collection,
+    models_named,
     require_stored_rows,
     stored_rows,
-    trained_collection,
 )
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
@@ -85,7 +85,7 @@ def submit(
     configs: dict[str, int] = {}
     chosen = chosen_collections(workspace, collections)
     if model_from is not None:
-        trained_collection(workspace, model_from)
+        models_named(workspace, [model_from])
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
 
         def work(collection: Collection) -> None:

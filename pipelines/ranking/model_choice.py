@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +38,7 @@ def model_for_graph(
             f"the workspace {workspace.root} does not exist", do="check the path, or run train first"
         )
     if collection is not None:
-        return model_of(workspace, trained_collection(workspace, collection))
+        return model_of(workspace, models_named(workspace, [collection])[0])
     parts = () if path is None else path.resolve().parts
     own = None
     for each in trained_collections(workspace):
@@ -60,7 +61,7 @@ def model_for_collection(
 
     Raises `ModelError` where there is none, or several are left to choose from.
     """
-    other = None if model_from is None else trained_collection(workspace, model_from)
+    other = None if model_from is None else models_named(workspace, [model_from])[0]
     shipped = collection.kind == "layout" or target_of(collection) is TPU
     return _choose(workspace, collection.kind, str(collection), collection, other, shipped=shipped)
 
@@ -92,13 +93,12 @@ def _choose(
     return model_of(workspace, fitting[0]) if fitting else pretrained_model(kind)
 
 
-def trained_collection(workspace: Workspace, name: str) -> Collection:
-    """Return the collection of that name that has a model; raises `ModelError` and `CollectionError`."""
+def models_named(workspace: Workspace, names: Sequence[str]) -> list[Collection]:
+    """Return all or these collections with models; raises `ModelError` and `CollectionError`."""
     trained = trained_collections(workspace)
     if not trained:
         raise ModelError(f"there is no trained model in {workspace.root}", do="run train first")
-    (found,) = choose([name], trained, where=f"the models of {workspace.root}")
-    return found
+    return choose(names, trained, where=f"the models of {workspace.root}")
 
 
 def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:

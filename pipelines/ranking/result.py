@@ -15,9 +15,8 @@ from xlarank.data.files import atomic_write
 from xlarank.data.graph import Graph
 from xlarank.data.wording import counted
 from xlarank.features.rows import GraphRows
-from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY, Calibration
+from xlarank.models.explanation.calibration import Trust
 from xlarank.models.trained import TrainedModel
-from xlarank.models.validation.fold_plan import FOLDS_OF
 from xlarank.models.validation.metrics import compiler_cost, graph_metrics, order_of, speedups
 
 if TYPE_CHECKING:  # imported where a table or an explanation is asked for
@@ -29,59 +28,6 @@ if TYPE_CHECKING:  # imported where a table or an explanation is asked for
 _CSV_HEADER: Final = ("graph", "model", "rank", "configuration", "score", "runtime_ns", "identical", "speedup")
 #: What the cells begin with that a spreadsheet evaluates.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-
-
-@dataclass(frozen=True)
-class Trust:
-    """How certain a ranking is, by the out-of-fold calibration of its model.
-
-    Attributes:
-        certain: share of the pairs of distinct configurations of this graph that are called certain.
-        first: so many of the best distinct configurations hold the best one with probability ``AMONG_FIRST``.
-        first_nearly: the same for one that is at most `NEARLY` slower.
-        ahead_of: ``(configs,)`` how many distinct configurations each one is certainly faster than.
-    """
-
-    calibration: Calibration
-    certain: float
-    first: int
-    first_nearly: int
-    ahead_of: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, calibration: Calibration, per_seed: NDArray[np.float64], group: NDArray[np.int64]) -> Trust:
-        """From the scores of each seed ``(seeds, distinct)``."""
-        slower = calibration.certainly_slower(per_seed)
-        distinct = per_seed.shape[1]
-        certain = float(slower.sum()) / max(1, distinct * (distinct - 1) // 2)
-        first, nearly = calibration.first_of(distinct), calibration.first_nearly_of(distinct)
-        return cls(calibration, certain, first, nearly, slower[group])
-
-    def lines(self) -> list[str]:
-        """The same in words."""
-        found, graphs = self.calibration, counted(self.calibration.graphs, "graph")
-        certain = f"no pair is certain: out of fold none reached {CERTAIN:.0%} ({graphs})"
-        if np.isfinite(found.threshold):
-            certain = (
-                f"{self.certain:.0%} of the pairs are certain; of such pairs {found.right:.1%} were in the right "
-                f"order on unseen {FOLDS_OF[found.by]} ({found.right_low:.1%} to {found.right_high:.1%}, "
-                f"{graphs})"
-            )
-        first = f"the best is among the first {self.first} with {AMONG_FIRST:.0%} probability"
-        return [certain, f"{first}, one at most {NEARLY:.0%} slower among the first {self.first_nearly}"]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain values."""
-        found, known = self.calibration, np.isfinite(self.calibration.right)
-        return {
-            "certain_share": self.certain,
-            "certain_right": found.right if known else None,
-            "certain_right_interval": [found.right_low, found.right_high] if known else None,
-            "best_among_first": self.first,
-            "nearly_best_among_first": self.first_nearly,
-            "probability": AMONG_FIRST,
-            "calibrated_on": {"graphs": found.graphs, "families": found.families, "seeds": found.seeds},
-        }
 
 
 @dataclass(frozen=True)
@@ -171,7 +117,7 @@ class Ranking:
             same_as=graph.duplicates.first[rows.group],
             runtime=graph.runtime,
             metrics=graph_metrics(kind, scores, rows.cost, rows.group) if rows.labelled and rows.rankable else None,
-            trust=Trust.of(calibration, scored.per_seed, rows.group) if calibration else None,
+            trust=Trust(calibration, scored.per_seed, rows.group) if calibration else None,
             fallback=scored.fallback,
             shipped=model.shipped,
             speedup=None if compiler is None else np.where(np.isfinite(rows.cost), compiler / rows.cost, np.nan),

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import Graph, LayoutGraph
+from xlarank.data.graph import Graph, LayoutGraph, tensor_ranks
 from xlarank.data.hlo.reading import NodeName
 from xlarank.features.attribution import walk_between
-from xlarank.features.meanings import NodeText, cause_of, describe_node, layout_text
+from xlarank.features.meanings import cause_of, describe_node, layout_text
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.metrics import order_of
 from xlarank.pipelines.ranking.model_choice import rows_for_model
-from xlarank.pipelines.reporting.graph_picture import Drawn, Segment, segments_of
 
 #: The configuration that sets no layout.
 DEFAULT: Final = "default"
+#: The nodes of the largest contributions with this share of the sum of absolute contributions are kept.
+_COVERED: Final = 0.8
+#: Two of them are connected when at most this many edges lie between.
+_APART: Final = 2
+_MOST_SEGMENTS: Final = 5
+#: Attributes of an explanation that have other names in its JSON.
+_KEYS: Final = {"now": "configuration", "then": "against", "against": "against_is", "runtime": "runtime_ns"}
 
 
 @dataclass(frozen=True)
@@ -30,23 +37,27 @@ class NodePart:
     """Contribution of one node's layouts to the difference, half of each of its pairs included.
 
     Attributes:
+        name, op_name: in the HLO module and in the framework's program; None without a module.
         now, then: the layouts that both configurations give it, for people.
         value: below 0 where it makes ``now`` faster.
     """
 
     node: int
-    text: NodeText
+    name: str | None
+    op_name: str | None
+    opcode: str
+    shape: str
     now: str
     then: str
     value: float
-    name: NodeName | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "node": self.node, "name": self.name.name if self.name else None,
-            "op_name": self.name.op_name if self.name else None, "opcode": self.text.opcode,
-            "shape": self.text.shape, "now": self.now, "then": self.then, "value": self.value,
-        }  # fmt: skip
+
+@dataclass(frozen=True)
+class Segment:
+    """Connected nodes, ascending, and the sum of their contributions."""
+
+    nodes: tuple[int, ...]
+    value: float
 
 
 @dataclass(frozen=True)
@@ -96,17 +107,7 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """Everything as plain values."""
-        pairs = [{"nodes": list(p.nodes), "now": p.now, "then": p.then, "value": p.value} for p in self.pairs]
-        return {
-            "graph": self.graph, "collection": self.collection, "model": self.model, "configuration": self.now,
-            "against": self.then, "against_is": self.against, "ranks": list(self.ranks),
-            "configurations": self.configurations, "difference": self.difference,
-            "runtime_ns": list(self.runtime) if self.runtime else None,
-            "nodes": [node.as_json() for node in self.nodes], "rest": self.rest, "pairs": pairs,
-            "causes": self.causes, "columns": self.columns, "members": self.members,
-            "segments": [{"nodes": list(s.nodes), "value": s.value} for s in self.segments],
-            "notes": list(self.notes),
-        }  # fmt: skip
+        return {_KEYS.get(name, name): value for name, value in asdict(self).items() if name != "names"}
 
 
 def explain_graph(
@@ -218,13 +219,15 @@ def node_parts(
     def layout(config: int, node: int) -> str:
         return layout_text(graph.table.rows[graph.table.codes[config, position[node]]])
 
-    contributions = [
-        NodePart(
-            node, describe_node(graph, node), layout(now, node), layout(then, node), value,
-            names[node] if names else None,
-        )
-        for node, value in values.items()
-    ]  # fmt: skip
+    contributions = []
+    for node, value in values.items():
+        text, named = describe_node(graph, node), names[node] if names else None
+        contributions.append(
+            NodePart(
+                node, named.name if named else None, named.op_name if named else None, text.opcode, text.shape,
+                layout(now, node), layout(then, node), value,
+            )
+        )  # fmt: skip
     return tuple(sorted(contributions, key=lambda part: (-abs(part.value), part.node)))
 
 
@@ -253,15 +256,32 @@ def _sorted(values: Mapping[str, float]) -> dict[str, float]:
     return dict(sorted(values.items(), key=lambda item: (-abs(item[1]), item[0])))
 
 
-def segment_picture(graph: Graph, explanation: Explanation, number: int = 0, *, alone: bool = True) -> str:
-    """Return a segment of an explanation of this graph as SVG; raises `XlarankError` without any."""
-    if not isinstance(graph, LayoutGraph) or number >= len(explanation.segments):
-        raise XlarankError(
-            f"{explanation.graph} has no segment to draw",
-            expected="a layout graph with two configurations that differ",
-        )
-    segment = explanation.segments[number]
-    title = f"{explanation.graph}: configuration {explanation.now} against {explanation.then}, segment {number + 1}"
-    values = {part.node: part.value for part in explanation.nodes}
-    names = {node: one.name for node, one in enumerate(explanation.names)}
-    return Drawn(graph, values, explanation.now, explanation.then, segment.nodes, title, names).svg(alone=alone)
+def program_graph(graph: Graph) -> nx.DiGraph:
+    """Return the program as a graph, with an edge from producer to consumer for tensors of rank 2 or more.
+
+    Others have no choice of layout, and a shared scalar would connect half a program.
+    """
+    program = nx.DiGraph()
+    program.add_nodes_from(range(graph.nodes))
+    rank = tensor_ranks(graph.node_feat)
+    program.add_edges_from((int(operand), int(node)) for node, operand in graph.edges if rank[operand] > 1)
+    return program
+
+
+def segments_of(graph: Graph, values: Mapping[int, float]) -> tuple[Segment, ...]:
+    """Return the segments of the largest contributions; ``values`` are the contributions of nodes.
+
+    All nodes of a segment have contributions of the same sign.
+    """
+    by_size = sorted(values, key=lambda n: (-abs(values[n]), n))
+    before = np.cumsum([0.0, *(abs(values[node]) for node in by_size)])
+    largest = [node for node, sum_ in zip(by_size, before, strict=False) if sum_ < _COVERED * before[-1]]
+    around = program_graph(graph).to_undirected(as_view=True)
+    joined: nx.Graph = nx.Graph()
+    joined.add_nodes_from(largest)
+    for node in largest:
+        near = nx.single_source_shortest_path_length(around, node, _APART).keys() & largest
+        joined.add_edges_from((node, other) for other in near if (values[other] > 0) == (values[node] > 0))
+    parts = (sorted(part) for part in nx.connected_components(joined))
+    segments = [Segment(tuple(part), sum(values[node] for node in part)) for part in parts]
+    return tuple(sorted(segments, key=lambda s: (-abs(s.value), s.nodes))[:_MOST_SEGMENTS])

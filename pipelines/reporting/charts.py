@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from xlarank.models.explanation.calibration import Bin
-
 Floats = NDArray[np.float64]
 
 #: Colours that the page replaces by its own; nothing else may be drawn in them.
@@ -153,18 +151,4 @@ def bars_chart(name: str, values: Mapping[str, float], label: str) -> str:
     for place, (_, value) in enumerate(items):
         axes.text(value, place, f" {value:.1%}", va="center", fontsize=8, color=_INK)
     axes.margins(x=0.12)
-    return _svg(figure, name)
-
-
-def reliability_chart(name: str, bins: Sequence[Bin]) -> str:
-    """How many pairs are in the right order by the distance of their scores, with its interval."""
-    distance, right, low, high = zip(
-        *((one.distance, one.right, one.right_low, one.right_high) for one in bins), strict=True
-    )
-    figure, (axes,) = _figure(5.0, 3.0)
-    axes.fill_between(distance, low, high, color=BLUE, alpha=0.2, linewidth=0)
-    axes.plot(distance, right, marker="o", color=BLUE, markersize=5, linewidth=1.2)
-    axes.set_xlabel("distance of the scores, in standard deviations of the seeds")
-    axes.set_ylabel("share in the right order")
-    axes.set_ylim(min(0.45, *low), 1.01)
     return _svg(figure, name)

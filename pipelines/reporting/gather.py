@@ -1,10 +1,10 @@
-"""Compute the scores, importance and explanation of one collection for the report."""
+"""Scores, importance and explanation of one collection for the report."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,49 +14,32 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, XlarankError
+from xlarank.data.family import program_family
 from xlarank.data.files import read_text
 from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import cause_of
-from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, each_graph, read_manifest
-from xlarank.models.explanation.calibration import Calibration
+from xlarank.features.store import Manifest, read_manifest
+from xlarank.models.explanation.calibration import Trust
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import CARD, TrainedModel, model_of
-from xlarank.models.validation.evaluation import evaluate_graph
-from xlarank.pipelines.ranking.result import Trust
-from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph, segment_picture
+from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
+from xlarank.pipelines.ranking.score_difference import Explanation, explain_graph
+from xlarank.pipelines.reporting import charts
+from xlarank.pipelines.reporting.graph_picture import segment_picture
+from xlarank.pipelines.support.evaluation import MODEL, baselines_of, column, graphs_to_score, interval, measure
 
 Floats = NDArray[np.float64]
+#: One row of a table, by head.
+Row = dict[str, Any]
 
 #: The split that reports score: labelled, and not trained on.
 SPLIT: Final = "valid"
-MODEL: Final = "model"
 NO_MODEL: Final = "no model was trained"
-
-
-@dataclass(frozen=True, eq=False)
-class GraphScores:
-    """Scores of one graph.
-
-    Attributes:
-        distinct: number of distinct configurations.
-        metrics: ranking (the model's, or one that needs no model) -> metrics.
-        predicted, measured: ``(configs,)`` ranks by the model and by cost, 0 to 1, 0 is the fastest.
-        certain: share of the pairs that are certain; None without calibration.
-    """
-
-    name: str
-    distinct: int
-    metrics: dict[str, dict[str, float]]
-    predicted: Floats
-    measured: Floats
-    certain: float | None
-
-    @property
-    def score(self) -> float:
-        return self.metrics[MODEL]["score"]
+_SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
+#: With fewer graphs that differ a signed-rank test can never come out below 5 %.
+_FEW_FOR_A_TEST: Final = 6
 
 
 @dataclass
@@ -64,7 +47,10 @@ class CollectionFacts:
     """Results of a collection.
 
     Attributes:
-        model: None where there is none, or none that can be used; ``why_not`` says why.
+        model: None where there is none, or none that can be used; ``why_not`` says why there are no scores.
+        scores: evaluation of each graph of the valid split; ``left_out`` says why others have none.
+        ranks: graph -> ``(configs,)`` ranks by the model and by cost, 0 to 1, 0 is the fastest.
+        certain: graph -> share of the pairs that are certain; empty without calibration.
         importance: column -> share of the gain, the mean over seeds, largest first.
         explained: the graph of the median score, with its picture where there is a segment to draw.
         studies: SVG of the studies, as `tune` left them.
@@ -72,62 +58,153 @@ class CollectionFacts:
 
     collection: Collection
     manifests: dict[str, Manifest]
+    studies: list[str]
     model: TrainedModel | None = None
     why_not: str = ""
-    graphs: list[GraphScores] = field(default_factory=list)
+    scores: dict[str, GraphEvaluation] = field(default_factory=dict)
+    ranks: dict[str, tuple[Floats, Floats]] = field(default_factory=dict)
+    certain: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
     explained: tuple[Explanation, str] | None = None
-    studies: list[str] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return str(self.collection)
 
-    @property
-    def calibration(self) -> Calibration | None:
-        return self.model.calibration if self.model else None
+    def worst_first(self) -> list[str]:
+        """Graphs by their scores."""
+        return sorted(self.scores, key=lambda name: (self.scores[name].metrics["score"], name))
 
-    @property
-    def learned(self) -> set[str]:
-        """Names of the graphs that the model was trained on."""
-        return self.model.card.known_graphs if self.model else set()
+    def unseen(self) -> int:
+        """Number of scored graphs of families outside the training set of the model."""
+        learned = {program_family(name) for name in self.model.card.known_graphs} if self.model else set()
+        return sum(program_family(name) not in learned for name in self.scores)
 
-    def column(self, ranking: str, metric: str) -> Floats:
-        """``(graphs,)``."""
-        return np.array([graph.metrics[ranking][metric] for graph in self.graphs])
+    def score_rows(self) -> list[Row]:
+        """Scores per graph beside what needs no model."""
+        columns = {measure(self.collection): column(self.scores)}
+        columns |= {name: column(self.scores, ranking=name) for name in baselines_of(self.scores)}
+        columns |= {metric: column(self.scores, metric) for metric in _SLOWDOWNS}
+        return [
+            {
+                "graph": name,
+                "configurations": self.manifests[SPLIT].graphs[name]["rows"],
+                **{head: float(values[number]) for head, values in columns.items()},
+                "pairs certain": self.certain.get(name),
+            }
+            for number, name in enumerate(self.scores)
+        ]
 
-    def by_cause(self) -> dict[str, float]:
-        """Share of the gain by physical cause, the largest first."""
-        shares = defaultdict[str, float](float)
-        for name, share in self.importance.items():
-            shares[cause_of(name)] += share
-        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
-    def sorted_by_score(self) -> list[GraphScores]:
-        """Worst first."""
-        return sorted(self.graphs, key=lambda graph: (graph.score, graph.name))
+def scores_chart(facts: CollectionFacts) -> str:
+    """Scores of all rankings by graph."""
+    values = {one: column(facts.scores, ranking=one).tolist() for one in (MODEL, *baselines_of(facts.scores))}
+    return charts.scores_chart(f"scores-{facts.name}", list(facts.scores), values, measure(facts.collection))
+
+
+def ranks_charts(facts: CollectionFacts) -> str:
+    """Predicted and true ranks of the best, the median and the worst graph."""
+    names = facts.worst_first()
+    shown = {"best": names[-1], "median": names[len(names) // 2], "worst": names[0]}
+    return "".join(
+        charts.ranks_chart(
+            f"ranks-{facts.name}-{what}",
+            [(f"{what}: {charts.short(name)}\n{facts.scores[name].metrics['score']:.3f}", *facts.ranks[name])],
+        )
+        for what, name in shown.items()
+        if what == "best" or (what == "worst" and len(names) > 1) or len(names) > 2
+    )
+
+
+def causes_chart(facts: CollectionFacts) -> str:
+    """Share of the gain by physical cause."""
+    shares = defaultdict[str, float](float)
+    for name, share in facts.importance.items():
+        shares[cause_of(name)] += share
+    return charts.bars_chart(f"causes-{facts.name}", shares, "share of the gain")
+
+
+def mean_row(rows: Sequence[Row]) -> Row:
+    """Mean and 95 % interval of the columns of floats."""
+    means: Row = dict.fromkeys(rows[0]) | {"graph": "mean, 95 % interval"}
+    for head in rows[0]:
+        values = [row[head] for row in rows if isinstance(row[head], float)]
+        if values:
+            means[head] = interval(np.array(values))
+    return means
+
+
+def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
+    """Scores of the graphs that two workspaces share, and the differences of ``score``."""
+    runs = {"this": ours, "other": theirs}
+    models = {run: facts.model.card.model if facts.model else "-" for run, facts in runs.items()}
+    rows: list[Row] = []
+    for name in [name for name in ours.scores if name in theirs.scores]:
+        row: Row = {"graph": name}
+        for metric in ("score", *_SLOWDOWNS):
+            mine, yours = (facts.scores[name].metrics[metric] for facts in runs.values())
+            for run, value in zip((*runs, "difference"), (mine, yours, mine - yours), strict=True):
+                of_score = f"{run} workspace ({models[run]})" if run in runs else run
+                row[of_score if metric == "score" else f"{metric}, {run}"] = value
+        rows.append(row)
+    return rows, np.array([row["difference"] for row in rows])
+
+
+def paired_test(difference: Floats) -> str:
+    """Result of Wilcoxon's signed-rank test in a sentence."""
+    from scipy.stats import wilcoxon
+
+    differing = difference[difference != 0]
+    if len(differing) < _FEW_FOR_A_TEST:
+        return f"Too few graphs differ for a test: {len(differing)}."
+    p = float(wilcoxon(differing).pvalue)
+    likely = "more than chance makes likely" if p < 0.05 else "no more than chance makes likely"
+    return f"Wilcoxon's signed-rank test over graphs: p = {p:.3g}, {likely}."
+
+
+def data_rows(all_facts: Iterable[CollectionFacts]) -> tuple[list[Row], list[Row]]:
+    """What was found, and the files that were left out."""
+    rows, left_out = [], []
+    for facts in all_facts:
+        for split, manifest in facts.manifests.items():
+            about, of = manifest.graphs, {"collection": facts.name, "split": split}
+            same = dict.fromkeys(
+                (name for name, one in about.items() if not one["rankable"]),
+                "nothing to rank: all its configurations are one or cost the same",
+            )
+            labelled = any(one["labelled"] for one in about.values())
+            rows.append({
+                **of,
+                "labels": facts.collection.label_source if labelled else "withheld",
+                "graphs": len(about),
+                "configurations": sum(one["configs"] for one in about.values()),
+                "distinct rows": sum(one["rows"] for one in about.values()),
+                "not rankable": len(same),
+                "broken": len(manifest.broken),
+            })  # fmt: skip
+            left_out += [{**of, "graph": name, "why": why} for name, why in (manifest.broken | same).items()]
+    return rows, left_out
 
 
 def gather(workspace: Workspace, collection: Collection, *, explained: bool = True) -> CollectionFacts:
     """Score the model of a collection on the valid split and compute its results; nothing is written."""
     manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
-    facts = CollectionFacts(collection, {split: m for split, m in manifests.items() if m is not None})
-    facts.studies = study_pictures(workspace, collection)
+    known = {split: manifest for split, manifest in manifests.items() if manifest is not None}
+    facts = CollectionFacts(collection, known, study_pictures(workspace, collection))
     if not (workspace.model(collection) / CARD).exists():
         facts.why_not = NO_MODEL
         return facts
     try:
         facts.model = model_of(workspace, collection)
         facts.importance = _importance(facts.model)
-        manifest = facts.manifests.get(SPLIT)
-        if manifest is None:
+        if SPLIT not in known:
             facts.why_not = f"there is no {SPLIT} split to score the model on"
             return facts
-        facts.model.require_rows_of(manifest)
-        _judge_all(workspace, facts)
-        if explained and facts.graphs:
-            facts.explained = _explained(manifest, facts)
+        facts.model.require_rows_of(known[SPLIT])
+        _score(workspace, facts, facts.model)
+        if explained and facts.scores:
+            facts.explained = _explained(facts, facts.model)
     except (ModelError, FeatureStoreError) as error:
         facts.why_not = str(error)
     return facts
@@ -141,45 +218,26 @@ def _importance(model: TrainedModel) -> dict[str, float]:
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _judge_all(workspace: Workspace, facts: CollectionFacts) -> None:
-    assert facts.model is not None
-    learned = facts.learned
-    for rows in each_graph(workspace, facts.collection, SPLIT, facts.manifests[SPLIT]):
-        if not rows.labelled:
-            facts.left_out[rows.name] = "its labels are withheld"
-        elif not rows.rankable:
-            facts.left_out[rows.name] = "all its configurations cost the same"
-        elif rows.name in learned:
-            facts.left_out[rows.name] = "in the training set of the model"
-        else:
-            facts.graphs.append(_judged(facts, rows))
+def _score(workspace: Workspace, facts: CollectionFacts, model: TrainedModel) -> None:
+    def refuse(name: str) -> str:
+        return "in the training set of the model" if name in model.card.known_graphs else ""
+
+    of = (workspace, facts.collection, SPLIT, facts.manifests[SPLIT], facts.left_out)
+    for rows in graphs_to_score(*of, refuse):
+        scored = model.score(rows)
+        facts.scores[rows.name] = evaluate_graph(facts.collection, rows, scored.mean)
+        facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
+        if model.calibration is not None and not scored.fallback:
+            facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain
 
 
-def _judged(facts: CollectionFacts, rows: GraphRows) -> GraphScores:
-    assert facts.model is not None
-    scores, calibration = facts.model.score(rows), facts.calibration
-    judged = evaluate_graph(facts.collection, rows, scores.mean)
-    certain = None
-    if calibration is not None and not scores.fallback:
-        certain = Trust.of(calibration, scores.per_seed, rows.group).certain
-    return GraphScores(
-        rows.name,
-        len(rows),
-        {MODEL: judged.metrics, **judged.baselines},
-        mean_rank(scores.mean[rows.group]),
-        mean_rank(rows.cost),
-        certain,
-    )
-
-
-def _explained(manifest: Manifest, facts: CollectionFacts) -> tuple[Explanation, str] | None:
+def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str] | None:
     """Explain the best configuration of the graph of the median score, if its file still exists."""
-    assert facts.model is not None
-    graph = facts.sorted_by_score()[len(facts.graphs) // 2]
+    name = facts.worst_first()[len(facts.scores) // 2]
     try:
-        npz = find_data_root(Path(manifest.data_root)).npz
-        read = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{graph.name}.npz"), facts.collection.kind)
-        found = explain_graph(read, facts.model)
+        npz = find_data_root(Path(facts.manifests[SPLIT].data_root)).npz
+        read = read_graph(npz / Path(*facts.collection.parts, SPLIT, f"{name}.npz"), facts.collection.kind)
+        found = explain_graph(read, model)
         return found, segment_picture(read, found, alone=False) if found.segments else ""
     except XlarankError:
         return None
@@ -187,9 +245,8 @@ def _explained(manifest: Manifest, facts: CollectionFacts) -> tuple[Explanation,
 
 def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
     """Return the plots of the collection's studies that `tune` wrote."""
-    stem = f"tune-{'-'.join(collection.parts)}-"
     found = []
-    for path in sorted(workspace.reports().glob(f"{stem}*.svg")):
+    for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
         try:
             found.append(read_text(path))
         except (OSError, ValueError):
@@ -197,31 +254,19 @@ def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
     return found
 
 
-def read_runs(workspace: Workspace) -> list[dict[str, Any]]:
+def read_runs(workspace: Workspace) -> list[Row]:
     """The commands that worked in the workspace, oldest first; lines that cannot be read are skipped."""
     try:
         lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
     except (OSError, ValueError):
         return []
-    found: list[dict[str, Any]] = []
+    found: list[Row] = []
     for line in lines:
         try:
-            value = json.loads(line)
-        except ValueError:
+            run = json.loads(line)
+            command = " ".join(map(str, run["arguments"]))
+        except (ValueError, TypeError, KeyError):
             continue
-        if isinstance(value, dict) and isinstance(value.get("arguments"), list):
-            found.append(value)
+        row = {"began": run.get("began"), "command": command, "seconds": run.get("seconds")}
+        found.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run.get("exit", ""))})
     return found
-
-
-def paired(
-    ours: Sequence[GraphScores], theirs: Sequence[GraphScores], metric: str = "score"
-) -> tuple[list[str], Floats, Floats]:
-    """Names and one metric of the graphs that were scored in both workspaces."""
-    other = {graph.name: graph.metrics[MODEL][metric] for graph in theirs}
-    both = [graph for graph in ours if graph.name in other]
-    return (
-        [graph.name for graph in both],
-        np.array([graph.metrics[MODEL][metric] for graph in both]),
-        np.array([other[graph.name] for graph in both]),
-    )

@@ -1,21 +1,28 @@
-"""Scores by collection."""
+"""Scores of graphs by collection, and what they say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
 from xlarank.data.wording import counted
-from xlarank.models.validation.evaluation import RANDOM
+from xlarank.data.workspace import Workspace
+from xlarank.features.rows import GraphRows
+from xlarank.features.store import Manifest, each_graph
+from xlarank.models.validation.evaluation import RANDOM, GraphEvaluation
 from xlarank.models.validation.metrics import bootstrap_interval
 
 Floats = NDArray[np.float64]
+#: Scores of graphs, by name.
+Scores = Mapping[str, GraphEvaluation]
 
+#: What the model's ranking is called beside those that need no model.
+MODEL: Final = "model"
 #: How a verdict begins.
 BETTER, WORSE, UNSURE, ONE = "better than", "worse than", "too close to tell from", "on one graph alone, beside"
 
@@ -62,30 +69,55 @@ def interval(values: Floats) -> str:
     return f"{values.mean():.3f}{spread}".replace("-0.000", "0.000")
 
 
-def verdict(collection: Collection, scores: Floats, rankings: Mapping[str, Floats]) -> str:
+def graphs_to_score(
+    workspace: Workspace, collection: Collection, split: str, manifest: Manifest, left_out: dict[str, str],
+    refuse: Callable[[str], str] = lambda name: "",
+) -> Iterator[GraphRows]:  # fmt: skip
+    """Graphs that have a score; ``left_out`` gets why others have none, also as ``refuse`` says of their names."""
+    for rows in each_graph(workspace, collection, split, manifest):
+        why = "all its configurations cost the same" if not rows.rankable else refuse(rows.name)
+        if not rows.labelled:
+            why = "its labels are withheld"
+        if why:
+            left_out[rows.name] = why
+        else:
+            yield rows
+
+
+def column(scores: Scores, metric: str = "score", ranking: str = MODEL) -> Floats:
+    """``(graphs,)`` values of a metric, of the model or of a ranking that needs none."""
+    each = (one.metrics if ranking == MODEL else one.baselines[ranking] for one in scores.values())
+    return np.array([metrics[metric] for metrics in each])
+
+
+def baselines_of(scores: Scores) -> list[str]:
+    """Names of the rankings that need no model."""
+    return list(next(iter(scores.values())).baselines)
+
+
+def verdict(collection: Collection, scores: Scores) -> str:
     """One sentence: the model's score, whether it beats the best rule without learning, and how sure that is.
 
-    ``scores`` ``(graphs,)`` are the model's, ``rankings`` those of orders that need no model.
-
     >>> layouts = Collection.parse("layout:cpu:random")
-    >>> verdict(layouts, np.array([0.5, 0.75]), {"file order": np.array([0.25, 0.5])})
-    'better than the best rule without learning (file order, 0.375): Kendall tau 0.625 (0.500 to 0.750), ahead on
+    >>> one, two = (GraphEvaluation({"score": x}, {}, {"rule": {"score": x - 0.25}}, {}) for x in (0.5, 0.75))
+    >>> verdict(layouts, {"a": one, "b": two})
+    'better than the best rule without learning (rule, 0.375): Kendall tau 0.625 (0.500 to 0.750), ahead on
     2 of 2 graphs, by +0.250 (+0.250 to +0.250) on average'
     """
-    own = f"{measure(collection)} {interval(scores)}"
-    rules = {name: values for name, values in rankings.items() if name != RANDOM}
+    model, count = column(scores), counted(len(scores), "graph")
+    own = f"{measure(collection)} {interval(model)}"
+    rules = {name: column(scores, ranking=name) for name in baselines_of(scores) if name != RANDOM}
     if not rules:
-        return f"{own} on {counted(len(scores), 'graph')}"
+        return f"{own} on {count}"
     rule = max(rules, key=lambda name: rules[name].mean())
-    difference = scores - rules[rule]
+    difference = model - rules[rule]
     low, high = bootstrap_interval(difference)
-    sure = BETTER if low > 0 else WORSE if high < 0 else UNSURE
     beside = f"the best rule without learning ({rule}, {rules[rule].mean():.3f})"
-    found = f"{sure if len(scores) > 1 else ONE} {beside}: {own}"
     if len(scores) == 1:
-        return found
-    found += f", ahead on {(difference > 0).sum()} of {len(scores)} graphs"
-    return f"{found}, by {difference.mean():+.3f} ({low:+.3f} to {high:+.3f}) on average"
+        return f"{ONE} {beside}: {own}"
+    sure = BETTER if low > 0 else WORSE if high < 0 else UNSURE
+    ahead = f"ahead on {(difference > 0).sum()} of {count}, by {difference.mean():+.3f}"
+    return f"{sure} {beside}: {own}, {ahead} ({low:+.3f} to {high:+.3f}) on average"
 
 
 def summary(verdicts: Iterable[str]) -> str:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from xlarank.data.errors import ModelError
-from xlarank.models.explanation.calibration import CERTAIN, Calibration, ScoredGraph, seed_noise
+from xlarank.models.explanation.calibration import CERTAIN, Calibration, ScoredGraph, Trust, disagreement
 
 
-def judged(family: str, seed: int, *, noise: float, rows: int = 40, seeds: int = 3) -> ScoredGraph:
+def judged(family: str, seed: int, *, noise: float, rows: int = 40) -> ScoredGraph:
     """Costs that the mean score follows up to noise, which the seeds share half of."""
     rng = np.random.default_rng(seed)
     cost = rng.random(rows)
     shared = rng.normal(0, noise, rows)
-    scores = np.stack([cost + shared + rng.normal(0, noise, rows) for _ in range(seeds)])
+    scores = np.stack([cost + shared + rng.normal(0, noise, rows) for _ in range(3)])
     return ScoredGraph(family, scores, cost)
 
 
@@ -24,22 +24,28 @@ def many(noise: float, graphs: int = 24) -> list[ScoredGraph]:
     return [judged(f"family{number % 6}", number, noise=noise) for number in range(graphs)]
 
 
-def test_noise_is_the_spread_over_seeds() -> None:
+def certainly_slower(found: Calibration, scores: np.ndarray) -> np.ndarray:
+    """``(rows, rows)`` whether the first is certainly faster than the second, pair by pair."""
+    mean = scores.mean(axis=0)
+    sure: np.ndarray = mean[None, :] - mean[:, None] >= found.threshold * disagreement(scores)
+    return sure
+
+
+def test_disagreement_is_the_spread_over_seeds() -> None:
     # seeds differ by a constant (no disagreement), then by +-1 at two of two rows: variance 2 (ddof 1) of (1, -1)
-    assert seed_noise(np.array([[0.0, 1.0], [5.0, 6.0]])) == 0.0
-    assert seed_noise(np.array([[1.0, -1.0], [-1.0, 1.0]])) == pytest.approx(np.sqrt(2.0))
+    assert disagreement(np.array([[0.0, 1.0], [5.0, 6.0]])) == 1e-12
+    assert disagreement(np.array([[1.0, -1.0], [-1.0, 1.0]])) == pytest.approx(2.0)
 
 
-def test_what_is_called_certain_is_right_as_often_as_promised_on_graphs_not_counted() -> None:
+def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs() -> None:
     found = Calibration.of(many(0.15))
-    assert 0.05 < found.certain < 0.9
-    assert found.right_low <= found.right <= found.right_high
+    assert 0.05 < found.certain < 0.9 and found.right_low <= found.right <= found.right_high
+    assert (found.graphs, found.families, found.seeds, found.by) == (24, 6, 3, "family")
     right, certain = 0, 0
     for number in range(30):
         one = judged("new", 1000 + number, noise=0.15)
-        mean = one.scores.mean(axis=0)
-        least = found.threshold * np.sqrt(2) * seed_noise(one.scores)
-        sure = mean[None, :] - mean[:, None] >= least
+        sure = certainly_slower(found, one.scores)
+        assert found.certainly_slower(one.scores).tolist() == sure.sum(axis=1).tolist()
         certain += int(sure.sum())
         right += int((sure & (one.cost[None, :] > one.cost[:, None])).sum())
     assert right / certain == pytest.approx(CERTAIN, abs=0.02)
@@ -47,44 +53,31 @@ def test_what_is_called_certain_is_right_as_often_as_promised_on_graphs_not_coun
 
 def test_pure_noise_is_never_certain() -> None:
     rng = np.random.default_rng(3)
-    graphs = [ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)]
-    found = Calibration.of(graphs)
-    assert found.threshold == np.inf and found.certain == 0.0 and np.isnan(found.right)
-    assert found.certainly_slower(graphs[0].scores).tolist() == [0] * 60
-    assert found.certainly_slower(np.zeros((3, 60))).tolist() == [0] * 60, "seeds that agree: inf * 0"
-    assert found.first > 0.8
+    found = Calibration.of([ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)])
+    assert found.threshold == np.inf and found.certain == 0.0 and np.isnan(found.right) and found.first > 0.8
+    trust = Trust(found, np.zeros((3, 60)), np.repeat(np.arange(60), 2))  # seeds that agree: inf * 0
+    assert trust.certain == 0 and trust.ahead_of.tolist() == [0] * 120
+    assert trust.as_json()["certain_right"] is trust.as_json()["certain_right_interval"] is None
+    assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
 
 
 def test_the_first_hold_the_best_of_as_many_graphs_as_promised() -> None:
     found = Calibration.of(many(0.3, graphs=60))
     assert found.first_nearly <= found.first < 1
     few = Calibration.of(many(0.1, graphs=8))  # the worst of 8 is at most the 8/9 quantile of the next one's place
-    assert few.first == 1.0 and few.first_of(17) == 17
-
-
-def test_certainly_slower_counts_rows_beyond_the_threshold() -> None:
-    scores = np.array([[0.0, 1.0, 10.0], [0.1, 0.9, 10.1]])
-    found = Calibration.of(many(0.15))
-    least = found.threshold * np.sqrt(2) * seed_noise(scores)
-    mean = scores.mean(axis=0)
-    by_hand = [sum(other - one >= least for other in mean if other != one) for one in mean]
-    assert found.certainly_slower(scores).tolist() == by_hand
-    assert by_hand[0] >= 1 and by_hand[2] == 0
-
-
-def test_one_family_or_one_seed_cannot_be_calibrated() -> None:
-    with pytest.raises(ModelError, match="1 families and 3 seeds"):
-        Calibration.of([judged("a", 0, noise=0.1), judged("a", 1, noise=0.1)])
-    with pytest.raises(ModelError, match="2 families and 1 seeds"):
-        Calibration.of([judged("a", 0, noise=0.1, seeds=1), judged("b", 1, noise=0.1, seeds=1)])
+    assert few.first == 1.0 and Trust(few, np.random.default_rng(0).random((3, 17)), np.arange(17)).first == 17
 
 
 @pytest.mark.parametrize("noise", [0.15, 3.0])
 def test_it_is_read_back_for_the_same_model_only(noise: float, tmp_path: Path) -> None:
     found = Calibration.of(many(noise))
     found.save(tmp_path, "this")
-    again = Calibration.load(tmp_path, "this")
-    assert again is not None and again.as_json() == found.as_json()
-    assert Calibration.load(tmp_path, "another") is None
-    tmp_path.joinpath("calibration.json").write_text("{", encoding="utf-8")
+    file = tmp_path / "calibration.json"
+    earlier = json.loads(file.read_text(encoding="utf-8")) | {"bins": [{"distance": 0.5, "pairs": 7}]}
+    for text in (file.read_text(encoding="utf-8"), json.dumps(earlier)):
+        file.write_text(text, encoding="utf-8")
+        again = Calibration.load(tmp_path, "this")
+        assert again is not None and again.as_json() == found.as_json()
+        assert Calibration.load(tmp_path, "another") is None
+    file.write_text("{", encoding="utf-8")
     assert Calibration.load(tmp_path, "this") is None

@@ -19,8 +19,8 @@ from xlarank.models.validation.evaluation import RANDOM
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.report import report
-from xlarank.pipelines.reporting.gather import MODEL, gather
-from xlarank.pipelines.reporting.views import Table, interval, paired_test
+from xlarank.pipelines.reporting.gather import gather, mean_row, paired_test
+from xlarank.pipelines.support.evaluation import baselines_of, column, interval
 
 _VOID = {"meta", "link", "br", "img", "input", "hr"}
 
@@ -89,10 +89,9 @@ def test_the_scores_are_those_of_evaluate(page: Path, shared_trained: Path) -> N
 
 def test_baselines_need_no_model(shared_trained: Path) -> None:
     facts = gather(Workspace(shared_trained), Collection.parse(LAYOUT))
-    names = set(facts.graphs[0].metrics)
-    assert {MODEL, RANDOM, "file order"} <= names
-    assert abs(facts.column(RANDOM, "tau").mean()) < 0.1
-    assert sum(facts.by_cause().values()) == pytest.approx(1.0)
+    assert {RANDOM, "file order"} <= set(baselines_of(facts.scores))
+    assert abs(column(facts.scores, "tau", RANDOM).mean()) < 0.1
+    assert sum(facts.importance.values()) == pytest.approx(1.0)
     assert facts.explained is not None and facts.explained[1].startswith("<svg")
 
 
@@ -108,7 +107,7 @@ def test_what_a_model_knows_from_elsewhere_is_in_its_training_set(trained: Path,
     path.write_text(json.dumps(card | {"continues": {**first, "graphs": ["delta__b"]}}))
     facts = gather(place, collection)
     assert facts.left_out == {"delta__b": "in the training set of the model"}
-    assert [graph.name for graph in facts.graphs] == ["delta__a"]
+    assert list(facts.scores) == ["delta__a"]
     notes = evaluate(place, split="valid", collections=[LAYOUT]).notes
     assert notes == [f"{LAYOUT}: the model was trained on 1 of the 2 graphs scored here"]
 
@@ -151,5 +150,6 @@ def test_intervals_and_the_paired_test() -> None:
     assert "p = 0.00195, more than chance" in paired_test(np.linspace(0.01, 0.1, 10))
     assert "no more than chance" in paired_test(np.array([0.1, -0.1, 0.2, -0.2, 0.3, -0.3, 0.05]))
     assert paired_test(np.array([0.1, 0.0, 0.2])) == "Too few graphs differ for a test: 2."
-    assert Table(["name", "value"], [["a<b", 0.5], ["c", None]]).right == [False, True]
+    rows = [{"graph": "a", "n": 3, "tau": 0.5}, {"graph": "b", "n": 4, "tau": 0.5}]
+    assert mean_row(rows) == {"graph": "mean, 95 % interval", "n": None, "tau": "0.500 (0.500 to 0.500)"}
     assert interval(np.array([0.5])) == "0.500" and interval(np.array([])) == "-"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.features.helpers import layout_file, layout_of
 from tests.graphs import Node, layout_row
-from xlarank.pipelines.reporting.graph_picture import Segment, program_graph, segments_of
+from xlarank.pipelines.ranking.score_difference import Segment, program_graph, segments_of
 
 #: 0 and 1 hang together over a matrix, 2 and 3 over a scalar only; 4 reads 1.
 NODES = [

@@ -98,7 +98,7 @@ def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_ran
     assert ranking.trust is not None
     assert ranking.trust.calibration.as_json() == found[LAYOUT].as_json()
     shown = json.loads(json.dumps(ranking.as_json()))["trust"]
-    assert shown["best_among_first"] == found[LAYOUT].first_of(22) and len(ranking.trust.lines()) == 2
+    assert shown["best_among_first"] == ranking.trust.first and len(ranking.trust.lines()) == 2
     ahead = [entry.certainly_ahead_of for entry in ranking.best()]
     assert ahead == sorted(ahead, key=lambda count: -(count or 0)), "the better the rank, the more lie behind"
 

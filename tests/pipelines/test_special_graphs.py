@@ -41,7 +41,7 @@ from xlarank.pipelines.evaluate import evaluate
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.info import info
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.reporting.gather import MODEL, gather
+from xlarank.pipelines.reporting.gather import gather
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
 from xlarank.pipelines.support.training_sets import read_training_set
@@ -198,11 +198,10 @@ def test_submissions_scores_and_reports_agree(kernels: tuple[Workspace, TrainRes
     valid = graph_path(SAMPLE, TILE, "valid", "expsum__b")
     score = evaluate(workspace, collections=[TILE]).report[TILE]["score"]["graphs"]["expsum__b"]
     assert score == rank(workspace, valid).metrics["score"]  # type: ignore[index]
-    (graph,) = gather(workspace, COLLECTION, explained=False).graphs
-    for name, about in evaluate(workspace, collections=[TILE]).report[TILE].items():
-        assert about["graphs"] == {graph.name: graph.metrics[MODEL][name]}, "the report shows what evaluate prints"
-        baselines = {ranking: found[name] for ranking, found in graph.metrics.items() if ranking != MODEL}
-        assert about["baselines"] == baselines
+    (row,) = gather(workspace, COLLECTION, explained=False).score_rows()
+    report = evaluate(workspace, collections=[TILE]).report[TILE]
+    assert row["1 - slowdown@5"] == score and row["slowdown@5"] == report["slowdown@5"]["mean"]
+    assert {name: row[name] for name in report["score"]["baselines"]} == report["score"]["baselines"]
 
 
 def test_cross_validation_by_kind_gives_the_scores_of_training(kernels: tuple[Workspace, TrainResult]) -> None:

@@ -52,7 +52,8 @@ def explain(
     nodes, others = result.nodes[:top], result.nodes[top:]
     rows = []
     for node in nodes:
-        named = f"{node.name.name}: {node.text} {node.name.op_name}".rstrip() if node.name else str(node.text)
+        text = f"{node.opcode} {node.shape}"
+        named = f"{node.name}: {text} {node.op_name}".rstrip() if node.name else text
         rows.append((f"{node.value:+.4f}", str(node.node), named, node.now, node.then))
     if others:
         left = sum(node.value for node in others)
