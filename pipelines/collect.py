@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,24 +15,26 @@ from xlarank.data.collection import choose_splits
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.hlo.candidates import Candidates, Codes, breed, random_configurations
-from xlarank.data.hlo.compiler.cycles import COUNTING
+from xlarank.data.hlo.compiler.cycles import COUNTING, Estimate
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target, target_of
+from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs.sources import (
     Collected,
     Program,
+    Search,
     SearchSettings,
+    compile_new,
     configuration_key,
-    constrained,
     existing_manifest,
     label_settings,
     label_words,
     load_program,
     write_configurations,
 )
-from xlarank.pipelines.support.progress import Progress, Silent, steps_of
+from xlarank.pipelines.support.progress import Progress, steps_of
 
 #: Configurations that are bred at a time, and from how many of the best.
 _BATCH: Final = 8
@@ -78,106 +82,126 @@ def collect(
         loaded = load_program(program, compiler, name)
         folder = out / "npz" / "layout" / target.source / settings.search / split
         place = folder / f"{loaded.name}.npz"
-        about = label_settings(loaded.name, loaded.module, compiler, settings)
-        if target.estimated:
-            about["counting"] = COUNTING
+        about = label_settings(loaded, compiler, settings) | ({"counting": COUNTING} if target.estimated else {})
         done = existing_manifest(place.with_suffix(".json"), about) if place.exists() else None
         if done is not None:
             return Collected(place, done, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)
-        with Journal(folder / f".{loaded.name}.journal", about) as journal:
-            run = _LabelSearch(compiler, loaded, candidates, settings, journal, progress or Silent())
-            codes, outcomes = run.all(rng)
-        good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
-        if not good or good[0] != 0:
+        if not candidates.nodes:
             raise CompilerError(
-                f"the compiler's default did not compile ({outcomes[0].message or outcomes[0].status})",
-                do="give it more seconds with --limit, or a smaller program"
-                if outcomes[0].status is Status.TIMEOUT
-                else "try another --target, or leave out what this one refuses",
+                f"nothing in {program} can be given a layout",
+                expected="a convolution, dot or reshape outside fusions",
             )
+        count = min(settings.configs, candidates.space)
+        with (
+            Journal(folder / f".{loaded.name}.journal", about) as journal,
+            steps_of(progress, f"compiling {loaded.name} for {target.name}", count) as step,
+        ):
+            compiler.know(journal.estimates)
+            outcomes_of = partial(_outcomes, compiler, journal, loaded, candidates, step)
+            codes, outcomes = _searched(settings.search, count, candidates, rng, outcomes_of)
+        good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
         # a genetic search finds good ones late: the order must not give labels away
         order = [0, *rng.permutation(good[1:]).tolist()]
-        rows = candidates.expand(codes[order])
+        # configurations that became the same program share its label, so ties are real
+        programs = list(dict.fromkeys(outcomes[at].fingerprint for at in order))
+        first = [next(at for at in order if outcomes[at].fingerprint == one) for one in programs]
         if target.estimated:
-            labels, facts = _estimated(target, [outcomes[at] for at in order])
+            found, facts = _estimated(target, [outcomes[at].estimate for at in first])
         else:
-            programs = [outcomes[at].fingerprint for at in order]
-            labels, facts = measured_labels(compiler, loaded, rows, programs, settings.seed)
-            for at in np.array(order)[labels == 0].tolist():
+            modules = [loaded.constrained(rows) for rows in candidates.expand(codes[first])]
+            found, facts = _measured(compiler, modules, settings.seed)
+        label = dict(zip(programs, found, strict=True))
+        for at in order:
+            if not label[outcomes[at].fingerprint]:
                 outcomes[at] = replace(outcomes[at], status=Status.FAILED, message="wrong outputs")
-            order = np.array(order)[labels > 0].tolist()
-        _write(place, loaded, rows[labels > 0], labels[labels > 0])
-        manifest = (
-            about | facts | {"source": label_words(target), "configurations": _records(order, codes, outcomes)}
-        )
+        order = [at for at in order if outcomes[at].status is Status.OK]
+        with atomic_write(place.with_suffix(".pb")) as file:
+            file.write_bytes(loaded.lowered.module)
+        labels = np.array([label[outcomes[at].fingerprint] for at in order], np.int64)
+        write_configurations(place, loaded.graph, candidates.expand(codes[order]), labels)
+        manifest = about | facts | {"distinct_programs": len(first), "source": label_words(target)}
+        manifest["configurations"] = _records(order, outcomes)
         write_json(place.with_suffix(".json"), manifest)
         journal.path.unlink(missing_ok=True)
     return Collected(place, manifest, fresh=True)
 
 
-@dataclass
-class _LabelSearch:
-    compiler: Compiler
-    program: Program
-    candidates: Candidates
-    settings: CollectSettings
-    journal: Journal
-    progress: Progress
-
-    def all(self, rng: np.random.Generator) -> tuple[Codes, list[Outcome]]:
-        """Every configuration of the search with its outcome, the compiler's choice first."""
-        self.compiler.know(self.journal.estimates)
-        count = min(self.settings.configs, self.candidates.space)
-        with steps_of(self.progress, f"compiling {self.program.name} for {self.compiler.target.name}", count):
-            if self.settings.search == "evolve":
-                return self._evolved(count, rng)
-            codes = random_configurations(self.candidates, count, rng)
-            outcomes = self.outcomes(codes[:1])  # where that fails the others are worth nothing
-            if outcomes[0].status is Status.OK:
-                outcomes += self.outcomes(codes[1:])
-            return codes, outcomes
-
-    def _evolved(self, count: int, rng: np.random.Generator) -> tuple[Codes, list[Outcome]]:
-        codes: Codes = np.zeros((1, self.candidates.groups), np.int32)
-        outcomes = self.outcomes(codes)
-        while len(codes) < count and outcomes[0].status is Status.OK:
-            label = [one.estimate.cycles if one.status is Status.OK else np.inf for one in outcomes]
-            best = np.argsort(label, kind="stable")[:_PARENTS]
-            fresh = breed(self.candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes)
-            if not len(fresh):
-                break
-            codes = np.concatenate([codes, fresh])
-            outcomes += self.outcomes(fresh)
-        return codes, outcomes
-
-    def outcomes(self, codes: Codes) -> list[Outcome]:
-        """Outcomes of some configurations in their order, from the journal or the compiler."""
-        found = self.journal.outcomes
-        keys = [configuration_key(self.candidates, code) for code in codes]
-        todo = [at for at, key in enumerate(keys) if key not in found]
-        for key in keys:
-            if key in found:
-                self.progress.step(found[key].message[:60])
-        modules = (constrained(self.program, self.candidates.expand(codes[at][None])[0]) for at in todo)
-        for number, outcome in self.compiler.compile(modules):
-            self.journal.add(keys[todo[number]], outcome)
-            self.progress.step(outcome.message[:60])
-        return [found[key] for key in keys]
+def _outcomes(
+    compiler: Compiler,
+    journal: Journal,
+    program: Program,
+    candidates: Candidates,
+    step: Callable[[str], None],
+    codes: Codes,
+) -> list[Outcome]:
+    """Return the outcomes of some configurations in their order."""
+    rows, found = candidates.expand(codes), {}
+    keys = [configuration_key(candidates, code) for code in codes]
+    for at, outcome in compile_new(compiler, journal, keys, lambda at: program.constrained(rows[at])):
+        found[at] = outcome
+        step(outcome.message[:60])
+    return [found[at] for at in range(len(codes))]
 
 
-def _estimated(target: Target, outcomes: list[Outcome]) -> tuple[NDArray[np.int64], dict[str, Any]]:
-    labels = np.array([target.nanoseconds(outcome.estimate.cycles) for outcome in outcomes], np.int64)
-    if not labels.all():
+def _searched(
+    search: Search,
+    count: int,
+    candidates: Candidates,
+    rng: np.random.Generator,
+    outcomes_of: Callable[[Codes], list[Outcome]],
+) -> tuple[Codes, list[Outcome]]:
+    """Return every configuration of a search with its outcome, the compiler's default first."""
+    codes: Codes = np.zeros((1, candidates.groups), np.int32)
+    outcomes = outcomes_of(codes)
+    if outcomes[0].status is not Status.OK:  # the others are worth nothing
+        raise CompilerError(
+            f"the compiler's default did not compile ({outcomes[0].message})",
+            do="give it more seconds with --limit, or a smaller program"
+            if outcomes[0].status is Status.TIMEOUT
+            else "try another --target, or leave out what this one refuses",
+        )
+    if search == "random":
+        drawn = random_configurations(candidates, count, rng)
+        return drawn, outcomes + outcomes_of(drawn[1:])
+    while len(codes) < count:
+        label = [one.estimate.cycles if one.status is Status.OK else np.inf for one in outcomes]
+        best = np.argsort(label, kind="stable")[:_PARENTS]
+        fresh = breed(candidates, codes[best], min(_BATCH, count - len(codes)), rng, known=codes)
+        if not len(fresh):
+            break
+        codes = np.concatenate([codes, fresh])
+        outcomes += outcomes_of(fresh)
+    return codes, outcomes
+
+
+def _estimated(target: Target, estimates: list[Estimate]) -> tuple[list[int], dict[str, Any]]:
+    """Return the nanoseconds of programs by the compiler's estimate, and facts for the manifest."""
+    found = [target.nanoseconds(one.cycles) for one in estimates]
+    if not all(found):
         raise CompilerError(
             "the compiler estimates nothing of this program",
             expected="operations whose cycles it knows",
             do="collect a larger program",
         )
-    distinct = len({outcome.fingerprint for outcome in outcomes})
-    once = max(outcome.estimate.unknown_loops for outcome in outcomes)
-    return labels, {"loops_counted_once": once, "distinct_programs": distinct}
+    return found, {"loops_counted_once": max(one.unknown_loops for one in estimates)}
+
+
+def _measured(compiler: Compiler, modules: list[Message], seed: int) -> tuple[list[int], dict[str, Any]]:
+    """Return the nanoseconds of programs on this machine, 0 where outputs are wrong, and facts for the manifest."""
+    found = compiler.measure(modules, rounds=ROUNDS, seed=seed)
+    if not found[0]:
+        raise CompilerError(
+            "the program's outputs are not the same from run to run", expected="a program without randomness"
+        )
+    times = np.array([one for one in found if one])
+    facts = {
+        "rounds": ROUNDS,
+        "retest_tau": round(retest_tau(times), 4) if len(times) > 1 else None,
+        "wrong_outputs": len(found) - len(times),
+    }
+    return [round(float(fastest(np.array([one]))[0]) * 1e9) if one else 0 for one in found], facts
 
 
 def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -196,35 +220,7 @@ def retest_tau(times: NDArray[np.float64]) -> float:
     return float(kendall_tau(fastest(times[:, ::2]), fastest(times[:, 1::2])))
 
 
-def measured_labels(
-    compiler: Compiler, program: Program, rows: NDArray[np.int8], fingerprints: list[str], seed: int
-) -> tuple[NDArray[np.int64], dict[str, Any]]:
-    """``(configs,)`` nanoseconds of configurations ``rows (configs, nodes, 18)``, 0 where outputs are wrong; facts.
-
-    Configurations that became the same program share one label, so ties are real.
-    Raises `CompilerError` when the program cannot be run here.
-    """
-    distinct = list(dict.fromkeys(fingerprints))
-    first = [fingerprints.index(one) for one in distinct]
-    modules = [constrained(program, rows[at]) for at in first]
-    found = compiler.measure(modules, rounds=ROUNDS, seed=seed)
-    sound = [at for at, times in enumerate(found) if times]
-    if 0 not in sound:
-        raise CompilerError(
-            "the program's outputs are not the same from run to run", expected="a program without randomness"
-        )
-    times = np.array([found[at] for at in sound])
-    label = dict(zip((distinct[at] for at in sound), np.round(fastest(times) * 1e9).astype(np.int64), strict=True))
-    facts = {
-        "rounds": ROUNDS,
-        "distinct_programs": len(distinct),
-        "retest_tau": round(retest_tau(times), 4) if len(sound) > 1 else None,
-        "wrong_outputs": len(distinct) - len(sound),
-    }
-    return np.array([label.get(one, 0) for one in fingerprints], np.int64), facts
-
-
-def _records(order: list[int], codes: Codes, outcomes: list[Outcome]) -> list[dict[str, Any]]:
+def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:
     """What came of each configuration, by its row in the file; those that failed have none."""
     failed = [at for at, outcome in enumerate(outcomes) if outcome.status is not Status.OK]
     return [
@@ -238,9 +234,3 @@ def _records(order: list[int], codes: Codes, outcomes: list[Outcome]) -> list[di
         }
         for row, at in enumerate([*order, *failed])
     ]
-
-
-def _write(place: Path, program: Program, rows: NDArray[np.int8], labels: NDArray[np.int64]) -> None:
-    with atomic_write(place.with_suffix(".pb")) as partial:
-        partial.write_bytes(program.module.SerializeToString())
-    write_configurations(place, program.graph, rows, labels)

@@ -26,7 +26,7 @@ from xlarank.pipelines.programs.sources import (
     existing_manifest,
     label_settings,
     label_words,
-    load_module,
+    load_program,
 )
 
 #: Kernels with fewer tiles order little.
@@ -89,16 +89,15 @@ def collect_tiles(
     if compiler is None:
         with Compiler(target, limit=settings.limit) as compiler:
             return collect_tiles(program, out, settings, split=split, name=name, compiler=compiler)
-    name, lowered = load_module(program, compiler, name)
-    module = HloModuleProto.FromString(lowered.module)
-    about = label_settings(name, module, compiler, settings)
+    loaded = load_program(program, compiler, name)
+    about = label_settings(loaded, compiler, settings)
     folder = out / "npz" / "tile" / target.source / split
-    path = folder / f"{name}.json"
+    path = folder / f"{loaded.name}.json"
     if (done := existing_manifest(path, about)) is not None:
         return Collected(path, done, fresh=False)
     limits = sweep_limits(settings.limits)
-    scratch = folder / f".{name}.{digest_of(about)}.sweep"
-    _sweep(compiler, module, scratch, limits, settings.limit * len(limits))
+    scratch = folder / f".{loaded.name}.{digest_of(about)}.sweep"
+    _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
     if not (scratch / f"{_DEFAULT}.pb").exists():
         raise CompilerError(
             f"the program does not compile for {target.name} ({_said(scratch, _DEFAULT)})",
@@ -107,7 +106,7 @@ def collect_tiles(
     manifest = about | {
         "source": label_words(target),
         "limits_kib": {str(limit): _said(scratch, limit) for limit in limits},
-        "kernels": [_write(one, name, folder, target) for one in _kernels(scratch, limits)],
+        "kernels": [_write(one, loaded.name, folder, target) for one in _kernels(scratch, limits)],
     }
     write_json(path, manifest)
     shutil.rmtree(scratch)

@@ -30,11 +30,11 @@ _CONFIGURABLE: Final = frozenset({"convolution", "dot", "reshape"})
 _OPCODE: Final = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 _INT64: Final = np.iinfo(np.int64)
-#: XLA's PrimitiveType numbers in the order of the dataset's one-hot columns.
-_ELEMENT_TYPES: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
+#: Element types by XLA's PrimitiveType number, in the order of the dataset's one-hot columns.
+_NUMBERS: Final = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)
+ELEMENT_TYPES: Final = dict(zip(_NUMBERS, ELEMENT_BYTES, strict=True))
 _ELEMENT_COLUMN: Final = {
-    number: NODE_COLUMN[f"shape_element_type_is_{name}"]
-    for number, name in zip(_ELEMENT_TYPES, ELEMENT_BYTES, strict=True)
+    number: NODE_COLUMN[f"shape_element_type_is_{name}"] for number, name in ELEMENT_TYPES.items()
 }
 #: Computations that end a split: the extractor recognises them by these words in their names.
 _MAJOR: Final = ("cluster", "while", "cond")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,54 +14,24 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError
 from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import LayoutGraph, read_graph
-from xlarank.data.hlo.compiler.constrain import (
-    DEFAULT,
-    compiled_entry_layouts,
-    constrain,
-    layouts_of,
-    mode_of,
-)
+from xlarank.data.hlo.compiler.constrain import DEFAULT, compiled_entry_layouts, layouts_of, mode_of
 from xlarank.data.hlo.compiler.cycles import COUNTING
 from xlarank.data.hlo.compiler.measuring import TOLERANCE
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
+from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import Message, instructions
 from xlarank.data.hlo.parsing import module_of, read_program
 from xlarank.data.hlo.reading import node_names
-from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture
-from xlarank.pipelines.advise.entry_lines import EntryChange, entry_lines
-from xlarank.pipelines.advise.search import LayoutSearch
-from xlarank.pipelines.advise.space import Space
-from xlarank.pipelines.programs.jax_lines import jax_lines, major_to_minor, shape_text
-from xlarank.pipelines.programs.leaves import Leaf
+from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture, shape_text
+from xlarank.pipelines.advise.lines import Change, EntryChange, entry_lines, major_to_minor, operation_lines
+from xlarank.pipelines.advise.search import LayoutSearch, Space
 from xlarank.pipelines.programs.sources import Program, digest_of, load_program, program_hash
 from xlarank.pipelines.support.progress import Progress, Silent
 
 #: Seconds within which outputs are compared unless that was asked for, and where it was.
 _CHECK, _ASKED_CHECK = 60.0, 900.0
-
-
-@dataclass(frozen=True)
-class Change:
-    """One layout to set.
-
-    Attributes:
-        name, opcode, shape: of the operation in the program before layout assignment.
-        source: where the program's author wrote it, as far as the module says.
-        minor_to_major: TpuGraphs' and XLA's order, the dimension along the lanes first.
-    """
-
-    node: int
-    name: str
-    opcode: str
-    shape: str
-    source: str
-    minor_to_major: tuple[int, ...]
-
-    @property
-    def major_to_minor(self) -> tuple[int, ...]:
-        return major_to_minor(self.minor_to_major)
 
 
 @dataclass(frozen=True)
@@ -90,13 +60,13 @@ class Advice:
     stopped: str
     diagnosis: Diagnosis
     diagnosis_after: Diagnosis
-    inputs: list[EntryChange] = field(default_factory=list)
-    outputs: list[EntryChange] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
-    difference: float | str | None = None
-    lines: list[str] = field(default_factory=list)
-    configuration: dict[str, list[int]] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)
+    inputs: list[EntryChange]
+    outputs: list[EntryChange]
+    changes: list[Change]
+    difference: float | str | None
+    lines: list[str]
+    configuration: dict[str, list[int]]
+    files: list[str]
 
     @property
     def speedup(self) -> float:
@@ -109,13 +79,17 @@ class Advice:
         return isinstance(self.difference, float) and self.difference > TOLERANCE
 
     def as_json(self) -> dict[str, Any]:
-        named = "program target versions default_ns best_ns speedup compiled stopped difference lines configuration"
-        value = {key: getattr(self, key) for key in (*named.split(), "files")}
-        value["labels"] = f"estimated by the compiler for {self.target}"
-        value["changes"] = [asdict(one) | {"major_to_minor": one.major_to_minor} for one in self.changes]
-        for key in ("inputs", "outputs"):
-            value[key] = [one.as_json() for one in getattr(self, key)]
-        return value | {
+        laid_out = {
+            key: [
+                asdict(one) | {"major_to_minor": major_to_minor(one.minor_to_major)} for one in getattr(self, key)
+            ]
+            for key in ("inputs", "outputs", "changes")
+        }
+        return {
+            **vars(self),
+            **laid_out,
+            "speedup": self.speedup,
+            "labels": f"estimated by the compiler for {self.target}",
             "diagnosis": self.diagnosis.as_json(),
             "diagnosis_after": {"cycles": self.diagnosis_after.cycles, "moved_cycles": self.diagnosis_after.moved},
         }
@@ -159,38 +133,54 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     if settings.budget < 1:
         raise CompilerError(f"a budget of {settings.budget} compilations", expected="at least 1")
     with Compiler(chip, jobs=settings.jobs, limit=settings.limit) as compiler:
-        loaded = load_program(program, compiler, fixed=True)
+        loaded = load_program(program, compiler)
         rng = np.random.default_rng(settings.seed)
         space = Space.of(loaded, rng, settings.per_node)
         with open_journal(out, loaded, compiler) as journal:
             search = LayoutSearch(compiler, space, journal, rng, progress or Silent())
             search.run(settings.budget, settings.minutes)
-        space = search.space
-        found = _Found.of(compiler, search)
+        best = _best(compiler, search)
         versions = compiler.versions
-    plain = search.text(0)
-    leaves = (space.inputs, space.outputs)
-    inputs, outputs = _entry_changes(leaves, plain, found.text)
-    rows = space.rows(found.code)
-    changes, configuration, lines = _changes(loaded.module, loaded.graph, rows, loaded.written)
+    leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
+    inputs, outputs = (
+        [EntryChange(**vars(leaf), before=old, minor_to_major=new)
+         for leaf, old, new in zip(*side, strict=True) if old != new]
+        for side in zip(leaves, *map(compiled_entry_layouts, (search.text(0), best.text)), strict=True)
+    )  # fmt: skip
+    rows = search.space.rows(best.code)
+    changes, lines = _changes(loaded, rows)
+    if any(loaded.lowered.leaves):
+        lines = entry_lines(inputs, outputs) + lines
+    files = [out / f"{loaded.name}.{name}" for name in ("diagnosis.svg", "advice.json", "advised.pb")]
     advice = Advice(
         program=loaded.name,
         target=chip.name,
         versions=versions,
-        default_ns=chip.nanoseconds(search.outcomes[0].estimate.cycles),
-        best_ns=chip.nanoseconds(found.cycles),
+        default_ns=chip.nanoseconds(default),
+        best_ns=chip.nanoseconds(best.cycles),
         compiled=_statuses(search.outcomes),
         stopped=search.stopped,
-        diagnosis=diagnose(plain, *leaves),
-        diagnosis_after=diagnose(found.text, *leaves),
+        diagnosis=diagnose(search.text(0), *leaves),
+        diagnosis_after=diagnose(best.text, *leaves),
         inputs=inputs,
         outputs=outputs,
         changes=changes,
-        difference=_difference(loaded.module, found, settings) if found.edited else None,
-        lines=[*(entry_lines(inputs, outputs) if any(loaded.leaves) else []), *lines],
-        configuration=configuration,
+        difference=_difference(loaded.module, best.module, settings.check),
+        lines=lines,
+        configuration={
+            str(node): row.tolist()
+            for node, row in zip(loaded.graph.configurable, rows, strict=True)
+            if (row >= 0).any()
+        },
+        files=[str(file) for file in files[: 2 if best.module is None else 3]],
     )
-    _write(advice, found.module if found.edited else None, out)
+    with atomic_write(files[0]) as partial:
+        partial.write_text(picture(advice.diagnosis, f"{advice.program}, {advice.target}"), encoding="utf-8")
+    if best.module is None:
+        files[2].unlink(missing_ok=True)  # of an earlier advice
+    else:
+        _write_module(files[2], best.module)
+    write_json(files[1], advice.as_json())
     return advice
 
 
@@ -205,62 +195,45 @@ def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
     return Journal(out / f".{program.name}.{digest_of(about)}.journal", about)
 
 
-@dataclass(frozen=True, eq=False)
-class _Found:
-    """The best configuration with the entry layouts that the compiler chose written out."""
+class _Best(NamedTuple):
+    """The best configuration and its compiled program; without a module it is the compiler's default."""
 
     code: NDArray[np.int32]
-    module: Message
     text: str
     cycles: int
-    edited: bool
-
-    @classmethod
-    def of(cls, compiler: Compiler, search: LayoutSearch) -> _Found:
-        """The best of a search, or the program as it is where the written module does not keep the promise."""
-        space, best = search.space, search.best
-        plain = cls(
-            search.codes[0], space.program.module, search.text(0), search.outcomes[0].estimate.cycles, False
-        )
-        if not best:
-            return plain
-        sides = [
-            [mode_of(after) if after != before else DEFAULT for before, after in zip(*pair, strict=True)]
-            for pair in zip(*map(compiled_entry_layouts, (search.text(0), search.text(best))), strict=True)
-        ]
-        module = space.module(search.codes[best], (sides[0], sides[1]))
-        ((_, outcome),) = compiler.compile([module], keep=True)
-        if outcome.status is not Status.OK or outcome.estimate.cycles >= plain.cycles:
-            return plain
-        text = outcome.text or search.texts[outcome.fingerprint]
-        return cls(search.codes[best], module, text, outcome.estimate.cycles, True)
+    module: Message | None = None
 
 
-def _entry_changes(
-    leaves: tuple[Sequence[Leaf], Sequence[Leaf]], before: str, after: str
-) -> tuple[list[EntryChange], list[EntryChange]]:
-    """Inputs and outputs that lie differently in two compiled programs."""
+def _best(compiler: Compiler, search: LayoutSearch) -> _Best:
+    """Return the best of a search with the entry layouts that the compiler chose written out.
+
+    Where the written module does not keep the promise, that is the default.
+    """
+    plain = _Best(search.codes[0], search.text(0), search.outcomes[0].estimate.cycles)
+    if not search.best:
+        return plain
+    code = search.codes[search.best]
     inputs, outputs = (
-        [EntryChange(leaf, old, new) for leaf, old, new in zip(*side, strict=True) if old != new]
-        for side in zip(leaves, compiled_entry_layouts(before), compiled_entry_layouts(after), strict=True)
+        [mode_of(after) if after != before else DEFAULT for before, after in zip(*pair, strict=True)]
+        for pair in zip(*map(compiled_entry_layouts, (plain.text, search.text(search.best))), strict=True)
     )
-    return inputs, outputs
+    module = search.space.module(code, (inputs, outputs))
+    ((_, outcome),) = compiler.compile([module], keep=True)
+    if outcome.status is not Status.OK or outcome.estimate.cycles >= plain.cycles:
+        return plain
+    text = outcome.text or search.texts[outcome.fingerprint]
+    return _Best(code, text, outcome.estimate.cycles, module)
 
 
-def _changes(
-    module: Message, graph: LayoutGraph, rows: NDArray[np.int8], written: frozenset[tuple[int, ...]] | None
-) -> tuple[list[Change], dict[str, list[int]], list[str]]:
-    """Layouts that rows of configurable nodes set: for people, as rows by node, and as lines for JAX."""
-    layouts = layouts_of(module, graph.configurable, rows)
-    operations = [instruction for _, instruction in instructions(module)]
+def _changes(program: Program, rows: NDArray[np.int8]) -> tuple[list[Change], list[str]]:
+    """Return the layouts that rows of configurable nodes set, and the lines for JAX that set them."""
+    layouts = layouts_of(program.module, program.graph.configurable, rows)
+    nodes = [one for _, one in instructions(program.module)]
     changes = [
-        Change(node, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name, given)
-        for node, given in layouts.items()
-        for one in (operations[node],)
+        Change(at, nodes[at].name, nodes[at].opcode, shape_text(nodes[at].shape), nodes[at].metadata.op_name, order)
+        for at, order in layouts.items()
     ]
-    position = graph.configurable.tolist().index
-    lines = jax_lines([(operations[change.node], change.minor_to_major) for change in changes], written)
-    return changes, {str(change.node): rows[position(change.node)].tolist() for change in changes}, lines
+    return changes, operation_lines([(nodes[at], order) for at, order in layouts.items()], program.lowered.written)
 
 
 def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
@@ -270,25 +243,17 @@ def _statuses(outcomes: Sequence[Outcome]) -> dict[str, int]:
     return dict(counts) | {"ok": len(programs)} | ({"known": known} if known else {})
 
 
-def _difference(plain: Message, found: _Found, settings: AdviceSettings) -> float | str | None:
-    """Largest relative difference of outputs of both modules on this CPU, or why it is not known."""
-    if settings.check is False:
+def _difference(plain: Message, edited: Message | None, check: bool | None) -> float | str | None:
+    """Return the largest relative difference of outputs of both modules on this CPU, or why it is not known."""
+    if edited is None or check is False:
         return None
     with Compiler(target_of("cpu")) as compiler:
-        return compiler.compare(plain, found.module, _ASKED_CHECK if settings.check else _CHECK)
+        return compiler.compare(plain, edited, _ASKED_CHECK if check else _CHECK)
 
 
-def _write(advice: Advice, module: Message | None, out: Path) -> None:
-    names = [f"{advice.program}.diagnosis.svg", f"{advice.program}.advice.json", f"{advice.program}.advised.pb"]
-    advice.files.extend(str(out / name) for name in names[: 3 if module is not None else 2])
-    with atomic_write(out / names[0]) as partial:
-        partial.write_text(picture(advice.diagnosis, f"{advice.program}, {advice.target}"), encoding="utf-8")
-    if module is not None:
-        with atomic_write(out / names[2]) as partial:
-            partial.write_bytes(module.SerializeToString())
-    else:
-        (out / names[2]).unlink(missing_ok=True)  # of an earlier advice
-    write_json(out / names[1], advice.as_json())
+def _write_module(path: Path, module: Message) -> None:
+    with atomic_write(path) as partial:
+        partial.write_bytes(module.SerializeToString())
 
 
 @dataclass(frozen=True)
@@ -309,15 +274,14 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> Applied
     name, _, number = configuration.rpartition(":")
     if not name or not number.isdigit():
         raise CompilerError(f"{configuration!r} names no configuration", expected="FILE.npz:NUMBER")
-    graph, module = read_graph(Path(name), "layout"), module_of(read_program(program))
+    graph = read_graph(Path(name), "layout")
     assert isinstance(graph, LayoutGraph)
     node_names(program, graph)
     if int(number) >= graph.configs:
         raise CompilerError(f"{name} has no configuration {number}", expected=f"0 to {graph.configs - 1}")
     rows = graph.table.rows[graph.table.codes[int(number)]].astype(np.int8)
-    changes, _, lines = _changes(module, graph, rows, None)
-    edited = constrain(module, layouts_of(module, graph.configurable, rows))
+    loaded = Program(program.stem, Lowered(module_of(read_program(program)).SerializeToString()))
+    changes, lines = _changes(loaded, rows)
     path = out / f"{program.name.partition('.')[0]}.{Path(name).stem}.{number}.pb"
-    with atomic_write(path) as partial:
-        partial.write_bytes(edited.SerializeToString())
+    _write_module(path, loaded.constrained(rows))
     return Applied(changes, lines, str(path))

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.candidates import Codes, breed, random_configurations
-from xlarank.data.hlo.compiler.constrain import Order
+from xlarank.data.hlo.candidates import Candidates, Codes, breed, candidate_rows, random_configurations
+from xlarank.data.hlo.compiler.constrain import AUTO, DEFAULT, Order, with_entry_modes
 from xlarank.data.hlo.compiler.operations import read_operations
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.pipelines.advise.space import Space
+from xlarank.data.hlo.messages import Message, instructions
+from xlarank.data.schema import LAYOUT_COLUMNS
+from xlarank.pipelines.advise.diagnosis import Leaf, leaves_of
+from xlarank.pipelines.programs.sources import Program, compile_new, configuration_key
 from xlarank.pipelines.support.progress import Progress, steps_of
 
+#: Modes of all inputs, or of all outputs; code 0 is how they lie without advice.
+_SIDES: Final = (DEFAULT, AUTO)
 #: Configurations compiled before the next are chosen: fewer learn more from each, more use several processes.
 BATCH: Final = 4
 #: The fastest configurations so far, from which the genetic search breeds.
@@ -32,6 +38,95 @@ _GUIDED, _STEPS = 12, 4
 _IDLE: Final = 24
 #: Proposals looked at, as a multiple of the budget: one that is not compiled takes a fifth to two thirds as long.
 _LOOKS: Final = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Configurations as codes ``(configs, nodes + 2)``; code 0 leaves everything as it is.
+
+    Attributes:
+        candidates: rows of configurable nodes, none of which is what the compiler chooses anyway; the last two
+            columns are the modes of all inputs and of all outputs.
+    """
+
+    program: Program
+    inputs: Sequence[Leaf]
+    outputs: Sequence[Leaf]
+    candidates: Candidates
+
+    @classmethod
+    def of(cls, program: Program, rng: np.random.Generator, per_node: int) -> Space:
+        """Draw candidate layouts of a program."""
+        inputs, outputs = leaves_of(program.module, program.lowered.leaves)
+        nodes = _unlike_the_compilers(program, candidate_rows(program.graph, rng, per_node=per_node))
+        side = np.array([_row(()), _row((0,))], np.int8)
+        return cls(program, inputs, outputs, Candidates((*nodes, side, side)))
+
+    @property
+    def nodes(self) -> Candidates:
+        """Rows of the configurable nodes alone."""
+        return Candidates(self.candidates.rows[:-2])
+
+    def entry(self, inputs: bool, outputs: bool) -> Codes:
+        """``(1, columns)`` the compiler chooses how inputs or outputs lie, nothing else is set."""
+        code = np.zeros((1, self.candidates.nodes), np.int32)
+        code[0, -2:] = inputs, outputs
+        return code
+
+    def toward(
+        self, start: NDArray[np.int32], wanted: Sequence[Mapping[tuple[int, ...], Order]]
+    ) -> tuple[Space, Codes]:
+        """Return a space and configurations ``(configs, columns)``: ``start``, with all nodes of some dimensions in
+        the order that each of ``wanted`` gives them; earlier codes mean the same in it.
+        """
+        sizes = [tuple(one.shape.dimensions) for _, one in instructions(self.program.module)]
+        nodes = [sizes[node] for node in self.program.graph.configurable.tolist()]
+        rows = [one.tolist() for one in self.candidates.rows]
+        codes: list[NDArray[np.int32]] = []
+        for orders in wanted:
+            code = start.copy()
+            for at, size in enumerate(nodes):
+                if size in orders:
+                    if (row := _row(orders[size])) not in rows[at]:
+                        rows[at].append(row)
+                    code[at] = rows[at].index(row)
+            if not any((code == other).all() for other in (start, *codes)):
+                codes.append(code)
+        table = tuple(np.array(one, np.int8) for one in rows)
+        return replace(self, candidates=Candidates(table)), np.array(codes, np.int32).reshape(-1, len(rows))
+
+    def modes(self, code: NDArray[np.int32]) -> tuple[list[str], list[str]]:
+        """Modes of inputs and of outputs in one configuration."""
+        inputs, outputs = (_SIDES[side] for side in code[-2:])
+        return [inputs] * len(self.inputs), [outputs] * len(self.outputs)
+
+    def rows(self, code: NDArray[np.int32]) -> NDArray[np.int8]:
+        """``(nodes, 18)`` rows of one configuration, as in ``node_config_feat``."""
+        rows: NDArray[np.int8] = self.nodes.expand(code[None, :-2])[0]
+        return rows
+
+    def module(self, code: NDArray[np.int32], modes: tuple[Sequence[str], Sequence[str]] | None = None) -> Message:
+        """The program with one configuration set; ``modes`` in place of its own."""
+        return with_entry_modes(self.program.constrained(self.rows(code)), *(modes or self.modes(code)))
+
+    def key(self, code: NDArray[np.int32]) -> str:
+        """One configuration as a text of its layouts, whatever the numbering of candidates."""
+        modes = [";".join(part) for part in self.modes(code)] if code[-2:].any() else []
+        return " | ".join([configuration_key(self.nodes, code[:-2]), *modes])
+
+
+def _unlike_the_compilers(program: Program, candidates: Candidates) -> list[NDArray[np.int8]]:
+    """Candidate rows without those that the compiler chooses where nothing is set."""
+    names = [one.name for _, one in instructions(program.module)]
+    kept = []
+    for node, rows in zip(program.graph.configurable.tolist(), candidates.rows, strict=True):
+        own = program.lowered.chosen.get(names[node], ())
+        kept.append(rows[[not own or tuple(row[: len(own)]) != own for row in rows.tolist()]])
+    return kept
+
+
+def _row(order: Order) -> list[int]:
+    return [*order, *[-1] * (len(LAYOUT_COLUMNS) - len(order))]
 
 
 def around_copies(text: str) -> list[dict[tuple[int, ...], Order]]:
@@ -180,23 +275,15 @@ class LayoutSearch:
         return np.concatenate([bred, *(code[None] for code in fresh.values())])
 
     def _compile(self, codes: Codes, *, screen: bool) -> None:
-        keys = [self.space.key(code) for code in codes]
-        known = self.journal.outcomes
-        if not screen:  # what was screened out, crashed or took too long is tried again
-            known = {key: one for key, one in known.items() if one.status in (Status.OK, Status.FAILED)}
-        found = {at: known[key] for at, key in enumerate(keys) if key in known}
-        todo = [at for at in range(len(keys)) if at not in found]
+        # without screening, what was screened out, crashed or took too long is tried again
+        settled = tuple(Status) if screen else (Status.OK, Status.FAILED)
         best = min(self._costs(), default=np.inf)
-        answers = self.compiler.compile(
-            (self.space.module(codes[at]) for at in todo),
+        keys = [self.space.key(code) for code in codes]
+        found = dict(compile_new(
+            self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled,
             limit=self._limit(), keep=True, screen=float(best) if screen else None,
-        )  # fmt: skip
-        for number, outcome in answers:
-            at = todo[number]
-            self.journal.add(keys[at], outcome)
-            found[at] = outcome
-            if outcome.text:
-                self.texts[outcome.fingerprint] = outcome.text
+        ))  # fmt: skip
+        self.texts |= {one.fingerprint: one.text for one in found.values() if one.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])
         self.outcomes += [replace(found[at], text="") for at in range(len(codes))]

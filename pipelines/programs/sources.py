@@ -6,8 +6,9 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,6 +20,7 @@ from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo.candidates import Candidates, Codes, Tie, candidate_rows, tied_candidates
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
+from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.compiler.xla import Lowered
@@ -63,60 +65,61 @@ class SearchSettings:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A program before layout assignment.
-
-    Attributes:
-        module: ``HloModuleProto``.
-        graph: its TpuGraphs graph, node ``i`` being the i-th instruction of the module.
-        written: dimensions of the values that its author wrote; None where only the compiler's form is known.
-        chosen: the layouts that the compiler chose, minor to major, by names of instructions, where known.
-        leaves: paths of a function's inputs and of its outputs; empty for a module.
-    """
+    """A program before layout assignment; node ``i`` of its graph is the i-th instruction of its module."""
 
     name: str
-    module: Message
-    graph: LayoutGraph
-    written: frozenset[tuple[int, ...]] | None = None
-    chosen: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    leaves: Sequence[Sequence[str]] = ((), ())
+    lowered: Lowered
+
+    @cached_property
+    def module(self) -> Message:
+        return HloModuleProto.FromString(self.lowered.module)
+
+    @cached_property
+    def graph(self) -> LayoutGraph:
+        return module_graph(self.module, Path(f"{self.name}.pb"))
+
+    def constrained(self, rows: NDArray[np.int8]) -> Message:
+        """Return the module with one configuration ``rows (nodes, 18)`` set."""
+        return constrain(self.module, layouts_of(self.module, self.graph.configurable, rows))
 
 
-def load_program(program: str, compiler: Compiler, name: str | None = None, *, fixed: bool = False) -> Program:
+def load_program(program: str, compiler: Compiler, name: str | None = None) -> Program:
     """Load a file of HLO, or ``module:function``, as the compiler has it before layout assignment.
 
     TpuGraphs' own ``ModuleTuningData`` is there already and taken as it is.
     Raises `xlarank.data.errors.HloError` for a file that is no program, `CompilerError` where the compiler refuses
-    it, or nothing in it can be configured (unless ``fixed``).
+    it.
     """
-    name, lowered = load_module(program, compiler, name)
-    module = HloModuleProto.FromString(lowered.module)
-    found = Program(
-        name, module, module_graph(module, Path(f"{name}.pb")), lowered.written, lowered.chosen, lowered.leaves
-    )
-    if not fixed and not len(found.graph.configurable):
-        raise CompilerError(
-            f"nothing in {program} can be given a layout", expected="a convolution, dot or reshape outside fusions"
-        )
-    return found
-
-
-def load_module(program: str, compiler: Compiler, name: str | None = None) -> tuple[str, Lowered]:
-    """Return name and module before layout assignment of a program, as in `load_program`."""
     path = Path(program)
     if ":" in program and not path.exists():
         name = name or program.replace(":", ".").rpartition(".")[2]
         lowered = compiler.lower(function=program)
     else:
         message = read_program(path)
-        name = name or graph_name(path)
-        module = module_of(message)
-        if isinstance(message, ModuleTuningData):
-            lowered = Lowered(module.SerializeToString(), None, {}, [[], []])
-        else:
-            lowered = compiler.lower(module=module)
+        name, module = name or graph_name(path), module_of(message)
+        there = isinstance(message, ModuleTuningData)
+        lowered = Lowered(module.SerializeToString()) if there else compiler.lower(module=module)
     if not re.fullmatch(r"[\w][\w.\-]*", name):
         raise CompilerError(f"{name!r} cannot be the name of a file", do="pass --name")
-    return name, lowered
+    return Program(name, lowered)
+
+
+def compile_new(
+    compiler: Compiler,
+    journal: Journal,
+    keys: Sequence[str],
+    module: Callable[[int], Message],
+    settled: Collection[Status] = tuple(Status),
+    **options: Any,
+) -> Iterator[tuple[int, Outcome]]:
+    """Yield position and outcome of configurations, from the journal where they are settled there, or compiled."""
+    known = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
+    known = {at: outcome for at, outcome in known.items() if outcome.status in settled}
+    yield from known.items()
+    todo = [at for at in range(len(keys)) if at not in known]
+    for number, outcome in compiler.compile((module(at) for at in todo), **options):
+        journal.add(keys[todo[number]], outcome)
+        yield todo[number], outcome
 
 
 def write_configurations(
@@ -133,12 +136,6 @@ def write_configurations(
         node_config_feat=rows.astype(np.float32),
         config_runtime=runtime,
     )
-
-
-def constrained(program: Program, rows: NDArray[np.int8]) -> Message:
-    """The module with one configuration ``rows (nodes, 18)`` set."""
-    layouts = layouts_of(program.module, program.graph.configurable, rows)
-    return constrain(program.module, layouts)
 
 
 def configuration_key(candidates: Candidates, code: Codes) -> str:
@@ -184,9 +181,9 @@ class Collected:
         return {one["file"]: one["tiles"] for one in self.manifest["kernels"] if one["status"] == "written"}
 
 
-def label_settings(name: str, module: Message, compiler: Compiler, settings: Any) -> dict[str, Any]:
+def label_settings(program: Program, compiler: Compiler, settings: Any) -> dict[str, Any]:
     """Everything that labels depend on; ``settings`` is a dataclass."""
-    about = {"program": name, "module": program_hash(module), **asdict(settings)}
+    about = {"program": program.name, "module": program_hash(program.module), **asdict(settings)}
     return about | {"versions": dict(compiler.versions)}
 
 

@@ -20,11 +20,9 @@ from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.advise import Advice, AdviceSettings, advice, advise, apply_configuration
-from xlarank.pipelines.advise.diagnosis import diagnose, picture
-from xlarank.pipelines.advise.entry_lines import EntryChange, entry_lines
-from xlarank.pipelines.advise.search import around_copies
-from xlarank.pipelines.advise.space import Space
-from xlarank.pipelines.programs.leaves import Leaf, leaves_of
+from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture
+from xlarank.pipelines.advise.lines import EntryChange, entry_lines
+from xlarank.pipelines.advise.search import Space, around_copies
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
 TEXT = """HloModule m, entry_computation_layout={{(f32[64,128]{{1,0}}, f32[128,64]{{{weight}}})->f32[64,64]{{1,0}}}}
@@ -127,8 +125,8 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: ty
     clock = target_of("tpu-v3").nanoseconds
     assert (found.default_ns, found.best_ns) == (clock(400), clock(50))
     (weight,) = found.inputs
-    assert (weight.leaf.name, weight.leaf.kind, weight.leaf.path) == ("layer['w']", "weight", "[1]['w']")
-    assert (weight.before, weight.minor_to_major, weight.major_to_minor) == ((1, 0), (0, 1), (1, 0))
+    assert (weight.name, weight.kind, weight.path) == ("layer['w']", "weight", "[1]['w']")
+    assert (weight.before, weight.minor_to_major) == ((1, 0), (0, 1))
     (change,) = found.changes
     assert (change.name, change.minor_to_major) == ("dot.3", (0, 1))
     assert found.diagnosis.summary == "75% of the estimate is 1 copy forced by layouts: 1 of weights"
@@ -204,9 +202,7 @@ def test_the_compilers_own_choice_stands_where_nothing_beats_it(made: type[Made]
 
 
 def test_what_the_compiler_chooses_anyway_is_no_candidate() -> None:
-    module = product_module()
-    graph = module_graph(module, Path("p.pb"))
-    program = Program("p", module, graph, None, {"dot.3": (0, 1)})
+    program = Program("p", Lowered(product_module().SerializeToString(), chosen={"dot.3": (0, 1)}))
     space = Space.of(program, np.random.default_rng(0), 8)
     assert [row[:2] for row in space.nodes.rows[0].tolist()] == [[-1, -1], [1, 0]]
     grown, codes = space.toward(
@@ -266,8 +262,7 @@ def test_weights_are_told_by_name_or_use() -> None:
 
 
 def test_lines_name_every_array_by_its_path() -> None:
-    leaf = Leaf("output", "result['y']", "['y']", "f32[8,4]")
-    lines = entry_lines([], [EntryChange(leaf, (1, 0), (0, 1))])
+    lines = entry_lines([], [EntryChange("output", "result['y']", "['y']", "f32[8,4]", (1, 0), (0, 1))])
     assert "inputs = {}" in lines and "    \"['y']\": (1, 0),  # output result['y'], f32[8,4]" in lines
     compile("\n".join(lines), "lines", "exec")
     assert entry_lines([], []) == []

@@ -119,7 +119,7 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert 2 <= advice.compiled["ok"] <= 6
     assert advice.best_ns < advice.default_ns
     assert advice.diagnosis.cycles == sum(one.total for one in advice.diagnosis.operations)
-    assert {one.leaf.name for one in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
+    assert {one.name for one in advice.inputs} <= {"x", "weights['narrow']", "weights['wide']"}
     assert isinstance(advice.difference, float) and advice.difference < 1e-3
     edited = HloModuleProto.FromString((tmp_path / "texts.advised.pb").read_bytes())
     with Compiler(target_of("tpu-v3")) as compiler:

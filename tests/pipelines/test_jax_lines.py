@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.data.hlo.programs import matmul_module
-from xlarank.pipelines.programs.jax_lines import jax_lines, major_to_minor
+from xlarank.pipelines.advise.lines import major_to_minor, operation_lines
 
 
 def test_the_order_agrees_with_strides():
@@ -18,16 +18,16 @@ def test_the_order_agrees_with_strides():
 def test_every_value_is_named_above_its_call():
     dot = matmul_module().computations[1].instructions[2]
     dot.metadata.op_name = "jit(f)/dot_general"
-    lines = jax_lines([(dot, (0, 1))])
+    lines = operation_lines([(dot, (0, 1))])
     assert lines[0] == "from jax.experimental.layout import Layout, with_layout_constraint"
     assert lines[1] == "# dot dot.22: f32[8,128], jit(f)/dot_general"
     assert lines[2] == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
-    assert jax_lines([]) == []
+    assert operation_lines([]) == []
 
 
 def test_a_shape_that_only_the_compiler_has_gets_no_line():
     dot = matmul_module().computations[1].instructions[2]
-    assert "y = " in jax_lines([(dot, (0, 1))], {(8, 128)})[-1]
-    lines = jax_lines([(dot, (0, 1))], {(8, 64)})
+    assert "y = " in operation_lines([(dot, (0, 1))], {(8, 128)})[-1]
+    lines = operation_lines([(dot, (0, 1))], {(8, 64)})
     assert not any("y = " in line for line in lines)
     assert "use the edited module" in lines[-1]

@@ -16,9 +16,9 @@ from xlarank.data.wording import counted
 
 if TYPE_CHECKING:
     from xlarank.data.hlo.compiler.operations import Operation
-    from xlarank.pipelines.advise.advice import Advice, Change
+    from xlarank.pipelines.advise.advice import Advice
     from xlarank.pipelines.advise.diagnosis import Diagnosis
-    from xlarank.pipelines.advise.entry_lines import EntryChange
+    from xlarank.pipelines.advise.lines import Change, EntryChange
 
 app = typer.Typer()
 #: Words for what came of a proposal (`xlarank.data.hlo.compiler.outcome.Status`).
@@ -289,8 +289,8 @@ def _show_diagnosis(diagnosis: Diagnosis) -> None:
 def _show_entry(entries: list[EntryChange]) -> None:
     heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
     show_rows(heads, (
-        (one.leaf.kind, one.leaf.name, one.leaf.shape, _order(one.before), _order(one.minor_to_major),
-         _order(one.major_to_minor))
+        (one.kind, one.name, one.shape, _order(one.before), _order(one.minor_to_major),
+         _order(one.minor_to_major[::-1]))
         for one in entries
     ))  # fmt: skip
 
@@ -298,7 +298,7 @@ def _show_entry(entries: list[EntryChange]) -> None:
 def _show_changes(changes: list[Change]) -> None:
     heads = ("operation", "opcode", "shape", "minor to major", "major to minor", "from")
     show_rows(heads, (
-        (one.name, one.opcode, one.shape, _order(one.minor_to_major), _order(one.major_to_minor), one.source)
+        (one.name, one.opcode, one.shape, _order(one.minor_to_major), _order(one.minor_to_major[::-1]), one.source)
         for one in changes
     ))  # fmt: skip
 

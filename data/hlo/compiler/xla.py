@@ -10,7 +10,8 @@ import importlib
 import json
 import os
 import sys
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,15 +47,15 @@ class Lowered:
 
     Attributes:
         module: serialized.
-        written: dimensions of all values before the compiler rewrote anything, where known.
-        chosen: the layouts that it chose, minor to major, by the names of instructions.
-        leaves: paths of a function's inputs and outputs.
+        written: dimensions of all values before the compiler rewrote anything; None where that is not known.
+        chosen: the layouts that it chose, minor to major, by the names of instructions, where known.
+        leaves: paths of a function's inputs and outputs; empty for a module.
     """
 
     module: bytes
-    written: frozenset[tuple[int, ...]] | None
-    chosen: dict[str, tuple[int, ...]]
-    leaves: list[list[str]]
+    written: frozenset[tuple[int, ...]] | None = None
+    chosen: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    leaves: Sequence[Sequence[str]] = ((), ())
 
 
 class Xla:
@@ -267,7 +268,7 @@ def dumped(folder: Path) -> Lowered | None:
             instruction.name: tuple(instruction.shape.layout.minor_to_major)
             for _, instruction in instructions(_module_in(after[0]))
         },
-        json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else [[], []],
+        json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
 
 
