@@ -16,19 +16,13 @@ from typing import Final
 from xlarank.data.errors import CollectionError, DataRootError, did_you_mean
 from xlarank.data.family import program_family
 from xlarank.data.graph import Kind
+from xlarank.data.wording import counted
 
 SPLITS: Final = ("train", "valid", "test")
 #: Folders from ``layout/`` or ``tile/`` down to the files.
 _LEVELS: Final = {"layout": "<source>/<search>/<split>", "tile": "<source>/<split>"}
 #: Deepest level that is searched for skipped files: a tree of links may have no end.
 _DEEPEST: Final = 7
-_ALSO_CALLED: Final = {
-    "validation": "valid",
-    "val": "valid",
-    "dev": "valid",
-    "training": "train",
-    "testing": "test",
-}
 
 
 @dataclass(frozen=True, order=True)
@@ -59,14 +53,13 @@ class Collection:
     def label_source(self) -> str:
         """Return the source of the labels, by the collection's name.
 
-        >>> Collection.parse("layout:tpu-estimate:random").label_source, Collection.parse("tile:xla").label_source
-        ("estimated by the TPU's compiler, not measured", 'measured on TPU')
+        >>> Collection.parse("layout:tpu-estimate:random").label_source
+        "estimated by the TPU's compiler, not measured"
         """
-        name = self.parts[1]
-        if "estimate" in name:
+        if "estimate" in self.parts[1]:
             return "estimated by the TPU's compiler, not measured"
         known = {"cpu": "measured on CPU", "xla": "measured on TPU", "nlp": "measured on TPU"}
-        return known.get(name, "as the files say")
+        return known.get(self.parts[1], "as the files say")
 
     def __str__(self) -> str:
         return ":".join(self.parts)
@@ -158,33 +151,27 @@ def skipped_files(npz: Path) -> list[SkippedFile]:
     found: list[SkippedFile] = []
 
     def unreadable(error: OSError) -> None:
+        if isinstance(error, FileNotFoundError):  # a tree of one kind
+            return
         why = f"cannot be read ({error.strerror or error})"
         found.append(SkippedFile(Path(error.filename), why, unreadable=True))
 
-    for kind in (one for one in _LEVELS if os.path.isdir(npz / one)):
+    for kind, levels in _LEVELS.items():
         for name, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
             folder = Path(name)
             level = len(folder.relative_to(npz / kind).parts)
             visible = sorted(one for one in folders if not one.startswith(".") and not one.endswith(".npz"))
             folders[:] = visible if level < _DEEPEST else []
             graphs = [one for one in files if one.lower().endswith(".npz") and not one.startswith(".")]
-            too_deep = level - len(_LEVELS[kind].split("/"))
-            if too_deep or folder.name not in SPLITS:
-                why = f"not looked at: {_why(folder.name, too_deep, kind)}"
-            else:
+            why = ""
+            if level != len(levels.split("/")):
+                why = f"expected {kind}/{levels}/*.npz"
+            elif folder.name not in SPLITS:
+                close = difflib.get_close_matches(folder.name.lower(), SPLITS, 1)
+                hint = f"rename the folder{f' to {close[0]}' if close else ''}"
+                why = f"{folder.name} is not a split ({', '.join(SPLITS)}); {hint}"
+            elif graphs := [one for one in graphs if not one.endswith(".npz")]:
                 why = "not called .npz in small letters; rename"
-                graphs = [one for one in graphs if not one.endswith(".npz")]
-            if graphs:
-                count = f"{len(graphs)} file{'s are' if len(graphs) > 1 else ' is'}"
-                found.append(SkippedFile(folder, f"{count} here {why}"))
+            if graphs and why:
+                found.append(SkippedFile(folder, f"{counted(len(graphs), 'file')} not read: {why}"))
     return found
-
-
-def _why(name: str, too_deep: int, kind: str) -> str:
-    if too_deep:
-        few = "too few" if too_deep < 0 else "too many"
-        return f"{few} folders between; expected {kind}/{_LEVELS[kind]}/*.npz"
-    close = difflib.get_close_matches(name.lower(), SPLITS, 1)
-    meant = _ALSO_CALLED.get(name.lower()) or "".join(close)
-    hint = f"; rename the folder to {meant}" if meant else ""
-    return f"{name} is not a split ({', '.join(SPLITS)}){hint}"

@@ -18,13 +18,6 @@ from xlarank.data.errors import WorkspaceError
 _PARTIAL: Final = ".partial-"
 #: Seconds after which a temporary file counts as abandoned.
 _ABANDONED: Final = 24 * 3600.0
-_KINDS: Final = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-    (stat.S_ISFIFO, "a pipe"),
-    (stat.S_ISSOCK, "a socket"),
-)
 
 
 def regular_only(path: str, flags: int) -> int:
@@ -59,27 +52,21 @@ def output_target(path: Path) -> Path:
     Raises `WorkspaceError` for what must not be replaced by a file (a folder, a device, a pipe, a socket), for a
     file that its mode or the system protects, and for links in a circle.
     """
-    expected = "a file that may be replaced"
+    why = ""
     try:
         mode = os.stat(path).st_mode
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            do = "mend the link or name another file"
-            raise _cannot_write(path, "its links go in a circle", expected, do) from error
+    except OSError as error:  # where nothing is there yet, or the folder is unreadable, writing fails
+        why = "its links go in a circle" if error.errno == errno.ELOOP else ""
     else:
         if not stat.S_ISREG(mode):
-            what = next((name for test, name in _KINDS if test(mode)), "no file")
-            do = "name another file (- is standard output for --json)"
-            raise _cannot_write(path, f"it is {what}", expected, do)
+            why = "it is a folder, a device or a pipe"
         # root may write to every file, but a file without any write bit was protected by someone
-        if not mode & 0o222 or not os.access(path, os.W_OK):
-            raise _cannot_write(path, "it is read-only", expected, "name another file, or change its mode")
-    return Path(os.path.realpath(path))  # where nothing is there yet, or the folder is unreadable, writing fails
-
-
-def _cannot_write(path: Path, why: str | OSError, expected: str, do: str) -> WorkspaceError:
-    why = why.strerror or str(why) if isinstance(why, OSError) else why
-    return WorkspaceError(f"cannot write {path} ({why})", expected=expected, do=do)
+        elif not mode & 0o222 or not os.access(path, os.W_OK):
+            why = "it is read-only"
+    if why:
+        do = "name another file (- is standard output for --json)"
+        raise WorkspaceError(f"cannot write {path} ({why})", expected="a file that may be replaced", do=do)
+    return Path(os.path.realpath(path))
 
 
 @contextmanager
@@ -90,12 +77,14 @@ def atomic_write(path: Path) -> Iterator[Path]:
     `WorkspaceError` when the folder cannot be made or written to, and as `output_target` does.
     """
     target = output_target(path)
+    do = "free some space, change the permissions or pass another --workspace (or --out)"
+    expected = "enough space and a folder that can be written to"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=target.parent, prefix=_PARTIAL, suffix=target.suffix)
     except OSError as error:
-        do = "pass another --workspace (or --out), or change the permissions"
-        raise _cannot_write(path, error, "a folder that can be written to", do) from error
+        got = f"cannot write {path} ({error.strerror or error})"
+        raise WorkspaceError(got, expected=expected, do=do) from error
     os.close(handle)
     partial = Path(name)
     try:
@@ -106,8 +95,8 @@ def atomic_write(path: Path) -> Iterator[Path]:
     except OSError as error:
         if error.filename is not None and str(error.filename) not in (str(partial), str(target)):
             raise  # another file of the block is at fault, its name says which
-        do = "free some space or pass another --workspace (or --out)"
-        raise _cannot_write(path, error, "enough space and a place that can be written to", do) from error
+        got = f"cannot write {path} ({error.strerror or error})"
+        raise WorkspaceError(got, expected=expected, do=do) from error
     finally:
         partial.unlink(missing_ok=True)
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import Any, Final
 from urllib.parse import quote
 
 #: Shown in place of an address that cannot be parsed.
 UNREADABLE: Final = "***"
-#: Parameters of an address that are no secrets.
-_OPEN: Final = frozenset({"host", "port", "user", "dbname", "sslmode"})
-#: Characters of a part that may hold what was meant to be a password.
-_SUSPICIOUS: Final = re.compile(r"[\s@;=&'\"]")
+#: A user, host or database; with other characters it may hold what was meant to be a password.
+_PLAIN: Final = re.compile(r"[\w.:/+%~\[\]-]*")
 
 
 def without_password(address: str) -> str:
-    """Return the address with ``***`` in place of its password; ``***`` alone where it cannot be parsed.
+    """Return the address with ``***`` in place of its password and of its parameters.
+
+    ``***`` alone where it cannot be parsed.
 
     >>> without_password("postgresql+psycopg://me:secret@host:5432/tuning")
     'postgresql+psycopg://me:***@host:5432/tuning'
@@ -24,19 +25,15 @@ def without_password(address: str) -> str:
     """
     from sqlalchemy.engine import make_url
 
-    if address.startswith("journal:"):
-        return address
+    if address.startswith(("journal:", "sqlite:")):
+        return address  # files have no passwords
     try:
         url = make_url(address)
     except Exception:  # ArgumentError, or a ValueError for a port that is no number
         return UNREADABLE
-    if url.drivername.startswith("sqlite"):
-        return address  # files have no passwords
-    query = {key: value if key in _OPEN else "***" for key, value in url.query.items()}
-    shown = [url.username or "", url.host or "", url.database or "", *map(str, query.values())]
-    if any(_SUSPICIOUS.search(part) for part in shown):
+    if not all(_PLAIN.fullmatch(part or "") for part in (url.username, url.host, url.database)):
         return UNREADABLE
-    return url.set(query=query).render_as_string(hide_password=True).replace("%2A%2A%2A", "***")
+    return url.set(query={}).render_as_string() + ("?***" if url.query else "")
 
 
 def without_passwords(value: Any, option: str = "") -> Any:
@@ -49,22 +46,19 @@ def without_passwords(value: Any, option: str = "") -> Any:
         return {name: without_passwords(each, f"--{name}") for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [without_passwords(each, str(word)) for word, each in zip([option, *value], value, strict=False)]
-    if not isinstance(value, str):
-        return value
-    name, equals, address = value.partition("=")
-    if equals and name == "--storage":
-        return f"{name}={without_password(address)}"
-    return without_password(value) if option == "--storage" or "://" in value else value
+    if isinstance(value, str) and value.startswith("--storage="):
+        return "--storage=" + without_password(value.removeprefix("--storage="))
+    hidden = isinstance(value, str) and (option == "--storage" or "://" in value)
+    return without_password(value) if hidden else value
 
 
 def hide_passwords(text: str, address: str | None) -> str:
-    """Return a library's message about a valid address, with ``***`` in place of its passwords."""
+    """Return a library's message about a valid address, with ``***`` in place of its password and parameters."""
     from sqlalchemy.engine import make_url
 
     if address is None or address.startswith("journal:"):
         return text
     url = make_url(address)
-    for secret in [url.password, *(value for key, value in url.query.items() if key not in _OPEN)]:
-        for form in (str(secret), quote(str(secret), safe="")) if secret else ():
-            text = text.replace(form, "***")
+    for secret in filter(None, (url.password, *chain(*url.normalized_query.values()))):
+        text = text.replace(secret, "***").replace(quote(secret, safe=""), "***")
     return text

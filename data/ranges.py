@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import operator
 import os
+from numbers import Integral
 from typing import Any, Final
 
 from xlarank.data.errors import XlarankError
 
-#: Every library below takes a seed of 31 bits.
-MAX_SEED: Final = 2**31 - 1
+MAX_SEED: Final = 2**31 - 1  # the libraries below take seeds of 31 bits
 MAX_ROUNDS: Final = 100_000
 MAX_TRIALS: Final = 1_000_000
-#: Boosters that are averaged.
-MAX_SEEDS: Final = 1_000
-#: A year; more is a mistake of units.
-MAX_HOURS: Final = 24.0 * 366
+MAX_SEEDS: Final = 1_000  # boosters that are averaged
+MAX_HOURS: Final = 24.0 * 366  # a year; more is a mistake of units
 #: More threads (or processes) bring nothing; thousands of them crash the libraries below.
 MAX_THREADS: Final = max(64, 4 * (os.cpu_count() or 1))
 
@@ -28,7 +24,6 @@ _WHOLE: Final[dict[str, tuple[int, int]]] = {
     "trials": (1, MAX_TRIALS),
     "seeds": (1, MAX_SEEDS),
     "max_configs": (0, 2**31 - 1),
-    "top": (1, 2**31 - 1),
 }
 
 
@@ -43,31 +38,20 @@ def require_ranges(**values: Any) -> None:
     """
     for name, value in values.items():
         low, high = _WHOLE[name]
-        try:
-            fits = not isinstance(value, bool) and low <= operator.index(value) <= high
-        except TypeError:
-            fits = False
-        if not fits:
-            raise XlarankError(
-                f"--{name.replace('_', '-')} is {value!r}", expected=f"a whole number from {low} to {high}"
-            )
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if not (whole and low <= value <= high):
+            expected = f"a whole number from {low} to {high}"
+            raise XlarankError(f"--{name.replace('_', '-')} is {value!r}", expected=expected)
 
 
 def thread_count(threads: int) -> int:
-    """Return the number of threads for the boosters, where 0 means every core, as -1 does in ``threads``.
-
-    Raises `XlarankError` for a number out of range.
-
-    >>> thread_count(-1), thread_count(0), thread_count(3)
-    (0, 0, 3)
-    """
+    """Return the number of threads for the boosters, where 0 means every core, as -1 does in ``threads``."""
     require_ranges(threads=threads)
-    return max(0, operator.index(threads))
+    return max(0, int(threads))
 
 
 def require_seconds(name: str, value: float | None) -> None:
     """Raise `XlarankError` for seconds that are negative or no number; None is no limit."""
-    if value is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value < 0:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and value >= 0):  # written so that a NaN fails too
         raise XlarankError(f"--{name} is {value!r}", expected="seconds, 0 or more")

@@ -17,17 +17,11 @@ SAMPLE: Final = Path(__file__).parent / "sample"
 
 @dataclass(frozen=True)
 class DataRoot:
-    """The location of the data and the reason for choosing it.
-
-    Attributes:
-        path: the folder as it was named.
-        npz: the folder below it (or itself) that holds ``layout/`` and ``tile/``.
-        why: the reason in a few words.
-    """
+    """The location of the data: ``npz``, below ``path`` or itself, holds ``layout/`` and ``tile/``."""
 
     path: Path
     npz: Path
-    why: str
+    why: str  # it was chosen
 
 
 def find_data_root(named: Path | None = None) -> DataRoot:
@@ -59,15 +53,13 @@ def _tree_below(path: Path) -> Path | None:
 
 
 def _require(path: Path, origin: str) -> Path:
-    do = f"pass --data-root or set {ENVIRONMENT} to the folder that holds npz/"
+    if npz := _tree_below(path):
+        return npz
+    what = "is not a TpuGraphs root: found no layout/ or tile/ in it"
     if not os.path.isdir(path):
         what = "is not a folder" if os.path.exists(path) else "does not exist"
-        raise DataRootError(f"{path} ({origin}) {what}", expected="the root of a TpuGraphs tree", do=do)
-    npz = _tree_below(path)
-    if npz is None:
-        raise DataRootError(
-            f"{path} ({origin}) is not a TpuGraphs root: found no layout/ or tile/ in it",
-            expected="npz/layout or npz/tile (or npz_all/npz/...) below it",
-            do=do,
-        )
-    return npz
+    raise DataRootError(
+        f"{path} ({origin}) {what}",
+        expected="a folder with npz/layout or npz/tile (or npz_all/npz/...) below it",
+        do=f"pass --data-root or set {ENVIRONMENT} to the folder that holds npz/",
+    )

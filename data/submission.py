@@ -40,54 +40,46 @@ def write_submission(path: Path, rows: Mapping[str, Sequence[int]]) -> None:
 
 
 def check_submission(path: Path, configs: Mapping[str, int]) -> None:
-    """Check a file against ``{id: number of configurations}`` of the graphs it must cover.
-
-    Raises `SubmissionError` unless every id is listed exactly once, with every configuration exactly
-    once (layout) or 5 different ones (tile; fewer if the graph has fewer).
-    """
+    """Raise the first of `submission_problems`, a `SubmissionError`."""
     for problem in submission_problems(path, configs):
         raise problem
 
 
 def submission_problems(
-    path: Path,
-    configs: Mapping[str, int | None],
-    *,
-    more_tiles: bool = False,
-    fewest: Mapping[str, int] | None = None,
+    path: Path, configs: Mapping[str, int | None], *, fewest: Mapping[str, int] | None = None
 ) -> Iterator[SubmissionError]:
     """Yield the problems of a file in the order of its lines, at most one a line.
 
+    Every id must be listed exactly once, with every configuration exactly once (layout) or at least 5 different
+    ones (tile; fewer if the graph has fewer).
+
     Args:
         configs: id -> number of configurations, None where unknown.
-        more_tiles: whether a tile graph may list more than the 5 that count.
         fewest: id -> how many configurations to require of a tile graph whose number is unknown; 5 by default.
     """
-    fewest = fewest or {}
     try:
         lines = _lines(path)
     except SubmissionError as error:
         yield error
         return
-    seen: set[str] = set()
+    missing = dict.fromkeys(configs)
     for number, line in enumerate(lines, start=2):
         if len(line) != 2:
             yield SubmissionError(f"line {number} of {path} has {len(line)} fields", expected="2")
             continue
         row_id, listed = line
-        if row_id in seen:
-            yield SubmissionError(f"{row_id} is listed twice in {path}", expected="every id once")
-        elif row_id not in configs:
+        if row_id not in configs:
             yield SubmissionError(f"{row_id} in {path} is not a test graph", expected="only known ids")
+        elif row_id not in missing:
+            yield SubmissionError(f"{row_id} is listed twice in {path}", expected="every id once")
         elif (order := _order(listed)) is None:
             got = f"{row_id} lists {listed[:40]!r}"
             yield SubmissionError(got, expected="configuration numbers joined by ;")
-        elif problem := _order_problem(row_id, order, configs[row_id], more_tiles, fewest.get(row_id, TILE_TOP)):
+        elif problem := _order_problem(row_id, order, configs[row_id], (fewest or {}).get(row_id, TILE_TOP)):
             yield problem
-        seen.add(row_id)
-    missing = [row_id for row_id in configs if row_id not in seen]
+        missing.pop(row_id, None)
     if missing:
-        got = f"{path} lacks {counted(len(missing), 'id')}, such as {missing[0]}"
+        got = f"{path} lacks {counted(len(missing), 'id')}, such as {next(iter(missing))}"
         yield SubmissionError(got, expected=counted(len(configs), "row"))
 
 
@@ -132,9 +124,8 @@ def _lines(path: Path) -> list[list[str]]:
     except (OSError, ValueError, csv.Error) as error:
         raise SubmissionError(f"{path} cannot be read ({error})", expected="a CSV file") from error
     if not lines or tuple(lines[0]) != HEADER:
-        raise SubmissionError(
-            f"{path} starts with {','.join(lines[0]) if lines else 'nothing'}", expected=",".join(HEADER)
-        )
+        got = f"{path} starts with {','.join(lines[0]) if lines else 'nothing'}"
+        raise SubmissionError(got, expected=",".join(HEADER))
     return lines[1:]
 
 
@@ -146,20 +137,19 @@ def _order(listed: str) -> list[int] | None:
 
 
 def _order_problem(
-    row_id: str, order: Sequence[int], configs: int | None, more: bool = False, fewest: int = TILE_TOP
+    row_id: str, order: Sequence[int], configs: int | None, fewest: int = TILE_TOP
 ) -> SubmissionError | None:
-    """Return what is wrong with a row; ``more`` and ``fewest`` as in `submission_problems`."""
+    """Return what is wrong with a row; ``fewest`` as in `submission_problems`."""
     if len(set(order)) != len(order):
         return SubmissionError(f"{row_id} lists a configuration twice", expected="every one at most once")
-    if min(order) < 0 or (configs is not None and max(order) >= configs):
-        wrong = min(order) if min(order) < 0 else max(order)
-        most = f"0 to {configs - 1}" if configs is not None else "0 or more"
-        return SubmissionError(f"{row_id} lists configuration {wrong}", expected=most)
     tile = row_id.startswith("tile:")
     if configs is None and not tile:
         configs = max(order) + 1
+    for wrong in (min(order), max(order)):
+        if wrong < 0 or (configs is not None and wrong >= configs):
+            most = "0 or more" if configs is None else f"0 to {configs - 1}"
+            return SubmissionError(f"{row_id} lists configuration {wrong}", expected=most)
     wanted = fewest if configs is None else wanted_count(row_id, configs)
-    enough = tile and more and len(order) > wanted
-    if len(order) != wanted and not enough:
-        return SubmissionError(f"{row_id} lists {counted(len(order), 'configuration')}", expected=f"{wanted}")
-    return None
+    if len(order) == wanted or (tile and len(order) > wanted):
+        return None
+    return SubmissionError(f"{row_id} lists {counted(len(order), 'configuration')}", expected=f"{wanted}")

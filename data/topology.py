@@ -23,27 +23,19 @@ def node_levels(edges: NDArray[np.int64], nodes: int) -> NDArray[np.int64]:
     >>> node_levels(np.array([[2, 0], [2, 1], [3, 2], [3, 0]]), 4).tolist()
     [0, 0, 1, 2]
     """
-    consumers, operands = edges[np.argsort(edges[:, 0], kind="stable")].T.tolist() if len(edges) else ([], [])
-    depth = [0] * nodes
-    if (edges[:, 0] > edges[:, 1]).all():  # in this order the depth of an operand is known before it is needed
-        for consumer, operand in zip(consumers, operands, strict=True):
-            if depth[operand] >= depth[consumer]:
-                depth[consumer] = depth[operand] + 1
-        return np.array(depth, np.int64)
     users: list[list[int]] = [[] for _ in range(nodes)]
-    for consumer, operand in zip(consumers, operands, strict=True):
+    for consumer, operand in edges.tolist():
         users[operand].append(consumer)
     missing = np.bincount(edges[:, 0], minlength=nodes).tolist()
+    level = [-1 if missing[node] else 0 for node in range(nodes)]
     done = [node for node in range(nodes) if not missing[node]]
-    for node in done:  # Kahn's algorithm; nodes are done in order of depth, so the last operand is the deepest
+    for node in done:  # Kahn's algorithm; nodes are done in order of level, so the last operand is the deepest
         for user in users[node]:
             missing[user] -= 1
             if not missing[user]:
-                depth[user] = depth[node] + 1
+                level[user] = level[node] + 1
                 done.append(user)
-    level = np.full(nodes, -1, np.int64)
-    level[done] = np.array(depth, np.int64)[done]
-    return level
+    return np.array(level, np.int64)
 
 
 def structure_hash(opcode: NDArray[np.integer], edges: NDArray[np.integer]) -> int:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import types
 import typing
+from contextlib import suppress
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -25,32 +26,25 @@ def from_json(kind: type[T], value: Any, where: str = "it") -> T:
         if name not in fields:
             raise TypeError(f"{where} has the unknown entry {str(name)[:60]!r}")
     for name, field in fields.items():
-        bare = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
-        if bare and name not in value:
+        if name not in value and field.default is field.default_factory is dataclasses.MISSING:
             raise TypeError(f"{where} lacks {name}")
     return kind(**{name: _checked(hints[name], entry, name) for name, entry in value.items()})
 
 
 def _checked(kind: Any, value: Any, name: str) -> Any:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if kind is Any:
-        return value
     if origin in (typing.Union, types.UnionType):
         for one in arguments:
-            try:
+            with suppress(TypeError):
                 return _checked(one, value, name)
-            except TypeError:
-                continue
     elif dataclasses.is_dataclass(kind):
         return from_json(cast(type[Any], kind), value, name)
     elif origin in (list, tuple) and isinstance(value, list):
         return origin(_checked(arguments[0], entry, f"an entry of {name}") for entry in value)
     elif origin is dict and isinstance(value, dict):
         return {str(key): _checked(arguments[1], entry, f"{name}.{str(key)[:60]}") for key, entry in value.items()}
-    elif kind is type(None) and value is None:
-        return None
     elif kind is float and type(value) in (int, float) and math.isfinite(value):
         return float(value)
-    elif kind in (bool, int, str) and type(value) is kind:
+    elif kind is Any or (kind in (bool, int, str, type(None)) and type(value) is kind):
         return value
     raise TypeError(f"{name} is {str(value)[:60]!r}, not {getattr(kind, '__name__', kind)}")

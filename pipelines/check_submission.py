@@ -61,5 +61,5 @@ def check_submission(path: Path, *, sample: Path | None = None, data_root: DataR
         }
         fewest = {row_id: min(TILE_TOP, len(order)) for row_id, order in listed.items()}
         unknown = {row_id: why for row_id, why in unknown.items() if row_id in configs}
-    problems = [str(each) for each in submission_problems(path, configs, more_tiles=True, fewest=fewest)]
+    problems = [str(each) for each in submission_problems(path, configs, fewest=fewest)]
     return Checked(len(configs), against, problems, unknown)

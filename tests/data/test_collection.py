@@ -72,11 +72,11 @@ WRONG = {
     "layout/xla/random/validation/a.npz": "validation is not a split (train, valid, test); rename the folder",
     "layout/xla/random/Train/a.npz": "rename the folder to train",
     "layout/xla/random/odd/a.npz": "odd is not a split (train, valid, test)",
-    "layout/xla/train/a.npz": "too few folders between; expected layout/<source>/<search>/<split>/*.npz",
-    "tile/xla/random/train/a.npz": "too many folders between; expected tile/<source>/<split>/*.npz",
-    "tile/a.npz": "too few folders",
-    "tile/xla/test/a.NPZ": "1 file is here not called .npz in small letters",
-    "tile/xla/train/deeper/a.npz": "too many folders",
+    "layout/xla/train/a.npz": "expected layout/<source>/<search>/<split>/*.npz",
+    "tile/xla/random/train/a.npz": "expected tile/<source>/<split>/*.npz",
+    "tile/a.npz": "expected tile/<source>/<split>/*.npz",
+    "tile/xla/test/a.NPZ": "1 file not read: not called .npz in small letters",
+    "tile/xla/train/deeper/a.npz": "expected tile/<source>/<split>/*.npz",
 }
 #: Files that are no graphs; .partial- is left by a killed `atomic_write`, ._ by a Mac in archives.
 OTHER = [f"layout/xla/random/train/{n}" for n in (".partial-k3j2.npz", "._a.npz", "a.npy", "a.npz.part", "b.txt")]

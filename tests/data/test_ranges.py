@@ -12,7 +12,7 @@ from xlarank.data.ranges import MAX_THREADS, require_ranges, require_seconds, th
 def test_what_is_out_of_range_is_refused() -> None:
     wrong: dict[str, list[object]] = {
         "seed": [-1, 2**31, 1.0, "1", None, True], "threads": [-2, 100_000], "rounds": [0, 10**9], "trials": [0],
-        "seeds": [0], "jobs": [-1, 100_000], "max_configs": [-1], "top": [0],
+        "seeds": [0], "jobs": [-1, 100_000], "max_configs": [-1],
     }  # fmt: skip
     for name, values in wrong.items():
         for value in values:
