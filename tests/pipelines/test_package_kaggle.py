@@ -13,7 +13,7 @@ import pytest
 from tests.pipelines.trees import LAYOUT, TILE
 from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.pipelines import package_kaggle as module
-from xlarank.pipelines.package_kaggle import METADATA, ROOT, missing_requirements, package_kaggle
+from xlarank.pipelines.package_kaggle import METADATA, ROOT, package_kaggle
 
 FEW = ["LICENSE", "README.md", "kaggle/kernel-metadata.json", "features/store.py", "pyproject.toml", "run.py"]
 
@@ -104,9 +104,9 @@ def test_a_model_of_other_code_is_refused_before_it_is_uploaded(trained: Path, t
         package_kaggle(tmp_path / "package", models=trained)
 
 
-def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tracked = module._tracked
-    monkeypatch.setattr(module, "_tracked", lambda: FEW)
+def test_a_package_replaces_a_package_but_nothing_else(
+    tmp_path: Path, few_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     package_kaggle(tmp_path / "package")
     (tmp_path / "package" / "old.txt").write_text("")
     package_kaggle(tmp_path / "package")
@@ -117,26 +117,18 @@ def test_a_package_replaces_a_package_but_nothing_else(tmp_path: Path, monkeypat
         package_kaggle(tmp_path / "mine")
     assert names_of(tmp_path / "mine") == {"thesis.txt"}
     assert {path.name for path in tmp_path.iterdir()} == {"package", "mine"}, "nothing half-written is left"
-    copyfile = module.shutil.copyfile
-    monkeypatch.setattr(module.shutil, "copyfile", lambda *_: 1 / 0)
+    monkeypatch.setattr(module.Path, "write_bytes", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         package_kaggle(tmp_path / "package")
     assert (tmp_path / "package" / "run.py").exists(), "a failure leaves the older package"
-    monkeypatch.setattr(module.shutil, "copyfile", copyfile)
-    monkeypatch.setattr(module, "_tracked", tracked)
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    with pytest.raises(XlarankError, match="expected a git clone of xlarank"):
-        package_kaggle(tmp_path / "package")
 
 
-@pytest.mark.slow
-def test_offline_there_is_no_wheelhouse_and_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only what the image lacks or has too old is fetched."""
-    there = ["lightgbm>=4.6", "xgboost-cpu>=3.2; platform_system == 'Linux'", "optuna>=4.4"]
-    assert missing_requirements(there) == []
-    assert missing_requirements(["lightgbm>=4.7", "typer>=0.15"]) == ["lightgbm>=4.7", "typer>=0.15"]
+def test_outside_a_clone_or_offline_there_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     with pytest.raises(XlarankError, match=r"pip cannot download .*typer.*leave --wheelhouse out"):
         package_kaggle(tmp_path / "package", wheelhouse=True)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    with pytest.raises(XlarankError, match="expected a git clone of xlarank"):
+        package_kaggle(tmp_path / "package")
     assert not (tmp_path / "package").exists()
