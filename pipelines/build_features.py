@@ -110,18 +110,18 @@ def build_features(
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered, replace=request.replace)
     splits, settings, started = choose_splits(request.splits), request.settings, time.monotonic()
-    # a relative path would mean something else to the workers of a cluster
-    chosen = [replace(file, path=file.path.absolute()) for file in files if file.split in splits]
     work = []
-    for file in chosen:
-        most = request.max_configs if file.split == "train" else 0
-        recipe = Recipe.of(settings, file.collection.kind, max_configs=most, seed=request.seed)
-        work.append(GraphJob(file, workspace, recipe, settings))
+    for file in files:
+        if file.split in splits:
+            most = request.max_configs if file.split == "train" else 0
+            recipe = Recipe.of(settings, file.collection.kind, max_configs=most, seed=request.seed)
+            # a relative path would mean something else to the workers of a cluster
+            work.append(GraphJob(replace(file, path=file.path.absolute()), workspace, recipe, settings))
     outcomes = _run(work, request, progress)
     with workspace_lock(workspace, progress):
         require_one_root(data_root, workspace, discovered)  # another command may have replaced it meanwhile
         reports = _write_manifests(data_root, workspace, work, outcomes)
-    kinds = sorted({file.collection.kind for file in chosen})
+    kinds = sorted({job.file.collection.kind for job in work})
     widths = {str(kind): (len(settings.graph_columns(kind)), len(settings.config_columns(kind))) for kind in kinds}
     return BuildReport(reports, widths, time.monotonic() - started)
 
@@ -146,24 +146,20 @@ def _run(work: list[GraphJob], request: BuildRequest, progress: Progress) -> dic
 def _write_manifests(
     data_root: DataRoot, workspace: Workspace, work: list[GraphJob], outcomes: dict[GraphFile, Outcome]
 ) -> list[SplitReport]:
-    reports: dict[tuple[Collection, str], SplitReport] = {}
-    manifests: dict[tuple[Collection, str], Manifest] = {}
+    splits: dict[tuple[Collection, str], tuple[SplitReport, Manifest]] = {}
     for job in work:
-        kind, key = job.file.collection.kind, (job.file.collection, job.file.split)
-        report = reports.setdefault(key, SplitReport(str(job.file.collection), job.file.split))
-        if key not in manifests:
-            manifests[key] = Manifest(
-                recipe=job.recipe,
-                data_root=str(data_root.path.resolve()),
-                graph_columns=job.settings.graph_columns(kind),
-                config_columns=job.settings.config_columns(kind),
-            )
+        name, place, kind = job.file.name, (job.file.collection, job.file.split), job.file.collection.kind
+        if place not in splits:
+            columns = job.settings.graph_columns(kind), job.settings.config_columns(kind)
+            manifest = Manifest(job.recipe, str(data_root.path.resolve()), *columns)
+            splits[place] = SplitReport(str(place[0]), place[1]), manifest
+        report, manifest = splits[place]
         report.graphs += 1
         outcome = outcomes.get(job.file)
         if outcome is None:
             report.left += 1
         elif "broken" in outcome:
-            report.broken[job.file.name] = manifests[key].broken[job.file.name] = outcome["broken"]
+            report.broken[name] = manifest.broken[name] = outcome["broken"]
         else:
             kept = outcome.pop("kept")
             report.kept += kept
@@ -171,12 +167,12 @@ def _write_manifests(
             report.configs += outcome["configs"]
             report.rows += outcome["rows"]
             if not outcome["rankable"]:
-                report.unrankable.append(job.file.name)
-            manifests[key].graphs[job.file.name] = outcome
-    for (collection, split), manifest in manifests.items():
+                report.unrankable.append(name)
+            manifest.graphs[name] = outcome
+    for place, (_, manifest) in splits.items():
         try:
-            workspace.features(collection, split)
+            workspace.features(*place)
         except WorkspaceError:  # a name that may not be used: each of its files says so
             continue
-        write_manifest(workspace, collection, split, manifest)
-    return list(reports.values())
+        write_manifest(workspace, *place, manifest)
+    return [report for report, _ in splits.values()]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final, get_args
+from typing import get_args
 
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import XlarankError, did_you_mean
 from xlarank.data.graph import Kind
 from xlarank.features.catalogue import every_block
-
-_SUGGESTED: Final = 5
 
 
 @dataclass(frozen=True)
@@ -52,10 +49,6 @@ def describe_columns(pattern: str) -> list[ColumnDescription]:
     }  # fmt: skip
     matching = [columns[name] for name in columns if fnmatchcase(name, pattern)]
     if not matching:
-        near = difflib.get_close_matches(pattern, list(columns), _SUGGESTED, cutoff=0.5)
-        raise XlarankError(
-            f"{pattern!r} is not a column",
-            expected=f"one of {len(columns)} columns" + (f", such as {', '.join(near)}" if near else ""),
-            do="ask for several with a pattern such as 'padding__*'",
-        )
+        hint = did_you_mean(pattern, columns, cutoff=0.5) or "ask for several with a pattern such as 'padding__*'"
+        raise XlarankError(f"{pattern!r} is not a column", expected=f"one of {len(columns)} columns", do=hint)
     return matching

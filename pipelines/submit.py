@@ -10,7 +10,7 @@ from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
 from xlarank.data.graph import graph_size
 from xlarank.data.root import find_data_root
-from xlarank.data.submission import complete_submission, submission_id, wanted_count
+from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
 from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest, stored_roots
@@ -60,20 +60,19 @@ def submit(
     out: Path,
     *,
     collections: Sequence[str] = (),
-    split: str = "test",
     cover: Mapping[str, int] | None = None,
     model_from: str | None = None,
     keep: bool = False,
     progress: Progress | None = None,
 ) -> Submission:
-    """Rank every graph of the test split of each collection that a model is found for.
+    """Rank every test graph of each collection that a model is found for.
 
     The file covers every test graph that the chosen collections have, in the workspace or in the data root that it
     was built from: what no model ranks stands in the order of its file. It is checked (every id once, every
     configuration index exactly once or the 5 best) before it is moved into place.
 
     Args:
-        cover: id -> number of configurations, of further graphs that must stand in it.
+        cover: id -> number of configurations, of the graphs to cover in place of those of the data root.
         model_from: the collection whose model ranks those of its kind that have none of their own.
         keep: whether rows that no model ranks stay what they are in the file now in place, where they are right.
 
@@ -81,33 +80,48 @@ def submit(
     collection without test graphs; `ModelError` for a named collection without a model that fits.
     """
     report = Submission(out)
-    rows: dict[str, list[int]] = {}
-    configs: dict[str, int] = {}
+    ranked: dict[str, list[int]] = {}
+    configs = dict(cover or {})
     chosen = chosen_collections(workspace, collections)
     if model_from is not None:
         models_named(workspace, [model_from])
+
+    def rank(collection: Collection) -> None:
+        manifest = read_manifest(workspace, collection, "test")
+        if manifest is None or not (manifest.graphs or manifest.broken):
+            raise CollectionError(f"{collection} has no test graphs in {workspace.root}")
+        counts = {name: int(about["configs"]) for name, about in manifest.graphs.items()}
+        configs.update({submission_id(collection, name): count for name, count in counts.items()})
+        model = model_for_collection(workspace, collection, model_from=model_from)
+        require_stored_rows(model, manifest)
+        report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
+        for graph in each_graph(workspace, collection, "test", manifest):
+            score = model.score(stored_rows(model, graph)).mean[graph.group]
+            # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
+            best = order_of(score) if collection.kind == "layout" else top_of(TILE_TOP, score, graph.group)
+            ranked[submission_id(collection, graph.name)] = graph.ids[best].tolist()
+        report.rows[str(collection)] = len(counts)
+        report.models[str(collection)] = model.name
+
     with steps_of(progress, "ranking test graphs", len(chosen)) as step:
-
-        def work(collection: Collection) -> None:
-            _rank_collection(workspace, collection, split, model_from, report, rows, configs)
-
-        each_collection(chosen, work, report.left_out, named=bool(collections), step=step)
-    if not rows and not cover:
+        each_collection(chosen, rank, report.left_out, named=bool(collections), step=step)
+    if not ranked and not cover:
         raise CollectionError("there is nothing to submit: " + "; ".join(reasons(report.left_out | report.broken)))
-    others = {} if cover is not None else _test_graphs(workspace, chosen, split, report, everything=not collections)
-    report.origin = complete_submission(out, rows, {**(cover or {}), **others, **configs}, keep=keep)
+    if cover is None:
+        _add_unbuilt(configs, workspace, chosen, report, everything=not collections)
+    report.origin = complete_submission(out, ranked, configs, keep=keep)
     return report
 
 
-def _test_graphs(
-    workspace: Workspace, chosen: Sequence[Collection], split: str, report: Submission, *, everything: bool
-) -> dict[str, int]:
-    """Id -> configurations of the graphs to cover, ranked or not."""
-    found: dict[str, int] = {}
-    for collection in chosen:
-        manifest = read_manifest(workspace, collection, split)
-        for name, about in (manifest.graphs if manifest else {}).items():
-            found[submission_id(collection, name)] = int(about["configs"])
+def _add_unbuilt(
+    configs: dict[str, int],
+    workspace: Workspace,
+    chosen: Sequence[Collection],
+    report: Submission,
+    *,
+    everything: bool,
+) -> None:
+    """Add the test graphs of the data roots that no rows are stored of."""
     for root in sorted(stored_roots(workspace)):
         try:
             files = discover(find_data_root(Path(root)).npz)
@@ -115,39 +129,11 @@ def _test_graphs(
             continue
         for file in files:
             row_id = submission_id(file.collection, file.name)
-            if file.split != split or row_id in found or not (everything or file.collection in chosen):
+            if file.split != "test" or row_id in configs or not (everything or file.collection in chosen):
                 continue
             if file.collection not in chosen:
                 report.left_out.setdefault(str(file.collection), "its features were not built")
             try:
-                found[row_id] = graph_size(file.path, file.collection.kind).configs
+                configs[row_id] = graph_size(file.path, file.collection.kind).configs
             except GraphFileError as error:
                 report.broken.setdefault(f"{file.collection} {file.name}", str(error))
-    return found
-
-
-def _rank_collection(
-    workspace: Workspace,
-    collection: Collection,
-    split: str,
-    model_from: str | None,
-    report: Submission,
-    rows: dict[str, list[int]],
-    configs: dict[str, int],
-) -> None:
-    manifest = read_manifest(workspace, collection, split)
-    if manifest is None or not (manifest.graphs or manifest.broken):
-        raise CollectionError(f"{collection} has no {split} graphs in {workspace.root}")
-    model = model_for_collection(workspace, collection, model_from=model_from)
-    require_stored_rows(model, manifest)
-    report.broken |= {f"{collection} {name}": why for name, why in manifest.broken.items()}
-    for graph in each_graph(workspace, collection, split, manifest):
-        score = model.score(stored_rows(model, graph)).mean[graph.group]
-        row_id = submission_id(collection, graph.name)
-        wanted = wanted_count(row_id, len(graph.ids))
-        # the order of a layout graph keeps identical configurations side by side; 5 tries should all differ
-        order = top_of(wanted, score, graph.group) if collection.kind == "tile" else order_of(score)
-        rows[row_id] = [int(config) for config in graph.ids[order]]
-        configs[row_id] = len(graph.ids)
-    report.rows[str(collection)] = len(manifest.graphs)
-    report.models[str(collection)] = model.name

@@ -23,14 +23,10 @@ class Progress(Protocol):
 class Silent:
     """Ignores everything."""
 
-    def begin(self, what: str, total: int) -> None:
+    def begin(self, *values: object, **named: object) -> None:
         pass
 
-    def step(self, note: str = "") -> None:
-        pass
-
-    def end(self) -> None:
-        pass
+    step = end = begin
 
 
 @contextmanager

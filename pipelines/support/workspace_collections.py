@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, TypeVar
 
 from xlarank.data.collection import SPLITS, Collection, GraphFile, choose
@@ -57,11 +55,10 @@ def weighted_collections(asked: Sequence[str]) -> dict[str, float]:
     weights: dict[str, float] = {}
     for entry in asked:
         name, given, text = entry.partition("=")
-        try:
-            weight = float(text) if given else 1.0
-        except ValueError:
-            weight = math.nan
-        if not 0 < weight <= MOST_WEIGHT:  # what is no number is not
+        weight = 0.0 if given else 1.0
+        with suppress(ValueError):
+            weight = float(text)
+        if not 0 < weight <= MOST_WEIGHT:
             raise CollectionError(
                 f"the weight of {name} is {text!r}",
                 expected=f"a number above 0, at most {MOST_WEIGHT:g}",
@@ -88,10 +85,21 @@ def require_one_root(
     of each collection have the stored names and sizes. With ``replace`` rows, studies and models of the other
     root's collections are removed instead.
     """
-    sizes = {(file.collection, file.split, file.name): file.path for file in files}
+    paths = {(file.collection, file.split, file.name): file.path for file in files}
     for collection in stored_collections(workspace):
-        other = _other_root(data_root, workspace, collection, sizes)
-        if other is None:
+        other, known, stored = "", 0, 0
+        for split in SPLITS:
+            manifest = None
+            with suppress(FeatureStoreError):  # building makes it anew
+                manifest = read_manifest(workspace, collection, split)
+            if manifest is None or manifest.data_root == str(data_root.path.resolve()):
+                continue
+            other = manifest.data_root
+            for name, about in manifest.graphs.items():
+                stored += 1
+                with suppress(OSError, KeyError, TypeError):
+                    known += paths[collection, split, name].stat().st_size == about["source"]["size"]
+        if 2 * known >= stored:
             continue
         if not replace:
             raise WorkspaceError(
@@ -100,31 +108,6 @@ def require_one_root(
                 do="pass another --workspace; or build-features --replace, which drops what is there of it",
             )
         # the manifests last: where this is interrupted, they still name the other root
-        shutil.rmtree(workspace.model(collection), ignore_errors=True)
-        shutil.rmtree(workspace.study(collection), ignore_errors=True)
-        for split in SPLITS:
-            shutil.rmtree(workspace.features(collection, split), ignore_errors=True)
-
-
-def _other_root(
-    data_root: DataRoot,
-    workspace: Workspace,
-    collection: Collection,
-    files: dict[tuple[Collection, str, str], Path],
-) -> str | None:
-    """Return the root of a collection's rows, None where it is this one."""
-    other, known, stored = None, 0, 0
-    for split in SPLITS:
-        try:
-            manifest = read_manifest(workspace, collection, split)
-        except FeatureStoreError:  # building makes it anew
-            continue
-        if manifest is None or manifest.data_root == str(data_root.path.resolve()):
-            continue
-        other = manifest.data_root
-        for name, about in manifest.graphs.items():
-            stored += 1
-            path = files.get((collection, split, name))
-            with suppress(OSError, KeyError, TypeError):
-                known += path is not None and path.stat().st_size == about["source"]["size"]
-    return other if 2 * known < stored else None
+        folders = [workspace.model(collection), workspace.study(collection)]
+        for folder in [*folders, *(workspace.features(collection, split) for split in SPLITS)]:
+            shutil.rmtree(folder, ignore_errors=True)
