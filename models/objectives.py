@@ -60,9 +60,8 @@ _LOG_STEPS: Final = 300
 def relevance(cost: Floats, how: str) -> Floats:
     """Labels of one group, ``(rows,)``, from 0.
 
-    ``rank``: the dense rank, so that equal costs share a label. ``log``: 300 steps of
-    log(cost / smallest), cut at e^2 times the smallest, so that near ties weigh little. Raises `ModelError` for
-    anything else.
+    ``rank``: the dense rank, so that equal costs share a label. ``log``: 300 steps of log(cost / smallest), cut at
+    e^2 times the smallest, so that near ties weigh little. Raises `ModelError` for anything else.
 
     >>> relevance(np.array([30.0, 10.0, 20.0, 10.0]), "rank").tolist()
     [0.0, 2.0, 1.0, 2.0]

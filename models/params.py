@@ -35,9 +35,8 @@ class Number:
 
     def __call__(self, name: str, value: Any) -> float:
         if isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value):
-            number = float(value)
-            if self.low <= number <= self.high and not (self.above and number == self.low):
-                return number
+            if self.low <= float(value) <= self.high and not (self.above and value == self.low):
+                return float(value)
         end = f" to {self.high:g}" if math.isfinite(self.high) else ""
         expected = f"a number {'above' if self.above else 'from'} {self.low:g}{end}"
         raise ParameterError(f"{name} is {value!r}", expected=expected)
@@ -53,44 +52,31 @@ class Whole:
 
     low: int
     high: int = MOST_WHOLE
-    why: str = ""
 
     def __call__(self, name: str, value: Any) -> int:
-        if isinstance(value, numbers.Integral) and not isinstance(value, bool):
-            number = int(value)
-            if self.low <= number <= self.high:
-                return number
+        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if whole and self.low <= int(value) <= self.high:
+            return int(value)
         span = f"{self.low} or more" if self.high == MOST_WHOLE else f"{self.low} to {self.high}"
-        raise ParameterError(
-            f"{name} is {value!r}", expected=f"a whole number, {span}" + (f", {self.why}" if self.why else "")
-        )
-
-
-@dataclass(frozen=True)
-class Flag:
-    """True or False."""
-
-    def __call__(self, name: str, value: Any) -> bool:
-        if isinstance(value, bool):
-            return value
-        raise ParameterError(f"{name} is {value!r}", expected="True or False")
+        raise ParameterError(f"{name} is {value!r}", expected=f"a whole number, {span}")
 
 
 @dataclass(frozen=True)
 class OneOf:
-    """One of some texts.
+    """One of some values.
 
     >>> OneOf(("rank", "log"))("labels", "nope")
     Traceback (most recent call last):
     xlarank.data.errors.ParameterError: labels is 'nope'; expected rank, log
     """
 
-    choices: tuple[str, ...]
+    choices: tuple[Any, ...]
 
-    def __call__(self, name: str, value: Any) -> str:
-        if isinstance(value, str) and value in self.choices:
-            return value
-        raise ParameterError(f"{name} is {value!r}", expected=", ".join(self.choices))
+    def __call__(self, name: str, value: Any) -> Any:
+        for choice in self.choices:
+            if isinstance(value, type(choice)) and value == choice:
+                return choice
+        raise ParameterError(f"{name} is {value!r}", expected=", ".join(map(str, self.choices)))
 
 
 @dataclass(frozen=True)
@@ -136,10 +122,6 @@ class ParamSpec:
     searched_for: tuple[Kind, ...]  # kinds of graphs whose studies vary it
     # complete: for a parameter that holds parameters: makes them whole and checks them.
     complete: Callable[[Kind, Any], Any] | None = None
-
-    def default(self, kind: Kind) -> Any:
-        value = self.tile if kind == "tile" else self.layout
-        return self.complete(kind, value) if self.complete else value
 
 
 def param(
@@ -194,14 +176,12 @@ class RankerParams:
         cls.require_names(given)
         values = {}
         for name, spec in cls.declared().items():
-            if name not in given:
-                values[name] = spec.default(kind)
-            elif spec.complete is None:
-                values[name] = given[name]
-            elif isinstance(given[name], Mapping | RankerParams):
-                values[name] = spec.complete(kind, given[name])
-            else:
-                raise ArgumentError(f"{name} is {given[name]!r}", expected="parameters by name")
+            value = given.get(name, spec.tile if kind == "tile" else spec.layout)
+            if spec.complete:
+                if not isinstance(value, Mapping | RankerParams):
+                    raise ArgumentError(f"{name} is {value!r}", expected="parameters by name")
+                value = spec.complete(kind, value)
+            values[name] = value
         return cls(**values)
 
     @classmethod

@@ -29,31 +29,16 @@ from xlarank.models.training_data import TrainingData, in_batches
 
 
 @dataclass(frozen=True, eq=False)
-class PairColumns:
-    """Which columns of wide rows a pair's row is made of."""
-
-    own: Indices  # indices of the columns of the first configuration, ascending
-    # differences: indices of those whose difference, first minus second, follows, ascending. What is constant
-    # within a graph has none.
-    differences: Indices
-
-    def __len__(self) -> int:
-        return len(self.own) + len(self.differences)
-
-    def of_all(self, first: Matrix, second: Matrix) -> Matrix:
-        """``(a * b, columns of a pair)`` of each of ``(a, columns)`` with each of ``(b, columns)`` wide rows."""
-        found = np.empty((len(first), len(second), len(self)), np.float32)
-        found[:, :, : len(self.own)] = first[:, None, self.own]
-        found[:, :, len(self.own) :] = first[:, None, self.differences] - second[:, self.differences]
-        return found.reshape(-1, len(self))
-
-
-@dataclass(frozen=True, eq=False)
 class PairPart:
-    """Pairs of rows of one graph, ``first`` and ``second (pairs,)``, written out when they are asked for."""
+    """Pairs of rows of one graph, ``first`` and ``second (pairs,)``, written out when they are asked for.
+
+    The row of a pair is the columns ``own`` of its first configuration, and then how much the first's
+    ``differences`` exceed the second's.
+    """
 
     rows: GraphRows
-    columns: PairColumns
+    own: Indices
+    differences: Indices
     first: Indices
     second: Indices
 
@@ -62,14 +47,13 @@ class PairPart:
 
     def matrix(self, which: slice = slice(None)) -> Matrix:
         """``(pairs, columns of a pair)`` float32, a copy."""
-        first, second, apart = self.first[which], self.second[which], self.columns.differences
+        first, second, apart = self.first[which], self.second[which], self.differences
         difference = self.rows.matrix(first, apart) - self.rows.matrix(second, apart)
-        return np.concatenate([self.rows.matrix(first, self.columns.own), difference], axis=1)
+        return np.concatenate([self.rows.matrix(first, self.own), difference], axis=1)
 
 
-#: ``(a, columns), (b, columns) -> (stages, a, b)`` the chance that each of the first is faster than each of the
-#: second.
-Chance = Callable[[Matrix, Matrix], Floats]
+#: `PairVote.chances`.
+Chances = Callable[[Matrix, Matrix, Sequence[int]], Floats]
 
 #: Pairs that are asked for in one call.
 _BATCH: Final = 1 << 13
@@ -115,10 +99,6 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         self._seed = 0
 
     @property
-    def _pair_columns(self) -> PairColumns:
-        return PairColumns(self._used, self._differences)
-
-    @property
     def _source(self) -> Indices:
         return np.concatenate([self._used, self._differences])
 
@@ -141,7 +121,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
             )
         targets = RowTargets(label=ahead, weight=weight if ordered else None, start=start)
         rows: Any = [Batches(len(part), part.matrix) for part in parts]
-        if not in_batches(len(ahead), len(self._pair_columns)):
+        if not in_batches(len(ahead), len(self._source)):
             rows = np.concatenate([part.matrix() for part in parts])
         train = targets.binned(rows, settings.threads)
         # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
@@ -176,18 +156,25 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         kept = np.flatnonzero(sign) if sign.any() else np.arange(len(sign))
         bounds = np.searchsorted(first[kept], data.indptr)
         parts = [
-            PairPart(rows, self._pair_columns, first[kept[a:b]] - row, second[kept[a:b]] - row)
+            PairPart(rows, self._used, self._differences, first[kept[a:b]] - row, second[kept[a:b]] - row)
             for rows, row, a, b in zip(data.parts, data.indptr[:-1], bounds[:-1], bounds[1:], strict=True)
         ]
         weight = np.where(sign[kept] != 0, row_weight[first[kept]], 0.0)
         return [part for part in parts if len(part)], (sign[kept] > 0).astype(np.float64), weight
 
-    def margins(self, first: Matrix, second: Matrix, stages: Sequence[int]) -> Floats:
-        """``(stages, a, b)`` log odds that each of ``(a, columns)`` is faster than each of ``(b, columns)`` rows.
+    def _pairs(self, first: Matrix, second: Matrix) -> Matrix:
+        """``(a * b, columns of a pair)`` of each of ``(a, columns)`` with each of ``(b, columns)`` wide rows."""
+        found = np.empty((len(first), len(second), len(self._source)), np.float32)
+        found[:, :, : len(self._used)] = first[:, None, self._used]
+        found[:, :, len(self._used) :] = first[:, None, self._differences] - second[:, self._differences]
+        return found.reshape(-1, len(self._source))
+
+    def chances(self, first: Matrix, second: Matrix, stages: Sequence[int]) -> Floats:
+        """``(stages, a, b)`` that each of ``(a, columns)`` is faster than each of ``(b, columns)`` rows.
 
         ``stages`` are numbers of trees, ascending.
         """
-        pairs = self._pair_columns.of_all(first, second)
+        pairs = self._pairs(first, second)
         total = (self._started(first)[:, None] - self._started(second)).reshape(-1)
         found = np.empty((len(stages), len(pairs)))
         for number, (start, stop) in enumerate(zip([0, *stages[:-1]], stages, strict=True)):
@@ -196,16 +183,15 @@ class PairVote(LightGBMRanker[PairVoteParams]):
             )
             total = total + np.asarray(grown, np.float64)
             found[number] = total
-        return found.reshape(len(stages), len(first), len(second))
+        return expit(found).reshape(len(stages), len(first), len(second))
 
-    def margin_parts(self, first: Matrix, second: Matrix) -> Floats:
-        """``(a, b, columns + 1)`` what each column of wide rows adds to `margins`, and last what all share."""
-        pairs = self._pair_columns.of_all(first, second)
-        grown = np.asarray(self._trees().predict(pairs, pred_contrib=True, num_threads=self._threads), np.float64)
-        added = np.zeros((len(pairs), first.shape[1] + 1))
-        own, apart = self._pair_columns.own, self._pair_columns.differences
-        added[:, own] = grown[:, : len(own)]
-        added[:, apart] += grown[:, len(own) : -1]
+    def _margin_parts(self, first: Matrix, second: Matrix) -> Floats:
+        """``(a, b, columns + 1)`` what each column of wide rows adds to log odds, and last what all share."""
+        grown = self._grown_parts(self._pairs(first, second))
+        added = np.zeros((len(grown), first.shape[1] + 1))
+        own = len(self._used)
+        added[:, self._used] = grown[:, :own]
+        added[:, self._differences] += grown[:, own:-1]
         added[:, -1] = grown[:, -1]
         if self._init_score is not None:
             started = self._started(first)[:, None] - self._started(second)
@@ -223,13 +209,13 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         scores = self.predict(rows.matrix, rows.columns, rows.instances)
         difference = float(scores[now] - scores[then])
         two, voters = rows.matrix[[now, then]], self.voters(rows.matrix)
-        ahead = _change(self.margin_parts(two, voters))
-        behind = _change(self.margin_parts(voters, two).swapaxes(0, 1))
+        ahead = _change(self._margin_parts(two, voters))
+        behind = _change(self._margin_parts(voters, two).swapaxes(0, 1))
         change = -(ahead - behind) / (2 * len(voters))
         columns = {self.columns[i]: float(change[i]) for i in np.flatnonzero(change)}
-        nodes = (
-            {} if rows.walk is None else rows.walk.by_node(self.shares(rows.walk.matrix, voters, [self._rounds])[0])
-        )
+        nodes: dict[int, float] = {}
+        if rows.walk is not None:
+            nodes = rows.walk.by_node(vote_shares(self.chances, rows.walk.matrix, voters, [self._rounds])[0])
         return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
 
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
@@ -246,19 +232,13 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         """``(stages, rows)`` shares of votes against each."""
         order, found = _order(rows), np.empty((len(stages), len(rows)))
         ordered = rows[order]
-        found[:, order] = self.shares(ordered, self._sample(ordered) if self._sampled(rows) else None, stages)
+        voters = self._sample(ordered) if len(rows) > self.params.all_pairs else None
+        found[:, order] = vote_shares(self.chances, ordered, voters, stages)
         return found
-
-    def _sampled(self, rows: Matrix) -> bool:
-        return len(rows) > self.params.all_pairs
-
-    def shares(self, rows: Matrix, voters: Matrix | None, stages: Sequence[int]) -> Floats:
-        """``(stages, rows)`` `vote_shares` after so many trees."""
-        return vote_shares(lambda first, second: expit(self.margins(first, second, stages)), rows, voters)
 
     def voters(self, rows: Matrix) -> Matrix:
         """The rows of a graph that all are compared with: all, or a sample that does not depend on their order."""
-        return self._sample(rows[_order(rows)]) if self._sampled(rows) else rows
+        return self._sample(rows[_order(rows)]) if len(rows) > self.params.all_pairs else rows
 
     def _sample(self, ordered: Matrix) -> Matrix:
         most = min(len(ordered), self.params.opponents)
@@ -296,7 +276,7 @@ def _change(parts: Floats) -> Floats:
     return found
 
 
-def vote_shares(chance: Chance, rows: Matrix, voters: Matrix | None = None) -> Floats:
+def vote_shares(chances: Chances, rows: Matrix, voters: Matrix | None, stages: Sequence[int]) -> Floats:
     """``(stages, rows)`` the share of votes against each row, 0 to 1, lower is faster.
 
     The vote of a pair is v(a, b) = (p(a, b) + 1 - p(b, a)) / 2, p the chance that is asked for: whatever p says,
@@ -309,10 +289,10 @@ def vote_shares(chance: Chance, rows: Matrix, voters: Matrix | None = None) -> F
     step = max(1, _BATCH // max(1, len(asked)))
     for at in range(0, len(rows), step):
         batch = rows[at : at + step]
-        found = chance(batch, asked)
+        found = chances(batch, asked, stages)
         ahead.append(found.sum(axis=2))
         # where all vote, what the first's ahead ask for is what the second's behind do
-        behind.append((found if voters is None else chance(voters, batch)).sum(axis=1))
+        behind.append((found if voters is None else chances(voters, batch, stages)).sum(axis=1))
     against = sum(behind) if voters is None else np.concatenate(behind, axis=1)
     shares: Floats = 0.5 - (np.concatenate(ahead, axis=1) - against) / (2 * len(asked))
     return shares

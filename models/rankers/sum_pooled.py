@@ -33,8 +33,8 @@ _PAIRS: Final = 1 << 14
 class SumPooledParams(TreeParams):
     """Parameters of `SumPooled`.
 
-    By leave-family-out folds of the sample's train split. Configurations of layouts hold dozens of instances of a
-    leaf, so a little goes a long way; where each is its own instance (tiles), trees must say more.
+    Configurations of layouts hold dozens of instances of a leaf, so a little goes a long way; where each is its own
+    instance (tiles), trees must say more.
 
     Attributes:
         leaf_l2: weight of the squares of leaf values in the joint Newton step.
@@ -50,7 +50,7 @@ class SumPooledParams(TreeParams):
     lambda_l2: float = param(0.001, Number(0))
     leaf_l2: float = param(0.1, Number(0, above=True), Between(0.0001, 10.0, log=True), tile=0.001)
     configs: int = param(1000, Whole(1))
-    round_configs: int = param(128, Whole(2, why="pairs are compared"))
+    round_configs: int = param(128, Whole(2))
     tie_tolerance: float = tie_tolerance_param(0.003)
     graph_weight: str = graph_weight_param()
     columns: str = columns_param()
@@ -92,10 +92,9 @@ class _Pool:
 class SumPooled(LightGBMRanker[SumPooledParams]):
     """RankNet's loss on sums over `xlarank.features.instances.graph_instances.Instances`.
 
-    The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is
-    grown on these, and its leaf values are then one joint Newton step (`newton_step`). TVM's
-    cost model sums the scores of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor
-    Programs*).
+    The gradient of a configuration is handed to each of its instances, as often as it holds them; a tree is grown
+    on these, and its leaf values are then one joint Newton step (`newton_step`). TVM's cost model sums the scores
+    of stores in the same way (Chen et al. 2018, *Learning to Optimize Tensor Programs*).
 
     Rows without instances (tiles: one kernel, one choice) are instances themselves, one a configuration.
     """
@@ -181,12 +180,12 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
                 ]
             sums = counts @ relevance
             terms = [
-                PairTerms.of(sums[at], sign, pool.weight[graphs])
+                pair_terms(sums[at], sign, pool.weight[graphs])
                 for (graphs, at), sign in zip(batches, signs, strict=True)
             ]
             gradient, curvature = np.empty(len(cost)), np.empty(len(cost))
-            for (_, at), term in zip(batches, terms, strict=True):
-                gradient[at], curvature[at] = term.gradient, term.curvature
+            for (_, at), (slopes, weights) in zip(batches, terms, strict=True):
+                gradient[at], curvature[at] = slopes, weights.sum(axis=-1)
             hessian = squared.T @ curvature
             hessian += 1e-6 * hessian.max()
             if booster.update(fobj=lambda *_, found=(counts.T @ gradient, hessian): found):
@@ -196,7 +195,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             held = counts @ np.eye(leaves)[leaf]
             slope, curve = np.empty((len(pool.sizes), leaves)), np.empty((len(pool.sizes), leaves, leaves))
             for (graphs, at), term in zip(batches, terms, strict=True):
-                slope[graphs], curve[graphs] = term.pooled(held[at])
+                slope[graphs], curve[graphs] = pooled(*term, held[at])
             output = self._rate * newton_step(slope, curve, own.leaf_l2)
             for one, value in enumerate(output):
                 booster.set_leaf_output(number, one, float(value))
@@ -210,15 +209,15 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             return super().contributions(rows, now, then)
         scores = self.predict(rows.matrix, rows.columns, rows.instances)
         difference = float(scores[now] - scores[then])
-        ours, theirs = table.parts(now), table.parts(then)
-        different = [(a, b) for a, b in zip(ours, theirs, strict=True) if a.instance != b.instance]
+        both = zip(table.parts(now), table.parts(then), strict=True)
+        different = [(a, b) for a, b in both if a.instance != b.instance]
         if not different:
             return Parts(difference, members={self.name: difference})
-        held = np.array([[a.instance, b.instance] for a, b in different])
-        used, place = np.unique(held, return_inverse=True)
-        values = self.row_contributions(table.values[used])
-        first, second = (values[place.reshape(held.shape)[:, side]] for side in (0, 1))
-        change = (first - second)[:, :-1]
+        first, second = (
+            self.row_contributions(table.values[[pair[side].instance for pair in different]])[:, :-1]
+            for side in (0, 1)
+        )
+        change = first - second
         places = tuple(
             Place(a.nodes, a.text, b.text, float(value))
             for (a, b), value in zip(different, change.sum(axis=1), strict=True)
@@ -283,52 +282,36 @@ def _leaves(booster: lgb.Booster, values: Matrix, tree: int) -> Indices:
     return leaf
 
 
-@dataclass(frozen=True, eq=False)
-class PairTerms:
+def pair_terms(relevance: Floats, sign: Floats, weight: Floats) -> tuple[Floats, Floats]:
     """Derivatives of the mean over pairs of log(1 + exp(relevance of the slower - relevance of the faster)).
 
-    With p = 1 / (1 + exp(relevance of the faster - that of the slower)) a pair adds -p to the gradient of the
-    faster, p to the slower one's, and p (1 - p) to its weight; all is divided by the number of pairs. A tie (see
-    `faster_by_sign`) is no pair. The matrix of second derivatives is the Laplacian of the weights: their row sums
-    on the diagonal, minus the weights. A relevance is higher for what is faster.
+    Of relevances ``(..., configs)``, higher is faster, and ``sign (..., configs, configs)``, `faster_by_sign` of
+    their costs; the loss counts ``weight (...,)`` times. With p = 1 / (1 + exp(relevance of the faster - that of
+    the slower)) a pair adds -p to the gradient ``(..., configs)`` of the faster and p to the slower one's, and its
+    weight ``(..., configs, configs)``, symmetric, is p (1 - p). A tie is no pair. The matrix of second derivatives
+    is the Laplacian of the weights: their row sums on the diagonal, minus the weights.
     """
+    pairs = np.maximum(1.0, np.count_nonzero(sign, axis=(-2, -1)) / 2)[..., None]
+    wrong = expit(sign * (relevance[..., None, :] - relevance[..., :, None]))
+    gradient = -(sign * wrong).sum(axis=-1) / pairs * weight[..., None]
+    return gradient, np.abs(sign) * wrong * (1 - wrong) / pairs[..., None] * weight[..., None, None]
 
-    gradient: Floats  # ``(..., configs)``, of several graphs of equally many configurations at once.
-    weight: Floats  # ``(..., configs, configs)`` symmetric, 0 on the diagonal.
 
-    @classmethod
-    def of(cls, relevance: Floats, sign: Floats, weight: Floats) -> PairTerms:
-        """Of ``weight (...,)`` times the loss of relevances ``(..., configs)``.
+def pooled(gradient: Floats, weights: Floats, held: Floats) -> tuple[Floats, Floats]:
+    """Derivatives by the values of leaves, ``(..., leaves)`` and ``(..., leaves, leaves)``, of `pair_terms`.
 
-        ``sign (..., configs, configs)`` is `faster_by_sign` of their costs.
-        """
-        pairs = np.maximum(1.0, np.count_nonzero(sign, axis=(-2, -1)) / 2)[..., None]
-        wrong = expit(sign * (relevance[..., None, :] - relevance[..., :, None]))
-        gradient = -(sign * wrong).sum(axis=-1) / pairs * weight[..., None]
-        return cls(gradient, np.abs(sign) * wrong * (1 - wrong) / pairs[..., None] * weight[..., None, None])
-
-    @property
-    def curvature(self) -> Floats:
-        """``(..., configs)`` the diagonal of the second derivatives."""
-        total: Floats = self.weight.sum(axis=-1)
-        return total
-
-    def pooled(self, held: Floats) -> tuple[Floats, Floats]:
-        """Derivatives by the values of leaves, ``(..., leaves)`` and ``(..., leaves, leaves)``.
-
-        Where S, ``held (..., configs, leaves)``, says how many instances of each leaf a configuration holds, its
-        relevance changes by S v: they are S' gradient and S' L S, L the Laplacian of the pairs' weights.
-        """
-        turned = np.swapaxes(held, -2, -1)
-        slope: Floats = (turned @ self.gradient[..., None])[..., 0]
-        curve: Floats = turned @ (self.curvature[..., None] * held - self.weight @ held)
-        return slope, curve
+    Where S, ``held (..., configs, leaves)``, says how many instances of each leaf a configuration holds, its
+    relevance changes by S v: they are S' gradient and S' L S, L the Laplacian of the pairs' weights.
+    """
+    turned = np.swapaxes(held, -2, -1)
+    curve: Floats = turned @ (weights.sum(axis=-1)[..., None] * held - weights @ held)
+    return (turned @ gradient[..., None])[..., 0], curve
 
 
 def newton_step(slope: Floats, curve: Floats, ridge: float) -> Floats:
     """``(leaves,)`` values that minimise the second-order loss, the mean over graphs plus ridge / 2 |values|^2.
 
-    Of the derivatives of each graph (`PairTerms.pooled`): v solves (mean of ``curve`` + ridge I) v = - mean of
+    Of the derivatives of each graph (`pooled`): v solves (mean of ``curve`` + ridge I) v = - mean of
     ``slope``. LightGBM's own leaf values take instances of one configuration as if each moved it alone.
     """
     graphs, leaves = slope.shape

@@ -19,7 +19,7 @@ from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows
 from xlarank.models.rankers import pair_vote
 from xlarank.models.rankers.booster_text import checked_text, narrowed_text
-from xlarank.models.rankers.pair_vote import Chance, PairColumns, PairPart, PairVote, vote_shares
+from xlarank.models.rankers.pair_vote import Chances, PairPart, PairVote, vote_shares
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -41,12 +41,14 @@ def ranker() -> PairVote:
 
 
 def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
-    columns = PairColumns(own=np.array([0, 1, 3]), differences=np.array([1, 3]))
+    own, differences = np.array([0, 1, 3]), np.array([1, 3])
+    ranker = PairVote(kind="layout")
+    ranker._used, ranker._differences = own, differences
     graph = graph_rows("a", [1, 2, 3], features=np.array([[1, 10, 100], [2, 20, 300], [4, 30, 700]]))
-    found = columns.of_all(graph.matrix()[[2, 0]], graph.matrix()[[1]])
+    found = ranker._pairs(graph.matrix()[[2, 0]], graph.matrix()[[1]])
     assert found.tolist() == [[3, 4, 700, 4 - 2, 700 - 300], [3, 1, 100, 1 - 2, 100 - 300]]
-    part = PairPart(graph, columns, np.array([2, 0, 1]), np.array([1, 1, 1]))
-    assert np.array_equal(part.matrix(), columns.of_all(graph.matrix()[[2, 0, 1]], graph.matrix()[[1]]))
+    part = PairPart(graph, own, differences, np.array([2, 0, 1]), np.array([1, 1, 1]))
+    assert np.array_equal(part.matrix(), ranker._pairs(graph.matrix()[[2, 0, 1]], graph.matrix()[[1]]))
     assert np.array_equal(part.matrix(slice(1, 3)), part.matrix()[1:])
 
 
@@ -73,9 +75,9 @@ def test_pairs_leave_out_ties_and_keep_to_their_bound_and_weights() -> None:
 # Votes ---------------------------------------------------------------------------------------------------
 
 
-def table_chance(table: np.ndarray) -> Chance:
+def table_chances(table: np.ndarray) -> Chances:
     """Chances from a table ``(stages, rows, rows)``; the only column of a row is its number."""
-    return lambda first, second: table[:, first[:, 0].astype(int)][:, :, second[:, 0].astype(int)]
+    return lambda first, second, _: table[:, first[:, 0].astype(int)][:, :, second[:, 0].astype(int)]
 
 
 def numbered(count: int) -> np.ndarray:
@@ -86,19 +88,18 @@ def numbered(count: int) -> np.ndarray:
 def test_votes_by_hand(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """v(0, 1) = (0.9 + 1 - 0.2) / 2 = 0.85, v(0, 2) = (0.6 + 1 - 0.3) / 2 = 0.65, v(1, 2) = 0.65."""
     monkeypatch.setattr(pair_vote, "_BATCH", batch)
-    chance = table_chance(np.array([[[0.5, 0.9, 0.6], [0.2, 0.5, 0.7], [0.3, 0.4, 0.5]]]))
+    chances = table_chances(np.array([[[0.5, 0.9, 0.6], [0.2, 0.5, 0.7], [0.3, 0.4, 0.5]]]))
     # against 0: 1 - (0.5 + 0.85 + 0.65) / 3; 1: 1 - (0.15 + 0.5 + 0.65) / 3; 2: 1 - (0.35 + 0.35 + 0.5) / 3
-    assert vote_shares(chance, numbered(3))[0] == pytest.approx([1 / 3, 1.7 / 3, 0.6])
+    assert vote_shares(chances, numbered(3), None, [1])[0] == pytest.approx([1 / 3, 1.7 / 3, 0.6])
     # only 1 and 2: 1 - (0.85 + 0.65) / 2; 1 - (0.5 + 0.65) / 2; 1 - (0.35 + 0.5) / 2
-    assert vote_shares(chance, numbered(3), numbered(3)[1:])[0] == pytest.approx([0.25, 0.425, 0.575])
+    assert vote_shares(chances, numbered(3), numbered(3)[1:], [1])[0] == pytest.approx([0.25, 0.425, 0.575])
 
 
 def test_scores_are_the_votes_of_all_pairs_one_by_one(ranker: PairVote) -> None:
     """A loop over pairs: the trees are asked for one row at a time."""
 
     def chance(one: np.ndarray, other: np.ndarray) -> float:
-        columns = ranker._pair_columns
-        pair = np.concatenate([one[columns.own], (one - other)[columns.differences]])
+        pair = np.concatenate([one[ranker._used], (one - other)[ranker._differences]])
         return 1 / (1 + math.exp(-float(ranker._trees().predict(pair[None], raw_score=True)[0])))
 
     expected = [1 - np.mean([(chance(one, other) + 1 - chance(other, one)) / 2 for other in ROWS]) for one in ROWS]

@@ -16,7 +16,7 @@ from xlarank.features.catalogue import blocks_of
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.targets import CPU, TPU
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.params import Flag, Number, OneOf, Whole
+from xlarank.models.params import Number, OneOf, Whole
 from xlarank.models.rankers.columns import chosen_columns
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.rankers.ranknet import RankNetParams
@@ -64,7 +64,7 @@ def test_what_is_not_understood_is_refused() -> None:
         ("num_leaves", 15.5, r"num_leaves is 15.5; expected a whole number"),
         ("num_leaves", True, "num_leaves is True; expected a whole number"),
         ("lambda_l2", "1", "lambda_l2 is '1'; expected a number from 0"),
-        ("lambdarank_norm", 1, "lambdarank_norm is 1; expected True or False"),
+        ("lambdarank_norm", 1, "lambdarank_norm is 1; expected True, False"),
         ("labls", "rank", "'labls' is not a parameter of lambdarank; .*; did you mean labels"),
         (
             "depth_of_all_things",
@@ -86,11 +86,12 @@ def test_parameters_within_parameters_are_checked_too() -> None:
 
 def test_checks_make_plain_values_for_json_and_refuse_nonsense_by_name() -> None:
     for check, value, plain in (
-        (Number(0), np.float32(0.5), 0.5), (Number(), -3, -3.0), (Whole(1), np.int64(3), 3), (Flag(), False, False),
+        (Number(0), np.float32(0.5), 0.5), (Number(), -3, -3.0), (Whole(1), np.int64(3), 3),
+        (OneOf((True, False)), False, False),
     ):  # fmt: skip
         found = check("one", value)
         assert found == plain and type(found) is type(plain)
-    for refusing in (Number(0, 2), Whole(0, 2), Flag(), OneOf(("a",))):
+    for refusing in (Number(0, 2), Whole(0, 2), OneOf((True, False)), OneOf(("a",))):
         for value in (None, "2.0", float("nan"), float("inf"), 3, -1, [1], object()):
             with pytest.raises(ModelError, match=r"one is .*; expected"):
                 refusing("one", value)
