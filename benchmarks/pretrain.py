@@ -30,10 +30,9 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU
 from xlarank.models.base import Ranker
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.pretrained import COLLECTION, FOLDERS
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.tile_cost import TileCost
-from xlarank.models.trained import ModelCard, save_model
+from xlarank.models.trained import SHIPPED_COLLECTION, SHIPPED_FOLDERS, ModelCard, save_model
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics
@@ -128,7 +127,7 @@ def main() -> None:
         print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
     rankers = [fitted(graphs, rounds, seed, asked.threads) for seed in range(asked.seeds)]
     card = ModelCard(
-        collection=next(iter(collections)) if tile else COLLECTION,
+        collection=next(iter(collections)) if tile else SHIPPED_COLLECTION,
         model=rankers[0].name,
         params=rankers[0].params.values(),
         rounds=rounds,
@@ -139,7 +138,7 @@ def main() -> None:
         folds=folds,
         target=TPU.name if tile else "",
     )
-    out = asked.out or FOLDERS[kind]
+    out = asked.out or SHIPPED_FOLDERS[kind]
     save_model(out, card, rankers)
     size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
     print(f"wrote {out}: {len(graphs)} graphs, {asked.seeds} seeds, {size / 1e6:.2f} MB")

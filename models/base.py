@@ -90,9 +90,7 @@ class Ranker(ABC, Generic[P]):
 
         Fitted with ``settings.grows`` it may go on where it stopped, else it is fitted anew.
         """
-        self._grow_on(data, settings)
-        self.columns = data.columns
-        return self
+        return self.fit(data, settings)
 
     def finish(self) -> Self:
         """Run deferred fitting; `save` does it, too."""
@@ -132,11 +130,8 @@ class Ranker(ABC, Generic[P]):
 
         Raises `ModelError` for a ranker whose scores are no sums over columns.
         """
-        raise ModelError(
-            f"the model {self.name} cannot be taken apart",
-            expected="a ranker on trees",
-            do="train another model",
-        )
+        got = f"the model {self.name} cannot be taken apart"
+        raise ModelError(got, expected="a ranker on trees", do="train another model")
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Predicted times of scores; None for rankers whose scores only order."""
@@ -175,18 +170,14 @@ class Ranker(ABC, Generic[P]):
             unknown = set(state["parts"]) - set(cls.part_classes)
             if unknown:
                 raise ValueError(f"it has the parts {sorted(unknown)}")
-            try:
-                ranker = cls(state["params"], kind=state["kind"])
-            except ModelError as error:
-                raise ValueError(error.got) from error
+            ranker = cls(state["params"], kind=state["kind"])
             files = {name: read_text(folder.joinpath(name)) for name in cls.file_names}
             parts = {name: cls.part_classes[name].load(folder / name) for name in state["parts"]}
             ranker.columns = [str(name) for name in state["columns"]]
             ranker._restore(Learned(state, files, parts))
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-            raise ModelError(
-                f"{folder} cannot be read ({error})", expected="a trained model", do="run train again"
-            ) from error
+        except (OSError, ModelError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            got = f"{folder} cannot be read ({getattr(error, 'got', error)})"
+            raise ModelError(got, expected="a trained model", do="run train again") from error
         return ranker
 
     def _require_fitted(self) -> None:
@@ -196,9 +187,6 @@ class Ranker(ABC, Generic[P]):
     @abstractmethod
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         """`fit`."""
-
-    def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
-        self._fit(data, settings)
 
     @abstractmethod
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:

@@ -8,7 +8,8 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +26,7 @@ from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.models.arrays import Floats
-from xlarank.models.base import Ranker, require_columns
+from xlarank.models.base import Ranker, places_by_name, require_columns
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.fallback import Fallback, unseen_kinds
@@ -112,13 +113,20 @@ class TrainedModel:
     card: ModelCard
     rankers: list[Ranker[Any]]
     calibration: Calibration | None = None  # how far it can be trusted, where that was measured for this very model
-    # shipped: whether it is a shipped ranker (`xlarank.models.pretrained`): it picks its columns by name.
-    shipped: bool = False
+    shipped: bool = False  # whether it is a shipped ranker: it picks its columns by name
 
     @property
     def name(self) -> str:
         """The collection that it is of, for people."""
         return "the shipped ranker" if self.shipped else self.card.collection
+
+    def own_columns(self, rows: GraphRows) -> GraphRows:
+        """Rows with the model's columns alone: a shipped model needs no other rows than today's.
+
+        Raises `ModelError` where one is missing.
+        """
+        do = "run build-features with --tier full, or make the model again: python -m benchmarks.pretrain"
+        return rows.only(places_by_name(self.card.columns, rows.columns, "the model", do))
 
     def score(self, graph: GraphRows) -> Scores:
         """Score the distinct configurations of a graph, with what unseen kinds of kernels fall back on.
@@ -280,3 +288,19 @@ def _version(name: str) -> str:
         return version(name)
     except ModuleNotFoundError:  # run from a clone that was not installed
         return "not installed"
+
+
+# The shipped rankers, for layouts and tiles of TPUs where the workspace has no model of its own. They were trained
+# on estimates of the XLA:TPU compiler alone (TPU v3), not on any measurement; ``shipped/README.md`` is their card.
+# ``python -m benchmarks.pretrain --kind layout|tile`` makes them again.
+
+SHIPPED: Final = Path(__file__).parent / "shipped"
+SHIPPED_FOLDERS: Final[dict[Kind, Path]] = {"layout": SHIPPED, "tile": SHIPPED / "tile"}
+#: It stands for both searches of the estimated layouts.
+SHIPPED_COLLECTION: Final = "layout:tpu-estimate:all"
+
+
+@cache
+def pretrained_model(kind: Kind = "layout") -> TrainedModel:
+    """The shipped model of a kind of graphs; raises `ModelError` where the installation lacks it."""
+    return replace(load_model(SHIPPED_FOLDERS[kind]), shipped=True)

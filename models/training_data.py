@@ -36,7 +36,7 @@ class TrainingData:
     names: list[str]
     families: list[str]
     columns: list[str]  # names of the columns of the rows
-    weight: Floats | None = None  # ``(groups,)`` factor of each group in a loss; None for 1
+    group_weight: Floats  # ``(groups,)`` factor of each group in a loss
     target: Target | None = None  # the hardware that is ranked for; None where that is unknown
     also: TrainingData | None = None  # groups of other collections, to train on but not to validate on
     orders: Sequence[Indices] | None = None  # of each group's rows, after `shuffled`
@@ -52,15 +52,15 @@ class TrainingData:
             )
         for graph in usable:
             _require_equal_columns(graph.name, graph.columns, usable[0].name, usable[0].columns)
-        return cls._of(usable, [graph.row_cost for graph in usable], target=target)
+        return cls._of(usable, [graph.row_cost for graph in usable], np.ones(len(usable)), target)
 
     @classmethod
     def _of(
         cls,
         parts: Sequence[GraphRows],
         costs: Sequence[Floats],
-        weight: Floats | None = None,
-        target: Target | None = None,
+        weight: Floats,
+        target: Target | None,
     ) -> TrainingData:
         names = [part.name for part in parts]
         families = [program_family(name) for name in names]
@@ -95,47 +95,31 @@ class TrainingData:
     def take(self, groups: Sequence[int]) -> TrainingData:
         """Some of the groups, without those of other collections; their rows are shared."""
         costs = [self.cost[self.rows_of(group)] for group in groups]
-        weight = None if self.weight is None else self.weight[np.asarray(groups, np.intp)]
+        weight = self.group_weight[np.asarray(groups, np.intp)]
         return self._of([self.parts[group] for group in groups], costs, weight, self.target)
 
     def join(self, other: TrainingData) -> TrainingData:
         """Append the groups of ``other``; raises `ModelError` where their columns differ."""
         _require_equal_columns(other.names[0], other.columns, self.names[0], self.columns)
-        plain = self.weight is None and other.weight is None
-        weight = None if plain else np.concatenate([self.group_weight, other.group_weight])
+        weight = np.concatenate([self.group_weight, other.group_weight])
         return self._of([*self.parts, *other.parts], [self.cost, other.cost], weight, self.target)
 
     def weighted(self, weight: float) -> TrainingData:
         """Multiply the weight of every group; raises `ModelError` unless ``weight`` is above 0."""
-        return replace(self, weight=self.group_weight * Number(0, above=True)("weight", weight))
-
-    @property
-    def group_weight(self) -> Floats:
-        """``(groups,)`` `weight`, 1 where there is none."""
-        return np.ones(self.groups) if self.weight is None else self.weight
-
-    @property
-    def row_weight(self) -> Floats | None:
-        """``(rows,)`` the weight of each row's group; None where all count alike."""
-        return None if self.weight is None else np.repeat(self.weight, np.diff(self.indptr))
+        return replace(self, group_weight=self.group_weight * Number(0, above=True)("weight", weight))
 
     def without(self, held: Sequence[int]) -> TrainingData:
-        """The groups to train on while some are held out.
+        """The groups to train on while some are held out, those of other collections too.
 
-        Of other collections, groups of the families and kinds of kernel that are held out are left out, too: they
-        hold the same programs.
+        Of these, groups of the families and kinds of kernel that are held out are left out: the same programs.
         """
-        held_set = set(held)
-        left = self.take([group for group in range(self.groups) if group not in held_set])
+        left = self.take([group for group in range(self.groups) if group not in {*held}])
         if self.also is None:
             return left
         unseen = {self.families[group] for group in held}
         kinds = {kind for group in held for kind in self.parts[group].kinds}
-        fitting = [
-            group
-            for group in range(self.also.groups)
-            if self.also.families[group] not in unseen and kinds.isdisjoint(self.also.parts[group].kinds)
-        ]
+        each = enumerate(zip(self.also.families, self.also.parts, strict=True))
+        fitting = [g for g, (family, part) in each if family not in unseen and kinds.isdisjoint(part.kinds)]
         return left.join(self.also.take(fitting)) if fitting else left
 
     def whole(self) -> TrainingData:

@@ -11,9 +11,16 @@ from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
-from xlarank.models.pretrained import columns_by_name, pretrained_model
 from xlarank.models.registry import DEFAULT
-from xlarank.models.trained import CARD, Continued, TrainedModel, fingerprint, load_model, model_of
+from xlarank.models.trained import (
+    CARD,
+    Continued,
+    TrainedModel,
+    fingerprint,
+    load_model,
+    model_of,
+    pretrained_model,
+)
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.fold_plan import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
@@ -92,7 +99,7 @@ class FineTuning:
         """Scores of some graphs by the unchanged model, by name."""
         scores: dict[str, float] = {}
         for number in groups:
-            rows = columns_by_name(data.parts[number], self.model.card.columns)
+            rows = self.model.own_columns(data.parts[number])
             score = self.model.score(rows).mean[rows.group]
             scores[rows.name] = graph_metrics(self.model.card.kind, score, rows.cost, rows.group)["score"]
         return scores

@@ -22,7 +22,7 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifest, stored_collections
 from xlarank.models.fit_settings import FitSettings
-from xlarank.models.pretrained import columns_by_name, pretrained_model
+from xlarank.models.trained import pretrained_model
 from xlarank.models.validation.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
 from xlarank.models.validation.paired import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
@@ -109,7 +109,7 @@ def _shipped(collection: Collection, graphs: Sequence[GraphRows]) -> Scores:
     model = pretrained_model(collection.kind)
     scores = {}
     for graph in graphs:
-        fitting = columns_by_name(graph, model.card.columns)
+        fitting = model.own_columns(graph)
         scores[graph.name] = evaluate_graph(collection, graph, model.score(fitting).mean).metrics
     return scores
 
@@ -161,7 +161,7 @@ def tiles(job: Job) -> Table:
 
 def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
     model = pretrained_model("tile")
-    scores = [model.score(columns_by_name(one, model.card.columns)).mean[one.group] for one in kernels]
+    scores = [model.score(model.own_columns(one)).mean[one.group] for one in kernels]
     return time_errors(kernels, scores)
 
 

@@ -117,8 +117,9 @@ class Ensemble(Ranker[EnsembleParams]):
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         self._members = {name: self._member(name).fit(data, settings) for name in self._weights}
 
-    def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
+    def grow(self, data: TrainingData, settings: FitSettings) -> Self:
         self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
+        return self
 
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         scores = [member.predict(rows, self.columns, instances) for member in self._members.values()]

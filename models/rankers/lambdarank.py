@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+import numpy as np
+
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import LABELS, MAX_GROUP, merge_ties, relevance
 from xlarank.models.params import Among, OneOf, Whole, param
@@ -62,5 +64,5 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
             "lambdarank_truncation_level": max(sizes),
             "lambdarank_norm": params.lambdarank_norm,
         }
-        targets = RowTargets(label=labels, weight=data.row_weight, sizes=sizes)
+        targets = RowTargets(label=labels, weight=np.repeat(data.group_weight, np.diff(data.indptr)), sizes=sizes)
         self._train(data, targets, objective, settings, params.columns, params.init_score_weight)

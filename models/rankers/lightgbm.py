@@ -162,10 +162,9 @@ class LightGBMRanker(BoostedTrees[T]):
             "verbose": -1,
         }
 
-    def _grow_on(self, data: TrainingData, settings: FitSettings) -> None:
+    def grow(self, data: TrainingData, settings: FitSettings) -> Self:
         if self._growing is None or settings.rounds < self._growing[2]:
-            self._fit(data, settings)
-            return
+            return self.fit(data, settings)
         grown, gradients, rounds = self._growing
         silence_lightgbm(settings.threads)
         for _ in range(settings.rounds - rounds):
@@ -175,6 +174,7 @@ class LightGBMRanker(BoostedTrees[T]):
         else:  # as lightgbm.train does: it lets go of the data
             self._growing, grown = None, lgb.Booster(model_str=grown.model_to_string())
         self._booster = self._extended(grown)
+        return self
 
     def _extended(self, grown: lgb.Booster) -> lgb.Booster:
         """The trees that were started from, if any, and then those of a booster."""

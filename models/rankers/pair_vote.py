@@ -147,7 +147,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         Ties teach nothing and are left out; where there is nothing else they stay, at weight 0.
         """
         own = self.params
-        row_weight = row_weights(data.indptr, own.graph_weight, data.weight)
+        row_weight = row_weights(data.indptr, own.graph_weight, data.group_weight)
         pairs = max(1, min(own.pairs, own.max_pairs // max(1, len(data.cost))))
         loss = RankNetLoss(data.cost, data.indptr, row_weight, pairs, own.tie_tolerance)
         second = np.stack([loss.partners(rng) for _ in range(pairs)], axis=1).reshape(-1)

@@ -38,7 +38,7 @@ class RankNet(LightGBMRanker[RankNetParams]):
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         params = self.params
-        weight = row_weights(data.indptr, params.graph_weight, data.weight)
+        weight = row_weights(data.indptr, params.graph_weight, data.group_weight)
         loss = RankNetLoss(data.cost, data.indptr, weight, params.pairs, params.tie_tolerance)
         rng = np.random.default_rng(settings.seed)
         objective = {"objective": lambda relevance, _: loss.gradients(relevance, rng)}

@@ -67,7 +67,7 @@ class XGBPairwise(BoostedTrees[XGBPairwiseParams]):
         module, params = _xgboost(), self.params
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, params.tie_tolerance)))
         self._used = chosen_columns(data.columns, params.columns, data.target)
-        weight = row_weights(data.indptr, params.graph_weight, data.weight)[data.indptr[:-1]]
+        weight = row_weights(data.indptr, params.graph_weight, data.group_weight)[data.indptr[:-1]]
         self._init_score = InitScore.find(data.columns, params.init_score_weight, data.target)
         start = self._init_score.centred(data) if self._init_score else None
         targets = {"label": relevance, "weight": weight, "base_margin": start}

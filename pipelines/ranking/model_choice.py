@@ -16,8 +16,7 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest
 from xlarank.features.targets import TPU, target_of
-from xlarank.models.pretrained import columns_by_name, pretrained_model
-from xlarank.models.trained import TrainedModel, model_of
+from xlarank.models.trained import TrainedModel, model_of, pretrained_model
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 _FIRST: Final = TILE_COLUMNS.index("input_bounds_0")
@@ -113,7 +112,7 @@ def rows_for_model(graph: Graph, model: TrainedModel) -> GraphRows:
             expected=f"a {model.card.kind} graph for {model.card.collection}",
         )
     if model.shipped:
-        return columns_by_name(assemble(graph, FeatureSettings()), model.card.columns)
+        return model.own_columns(assemble(graph, FeatureSettings()))
     settings = model.card.recipe.settings()
     model.require_rows(settings.columns(model.card.kind), settings.code_hash(model.card.kind))
     return assemble(graph, settings)
@@ -133,4 +132,4 @@ def require_stored_rows(model: TrainedModel, manifest: Manifest) -> None:
 
 def stored_rows(model: TrainedModel, rows: GraphRows) -> GraphRows:
     """Return stored rows with the columns that the model looks at."""
-    return columns_by_name(rows, model.card.columns) if model.shipped else rows
+    return model.own_columns(rows) if model.shipped else rows

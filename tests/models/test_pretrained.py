@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,8 @@ from xlarank.data.family import program_family
 from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
-from xlarank.models.pretrained import COLLECTION, FOLDER, columns_by_name, pretrained_model
-from xlarank.models.validation.metrics import kendall_tau
+from xlarank.features.rows import GraphRows
+from xlarank.models.trained import SHIPPED, SHIPPED_COLLECTION, pretrained_model
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.ranking.model_choice import model_for_collection
 
@@ -27,7 +28,7 @@ VALID = ("crossattn__a", "mlp_train__a", "unet__a")
 
 
 def test_it_is_small_text_without_pickles() -> None:
-    files = [path for path in FOLDER.rglob("*") if path.is_file()]
+    files = [path for path in SHIPPED.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 3_000_000
     assert {path.suffix for path in files} <= {".json", ".txt", ".md"}
     for path in files:
@@ -36,7 +37,7 @@ def test_it_is_small_text_without_pickles() -> None:
 
 def test_it_learned_from_estimates_of_the_train_split_alone() -> None:
     card = pretrained_model().card
-    assert card.collection == COLLECTION
+    assert card.collection == SHIPPED_COLLECTION
     known = {path.stem for path in ESTIMATED.glob("*/train/*.npz")}
     assert set(card.trained_on) == {"train"} and set(card.trained_on["train"]) <= known
     assert not {path.stem for path in ESTIMATED.glob("*/valid/*.npz")} & set(card.trained_on["train"])
@@ -47,7 +48,7 @@ def test_it_still_ranks_what_it_never_saw(tmp_path: Path) -> None:
     taus = []
     for path in (ESTIMATED / "random" / "valid" / f"{name}.npz" for name in VALID):
         ranking = rank(Workspace(tmp_path), path)
-        assert ranking.shipped and ranking.collection == COLLECTION and ranking.metrics is not None
+        assert ranking.shipped and ranking.collection == SHIPPED_COLLECTION and ranking.metrics is not None
         taus.append(ranking.metrics["tau"])
     assert np.mean(taus) > 0.3, taus
 
@@ -83,10 +84,16 @@ def test_it_learned_from_no_family_whose_measurements_judge(kind: Kind) -> None:
 
 
 def test_columns_are_picked_by_name() -> None:
-    rows = easy_graph("a__a", 5, 0)
-    assert columns_by_name(rows, ["waste", "noise"]).columns == ["waste", "noise"]
-    assert kendall_tau(columns_by_name(rows, ["noise"]).matrix()[:, 0].astype(float), rows.matrix()[:, 3]) == 1
-    with pytest.raises(ModelError, match=r"lack 1 columns of the model \(gone"):
-        columns_by_name(rows, ["waste", "gone"])
-    with pytest.raises(ModelError, match="another order"):
-        columns_by_name(rows, ["noise", "waste"])
+    rows, model = easy_graph("a__a", 5, 0), pretrained_model()
+
+    def picked(*columns: str) -> GraphRows:
+        return replace(model, card=replace(model.card, columns=[*columns])).own_columns(rows)
+
+    assert picked("waste", "noise").columns == ["waste", "noise"]
+    assert np.array_equal(picked("noise").matrix()[:, 0], rows.matrix()[:, 3])
+    for columns, said in (
+        (("waste", "gone"), r"lack 1 columns of the model \(gone"),
+        (("noise", "waste"), "another order"),
+    ):
+        with pytest.raises(ModelError, match=said):
+            picked(*columns)

@@ -59,9 +59,8 @@ def test_groups_are_taken_and_joined_with_their_rows_and_weights() -> None:
     parts = [DATA.matrix()[45:], DATA.matrix()[9:18], ALSO.matrix()]
     assert np.array_equal(joined.matrix(), np.concatenate(parts))
     assert np.array_equal(joined.take([3]).cost, ALSO.cost[9:])
-    assert DATA.weight is None and DATA.row_weight is None and DATA.take([0]).weight is None
+    assert joined.group_weight.tolist() == [1.0, 1.0, 0.5, 0.5]
     assert joined.take([3, 0]).group_weight.tolist() == [0.5, 1.0]
-    assert np.repeat([1.0, 0.5], 18).tolist() == joined.row_weight.tolist()  # type: ignore[union-attr]
     with pytest.raises(ModelError, match="weight is 0"):
         DATA.weighted(0)
     with pytest.raises(ModelError, match="family1__z and family0__a have different columns"):

@@ -14,8 +14,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.pretrained import columns_by_name, pretrained_model
-from xlarank.models.trained import TrainedModel, fingerprint, load_model
+from xlarank.models.trained import TrainedModel, fingerprint, load_model, pretrained_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.fine_tune import DEFAULT_RATE, DEFAULT_ROUNDS, RATES, FineTuning, fine_tune
@@ -125,7 +124,7 @@ def test_the_ranker_that_comes_along_goes_on(tmp_path: Path) -> None:
     assert model.card.continues is not None and model.card.continues.where == "shipped"
     assert fingerprint(shipped.card) == model.card.continues.fingerprint
     (graph,) = stored(place.root, LAYOUT, "valid").values()
-    seen = columns_by_name(graph, shipped.card.columns)
+    seen = shipped.own_columns(graph)
     pairs = ((shipped, seen), (model, graph))
     before, tuned = (kendall_tau(one.score(rows).mean, graph.row_cost) for one, rows in pairs)
     assert tuned > before + 0.05
