@@ -175,7 +175,7 @@ class Ranker(ABC, Generic[P]):
             parts = {name: cls.part_classes[name].load(folder / name) for name in state["parts"]}
             ranker.columns = [str(name) for name in state["columns"]]
             ranker._restore(Learned(state, files, parts))
-        except (OSError, ModelError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
             got = f"{folder} cannot be read ({getattr(error, 'got', error)})"
             raise ModelError(got, expected="a trained model", do="run train again") from error
         return ranker

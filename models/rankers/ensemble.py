@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final, Self
 
 import numpy as np
 
-from xlarank.data.errors import ModelError
+from xlarank.data.errors import ParameterError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Matrix
@@ -40,7 +40,7 @@ def _whole_members(kind: Kind, given: Mapping[str, Any]) -> dict[str, RankerPara
     """Parameters of every member: those given, or some of them, else the defaults of the kind."""
     unknown = [name for name in dict(given) if name not in MEMBERS]
     if unknown:
-        raise ModelError(f"{unknown[0]!r} is not a member of an ensemble", expected=", ".join(MEMBERS))
+        raise ParameterError(f"{unknown[0]!r} is not a member of an ensemble", expected=", ".join(MEMBERS))
     return {name: MEMBERS[name](given.get(name), kind=kind).params for name in MEMBERS}
 
 
@@ -65,7 +65,7 @@ class EnsembleParams(RankerParams):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.positive_weights():
-            raise ModelError("the weights are all 0", expected="one member that counts")
+            raise ParameterError("the weights are all 0", expected="one member that counts")
 
     def positive_weights(self) -> dict[str, float]:
         """Weights of the members that have any."""
