@@ -15,16 +15,6 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 __version__ = "0.3.0"
-__all__ = [
-    "GraphRanker",
-    "Ranking",
-    "__version__",
-    "compute_features",
-    "rank",
-    "read_graph",
-    "read_hlo",
-]
-
 if _TYPE_CHECKING:
     from xlarank.api import rank as rank
     from xlarank.api import read_graph as read_graph
@@ -42,6 +32,7 @@ _HOMES = {
     "read_graph": "xlarank.api",
     "read_hlo": "xlarank.data.hlo.reading",
 }
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> object:

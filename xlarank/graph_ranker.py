@@ -92,17 +92,11 @@ class GraphRanker:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        return {**{name: getattr(self, name) for name in _common_names()}, **self.params}
+        return {**{name: getattr(self, name) for name in _COMMON}, **self.params}
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters for the next `fit`; a `ParameterError` changes nothing."""
-        before = self.get_params(deep=False)
-        self._take({**before, **params})
-        try:
-            self._check()
-        except ModelError:
-            self._take(before)
-            raise
+        vars(self).update(vars(type(self)(**{**self.get_params(), **params})))
         return self
 
     def fit(self, graphs: Iterable[GraphLike], y: object = None) -> Self:
@@ -113,12 +107,9 @@ class GraphRanker:
         """
         self._check()
         read = [_graph(each) for each in _several(graphs)]
-        if not read:
-            raise ModelError("there are no graphs to fit", expected=_GRAPHS)
-        kinds = {graph_kind(graph) for graph in read}
-        if len(kinds) > 1:
+        kind, *others = {graph_kind(graph) for graph in read}
+        if others:
             raise ModelError("the graphs are layout and tile graphs", expected="graphs of one kind")
-        (kind,) = kinds
         rows = [self._rows(graph) for graph in read]
         data = TrainingData.from_graphs(rows, TARGETS[self.target])
         settings = FitSettings(self.n_estimators, self.random_state, _threads(self.n_jobs))
@@ -153,8 +144,6 @@ class GraphRanker:
             if not (rows.labelled and rows.rankable):
                 raise ModelError(f"{graph.name} cannot be scored", expected="runtimes that differ")
             scores.append(graph_metrics(self.kind_, self._predict(rows), rows.cost, rows.group)["score"])
-        if not scores:
-            raise ModelError("there are no graphs to score", expected=_GRAPHS)
         return float(np.mean(scores))
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -170,23 +159,14 @@ class GraphRanker:
         params = [f"{name}={value!r}" for name, value in self.get_params().items() if name != "ranker"]
         return f"GraphRanker({', '.join([repr(self.ranker), *params])})"
 
-    def _take(self, params: dict[str, Any]) -> None:
-        common = _common_names()
-        for name in common:
-            setattr(self, name, params[name])
-        self.params = {name: value for name, value in params.items() if name not in common}
-
     def _check(self) -> None:
         """Raise `ParameterError` for unknown names and bad values, which do not depend on the kind of graphs."""
         params = ranker_class(self.ranker).params_class
-        known = [*params.declared(), *_common_names()]
+        known = [*params.declared(), *_COMMON]
         for name in self.params:
             if name not in known:
-                raise ParameterError(
-                    f"{name!r} is not a parameter of {self.ranker}",
-                    expected=", ".join(known),
-                    do=did_you_mean(name, known),
-                )
+                got = f"{name!r} is not a parameter of {self.ranker}"
+                raise ParameterError(got, expected=", ".join(known), do=did_you_mean(name, known))
         params.of("layout", self.params)
         Whole(1, MAX_ROUNDS)("n_estimators", self.n_estimators)
         Whole(0, MAX_SEED)("random_state", self.random_state)
@@ -210,19 +190,18 @@ class GraphRanker:
         return scores
 
 
-def _common_names() -> list[str]:
-    """Return the parameters that all rankers have, in order."""
-    declared = inspect.signature(GraphRanker.__init__).parameters.values()
-    return [each.name for each in declared if each.name != "self" and each.kind is not each.VAR_KEYWORD]
+#: Parameters that all rankers have, in order.
+_COMMON: Final = tuple(inspect.signature(GraphRanker).parameters)[:-1]
 
 
 def _several(graphs: Iterable[GraphLike]) -> list[GraphLike]:
     if isinstance(graphs, Graph | str | Path):
         raise ArgumentError(f"{_brief(graphs)} is one graph", expected=_GRAPHS, do="put it into a list")
-    try:
-        return list(graphs)
-    except TypeError as error:
-        raise ArgumentError(f"the graphs are {_brief(graphs)}", expected=_GRAPHS) from error
+    if not isinstance(graphs, Iterable):
+        raise ArgumentError(f"the graphs are {_brief(graphs)}", expected=_GRAPHS)
+    if not (found := list(graphs)):
+        raise ModelError("there are no graphs", expected=_GRAPHS)
+    return found
 
 
 def _graph(graph: GraphLike) -> Graph:
@@ -239,11 +218,6 @@ def _brief(value: object) -> str:
 
 def _threads(n_jobs: int | None) -> int:
     """Return the number of threads as LightGBM counts: 0 is all cores."""
-    if n_jobs is None:
-        return 1
-    try:
-        return max(0, Whole(-1, MAX_THREADS)("n_jobs", n_jobs or "0"))
-    except ParameterError as error:
-        raise ParameterError(
-            f"n_jobs is {n_jobs!r}", expected=f"1 to {MAX_THREADS} threads, -1 for all cores or None for one"
-        ) from error
+    return (
+        0 if n_jobs == -1 else 1 if n_jobs is None else Whole(1, MAX_THREADS, "or -1, all cores")("n_jobs", n_jobs)
+    )

@@ -15,8 +15,8 @@ from tests.graphs import save_npz, tile_arrays
 from tests.pipelines.trees import LAYOUT, graph_path, write_tree
 from xlarank.cli import console
 from xlarank.cli.app import commands
-from xlarank.cli.common import moved_to_front
 from xlarank.cli.console import finish
+from xlarank.cli.options import moved_to_front
 
 
 @pytest.fixture

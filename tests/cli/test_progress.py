@@ -6,15 +6,17 @@ import io
 import threading
 import time
 
+import pytest
 from rich.console import Console
 
 from xlarank.cli.progress import JobProgress, bars
 
 
-def test_a_long_step_is_not_silent() -> None:
+def test_a_long_step_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     before = threading.active_count()
     printed: list[str] = []
-    progress = JobProgress(printed.append, first=0.02)
+    monkeypatch.setattr("xlarank.cli.progress._FIRST", 0.02)
+    progress = JobProgress(printed.append)
     progress.end()  # of a job that failed before it began
     progress.begin("tuning tile:cpu", 3)
     progress.step("best 0.9")

@@ -18,8 +18,8 @@ from typer.main import get_command
 
 import xlarank
 from xlarank.cli import console, dataset, explaining, learning, programs, ranking, record, run_all, scoring
-from xlarank.cli.common import load_config, moved_to_front
 from xlarank.cli.guide import GUIDES
+from xlarank.cli.options import load_config, moved_to_front
 from xlarank.data.errors import XlarankError
 from xlarank.data.ranges import MAX_ROUNDS
 from xlarank.data.workspace import DEFAULT_ROOT
@@ -114,17 +114,12 @@ def number_span(part: Any) -> str | None:
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 #: What libraries raise instead of `MemoryError` where memory or address space is short.
 _NO_MEMORY = ("can't start new thread", "error return without exception", "allocate memory", "map segment")
-
-
 #: Signals so far: a library may swallow the exception that a handler raises.
 _heard: list[int] = []
 #: Seconds to remove partial files; a second signal ends the program at once.
 _GRACE = 10.0
+_MEMORY = b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
 _INTERRUPTED = b"error: interrupted; finished work is kept, run the same command again to resume\n"
-
-
-class _Interrupted(BaseException):
-    """Raised by a signal to end the program."""
 
 
 def main() -> None:
@@ -143,9 +138,7 @@ def main() -> None:
         if isinstance(error, SystemExit):
             code = error.code or 0
         if _out_of_memory(error):  # too little perhaps for all that prints a line
-            os.write(
-                2, b"error: not enough memory; raise the limit (ulimit -v), or use fewer --jobs or --threads\n"
-            )
+            os.write(2, _MEMORY)
             sys.exit(1)
         known = _user_error(error)
         if known is None:
@@ -164,7 +157,7 @@ def _interrupt(number: int, frame: Any) -> None:
     watchdog = threading.Timer(_GRACE, _leave, [number])
     watchdog.daemon = True
     watchdog.start()
-    raise _Interrupted
+    sys.exit(128 + number)
 
 
 def _leave(number: int) -> NoReturn:

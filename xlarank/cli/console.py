@@ -111,8 +111,8 @@ def headline(text: str) -> None:
 
 def list_lines(title: str, lines: list[str]) -> None:
     # A tile collection may have a thousand kernels of one configuration; --json of `info` has them all.
-    shown = lines if len(lines) <= _LISTED else [*lines[:_LISTED], f"and {len(lines) - _LISTED:,} more"]
-    for line in shown:
+    rest = [f"and {len(lines) - _LISTED:,} more"] if len(lines) > _LISTED else []
+    for line in lines[:_LISTED] + rest:
         say(line, "yellow", label=f"{title}: ")
 
 
@@ -155,11 +155,11 @@ def finish(broken: dict[str, str]) -> None:
             lines += [f"{name}: {why}" for name in names]
         else:
             lines.append(f"{len(names):,} files, such as {', '.join(names[:_ALIKE])}: {why}")
-    shown = lines if settings.verbose else lines[:_LISTED]
-    for line in shown:
+    most = len(lines) if settings.verbose else _LISTED
+    for line in lines[:most]:
         error_line(line)
-    if len(shown) < len(lines):
-        error_line(f"and {len(lines) - len(shown):,} more; --verbose names all of them")
+    if lines[most:]:
+        error_line(f"and {len(lines[most:]):,} more; --verbose names all of them")
     error_line(f"{counted(len(broken), 'broken file')}; the others were dealt with")
     raise typer.Exit(1)
 

@@ -38,41 +38,33 @@ def workspace_at(path: Path) -> Workspace:
     return Workspace(path)
 
 
-def require_models(data_root: Path | None, workspace: Path) -> None:
-    """Raise `ModelError` for a workspace that holds nothing, before anything is built into it."""
-    from xlarank.data.errors import ModelError
-    from xlarank.data.root import find_data_root
-    from xlarank.features.store import stored_collections
-    from xlarank.pipelines.support.workspace_collections import trained_collections
-
-    if data_root is not None:
-        find_data_root(data_root)  # the error that is nearest
-    place = workspace_at(workspace)
-    if workspace.exists() and not workspace.is_dir():
-        place.require_writable()
-    if not trained_collections(place) and not stored_collections(place):
-        what = "holds no trained model" if workspace.is_dir() else "does not exist"
-        raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
-
-
-def built_workspace(data_root: Path | None, workspace: Path) -> Workspace:
+def built_workspace(data_root: Path | None, workspace: Path, *, trained: bool = False) -> Workspace:
     """Return the workspace, after building features if it has none, or none of the data root that is named.
 
-    Stored features keep the settings they were built with.
+    Stored features keep the settings they were built with. With ``trained`` nothing is built into a workspace that
+    holds nothing: raises `ModelError`.
     """
+    from xlarank.data.errors import ModelError
     from xlarank.data.root import SAMPLE
     from xlarank.features.store import stored_roots
+    from xlarank.pipelines.support.workspace_collections import trained_collections
 
     place = workspace_at(workspace)
     stored = stored_roots(place)
-    if data_root is not None or not stored:
-        root = data_root_of(data_root)
-        if str(root.path.resolve()) not in stored:
-            why = "has no features" if not stored else "has none of this data root"
-            say(f"the workspace {workspace} {why}: building those of all collections of {root.path} first")
-            if data_root is None and root.path == SAMPLE:
-                list_lines("note", ["no data root was given: these results are for the embedded sample"])
-            build(root, place)
+    if data_root is None and stored:
+        return place
+    root = data_root_of(data_root)
+    if trained and not stored and not trained_collections(place):
+        if workspace.exists():
+            place.require_writable()
+        what = "holds no trained model" if workspace.exists() else "does not exist"
+        raise ModelError(f"the workspace {workspace} {what}", do="run train first, or check --workspace")
+    if str(root.path.resolve()) not in stored:
+        why = "has none of this data root" if stored else "has no features"
+        say(f"the workspace {workspace} {why}: building those of all collections of {root.path} first")
+        if data_root is None and root.path == SAMPLE:
+            list_lines("note", ["no data root was given: these results are for the embedded sample"])
+        build(root, place)
     return place
 
 

@@ -6,34 +6,16 @@ from typing import Annotated, Any
 
 from typer import Option, Typer
 
+from xlarank.cli import options
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import built_workspace
-from xlarank.cli.options import (
-    RANKERS,
-    WORK,
-    Collections,
-    Json,
-    Model,
-    Root,
-    Rounds,
-    Scheduler,
-    Seed,
-    Seeds,
-    Select,
-    Threads,
-    Timeout,
-    Trials,
-    Work,
-)
 
 app = Typer()
 
 
 def _shown(params: dict[str, Any]) -> str:
-    named = params.items()
-    return ", ".join(
-        f"{name}={value:.3g}" if isinstance(value, float) else f"{name}={value}" for name, value in named
-    )
+    values = {name: f"{value:.3g}" if isinstance(value, float) else value for name, value in params.items()}
+    return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
 def _spread(score: dict[str, Any] | None) -> str:
@@ -45,11 +27,11 @@ def _spread(score: dict[str, Any] | None) -> str:
 
 @app.command()
 def tune(
-    trials: Trials = 50,
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
-    model: Model = "lambdarank",
+    trials: options.Trials = 50,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
+    model: options.Model = "lambdarank",
     storage: Annotated[
         str | None,
         Option(
@@ -60,12 +42,12 @@ def tune(
     worker: Annotated[
         bool, Option("--worker", help="Join the study at --storage as one of several processes.")
     ] = False,
-    timeout: Timeout = None,
-    rounds: Rounds = 300,
-    select: Select = "mean",
-    seed: Seed = 0,
-    threads: Threads = 0,
-    json_file: Json = None,
+    timeout: options.Timeout = None,
+    rounds: options.Rounds = 300,
+    select: options.Select = "mean",
+    seed: options.Seed = 0,
+    threads: options.Threads = 0,
+    json_file: options.Json = None,
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kind of kernel). Rerun to resume."""
     from xlarank.models.fit_settings import FitSettings
@@ -78,7 +60,6 @@ def tune(
             place, trials=trials, collections=collection or (), timeout=timeout, model=model,
             fit=FitSettings(rounds, seed, threads), study=StudyOptions(storage, worker, select), progress=progress,
         )  # fmt: skip
-
     heads = ("collection", ">trials", ">new", ">pruned", ">out-of-fold score", ">rounds", "~best parameters", ">s")
     show_rows(heads, (
         (one.collection, str(one.trials), str(one.fresh), str(one.pruned), f"{one.mean:.3f} ± {one.std:.3f}",
@@ -96,9 +77,9 @@ def tune(
 
 @app.command()
 def train(
-    data_root: Root = None,
-    workspace: Work = WORK,
-    collection: Collections = None,
+    data_root: options.Root = None,
+    workspace: options.Work = options.WORK,
+    collection: options.Collections = None,
     also_from: Annotated[
         list[str] | None,
         Option(
@@ -114,24 +95,27 @@ def train(
         ),
     ] = None,
     model: Annotated[
-        str, Option(help=f"Ranker: {RANKERS}; or auto: the ranker with the best out-of-fold score, per collection.")
+        str,
+        Option(
+            help=f"Ranker: {options.RANKERS}; or auto: the ranker with the best out-of-fold score, per collection."
+        ),
     ] = "lambdarank",
-    seeds: Seeds = 3,
+    seeds: options.Seeds = 3,
     with_valid: Annotated[
         bool, Option("--with-valid", help="Train on the valid split too, for a submission.")
     ] = False,
-    rounds: Rounds = 300,
-    select: Select = "mean",
-    seed: Seed = 0,
-    threads: Threads = 0,
+    rounds: options.Rounds = 300,
+    select: options.Select = "mean",
+    seed: options.Seed = 0,
+    threads: options.Threads = 0,
     engine: Annotated[
         str, Option(help="local, or dask: train each booster on all workers of --scheduler (lambdarank only).")
     ] = "local",
-    scheduler: Scheduler = None,
+    scheduler: options.Scheduler = None,
     allow_constant: Annotated[
         bool, Option("--allow-constant", help="Save a model even if its scores are all equal.")
     ] = False,
-    json_file: Json = None,
+    json_file: options.Json = None,
 ) -> None:
     """Train the final models, with tuned parameters if there are any."""
     from xlarank.pipelines.fine_tune import fine_tune as continue_model

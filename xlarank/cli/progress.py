@@ -9,12 +9,13 @@ from typing import Final
 
 from rich import progress
 from rich.console import Console
+from rich.progress import Progress
 from rich.table import Column
 
 #: Seconds before the first line of a job, and between later ones at most.
 _FIRST: Final = 2.0
 _MOST: Final = 15.0
-#: Characters of a line at most; the name is cut, the count never.
+#: Characters of a line at most; the note is cut, the count never.
 _WIDTH: Final = 80
 
 
@@ -23,26 +24,14 @@ def plain(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def shortened(text: str, most: int) -> str:
-    """Return text without its middle where it is longer.
-
-    >>> shortened("layout:cpu:default train mlp__a", 20), shortened("mlp__a", 20)
-    ('layout:cpu…in mlp__a', 'mlp__a')
-    """
-    return text if len(text) <= most else f"{text[: most // 2]}…{text[len(text) - (most - 1) // 2 :]}"
-
-
 class JobProgress:
     """Writes lines, also during a long step (a thread watches the clock), and draws bars if there are any.
 
     With ``every`` each step is a line.
     """
 
-    def __init__(
-        self, write: Callable[[str], None], drawn: progress.Progress | None = None, *, first: float = _FIRST,
-        every: bool = False,
-    ) -> None:  # fmt: skip
-        self.write, self.drawn, self.first, self.every = write, drawn, first, every
+    def __init__(self, write: Callable[[str], None], drawn: Progress | None = None, *, every: bool = False) -> None:
+        self.write, self.drawn, self.every = write, drawn, every
         self._over: threading.Event | None = None
 
     def begin(self, what: str, total: int) -> None:
@@ -68,7 +57,7 @@ class JobProgress:
             return
         self.close()
         seconds = time.monotonic() - self.began
-        if self.printed or self.every or seconds >= self.first:
+        if self.printed or self.every or seconds >= _FIRST:
             self.write(f"{self.what}: {self.done} of {self.total} in {seconds:.0f} s")
         if self.drawn is not None:
             self.drawn.stop_task(self._task)
@@ -81,7 +70,7 @@ class JobProgress:
             self._over = None
 
     def _watch(self, over: threading.Event) -> None:
-        pause = self.first
+        pause = _FIRST
         while not over.wait(pause):
             self.printed = True
             self.write(self._line())
@@ -92,11 +81,12 @@ class JobProgress:
         line = f"{self.what}: {self.done} of {self.total}, {passed:.0f} s"
         if 0 < self.done < self.total:
             line += f", about {passed / self.done * (self.total - self.done):.0f} s left"
-        room = _WIDTH - len(line) - len("; last: ")
-        return line + (f"; last: {shortened(self.note, max(room, 12))}" if self.note else "")
+        room = max(_WIDTH - len(line) - len("; last: "), 12)
+        note = self.note if len(self.note) <= room else f"…{self.note[1 - room :]}"  # names stand at the end
+        return f"{line}; last: {note}" if note else line
 
 
-def bars(console: Console) -> progress.Progress:
+def bars(console: Console) -> Progress:
     """Return bars with description, count, time and note; names are cut in a narrow window."""
     what, note = (Column(ratio=ratio, no_wrap=True, overflow="ellipsis") for ratio in (3, 2))
     whole = Column(no_wrap=True)
@@ -109,4 +99,4 @@ def bars(console: Console) -> progress.Progress:
         progress.TimeRemainingColumn(table_column=whole),
         progress.TextColumn("{task.fields[note]}", style="dim", markup=False, table_column=note),
     )
-    return progress.Progress(*columns, console=console, refresh_per_second=4, expand=True)
+    return Progress(*columns, console=console, refresh_per_second=4, expand=True)

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option, Typer
 
 from xlarank.cli.console import error_line, finish, list_lines, progress_bars, say, show_rows, write_json
-from xlarank.cli.inputs import built_workspace, data_root_of, require_models, workspace_at
+from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Work, out_file
 from xlarank.data.wording import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
-    from xlarank.pipelines.ranking.result import Ranked
+    from xlarank.pipelines.ranking.result import Ranked, Ranking
 
 app = Typer()
+
+_SHIPPED = "the shipped ranker, trained on estimates of the TPU's compiler"
 
 
 @app.command()
@@ -31,20 +33,33 @@ def rank(
 ) -> None:
     """Rank the configurations of a graph, or of each graph in a folder."""
     from xlarank.pipelines.rank import rank as run
+    from xlarank.pipelines.rank import rank_folder
     from xlarank.pipelines.ranking.result import write_rankings
 
+    place = workspace_at(workspace)
+    broken: dict[str, str] = {}
     if graph.is_dir():
-        _rank_folder(graph, top, workspace, collection, csv, json_file)
-        return
-    ranking = run(workspace_at(workspace), graph, collection=collection)
+        with progress_bars() as progress:
+            rankings, broken = rank_folder(place, graph, collection=collection, progress=progress)
+        _show_rankings(rankings, top)
+        result = {name: ranking.as_json(top) for name, ranking in rankings.items()}
+    else:
+        ranking = run(place, graph, collection=collection)
+        rankings = {ranking.graph: ranking}
+        _show_ranking(ranking, top)
+        result = ranking.as_json(top)
     if csv is not None:
-        write_rankings(csv, {ranking.graph: ranking})
+        write_rankings(csv, rankings)
+        say(f"wrote {csv}")
+    write_json(json_file, result)
+    finish(broken)
+
+
+def _show_ranking(ranking: Ranking, top: int) -> None:
     configs = counted(len(ranking.order), "configuration")
     say(f"{ranking.graph}: {configs}, ranked by the model of {ranking.collection}")
     if ranking.shipped:
-        kind = ranking.collection.partition(":")[0]
-        source = "the shipped ranker, trained on estimates of the TPU's compiler"
-        say(f"the workspace has no {kind} model: using {source}")
+        say(f"the workspace has no {ranking.collection.partition(':')[0]} model: using {_SHIPPED}")
     if ranking.fallback:
         say(ranking.fallback)
     timed, faster = ranking.estimated is not None, bool(ranking.speedups)
@@ -62,7 +77,6 @@ def rank(
         say(f"{first:.3f} times as fast as the compiler's default, best of the first five {five:.3f}")
     for line in ranking.trust.lines() if ranking.trust else ():
         say(line)
-    write_json(json_file, ranking.as_json(top))
 
 
 def _milliseconds(runtime_ns: int | None) -> str:
@@ -78,14 +92,7 @@ def _identical(entry: Ranked, most: int = 8) -> str:
     return ", ".join(each[:most]) + (f" and {len(each) - most} more" if len(each) > most else "")
 
 
-def _rank_folder(
-    folder: Path, top: int, workspace: Path, collection: str | None, csv: Path | None, json_file: Path | None
-) -> None:
-    from xlarank.pipelines.rank import rank_folder as run
-    from xlarank.pipelines.ranking.result import write_rankings
-
-    with progress_bars() as progress:
-        rankings, broken = run(workspace_at(workspace), folder, collection=collection, progress=progress)
+def _show_rankings(rankings: dict[str, Ranking], top: int) -> None:
     rows = []
     for name, ranking in rankings.items():
         best = ", ".join(str(entry.configuration) for entry in ranking.best(min(top, 5)))
@@ -93,11 +100,6 @@ def _rank_folder(
         faster = [f"{value:.3f}" for value in ranking.speedups.values()] if ranking.speedups else ["-", "-"]
         rows.append((name, ranking.collection, f"{len(ranking.order):,}", best, tau, *faster))
     show_rows(("graph", "model", ">configurations", "~best", ">tau", ">speedup@1", ">speedup@5"), rows)
-    if csv is not None:
-        write_rankings(csv, rankings)
-        say(f"wrote {csv}")
-    write_json(json_file, {name: ranking.as_json(top) for name, ranking in rankings.items()})
-    finish(broken)
 
 
 @app.command()
@@ -117,8 +119,7 @@ def submit(
     """Write the Kaggle submission: all test graphs, unranked ones in their default order."""
     from xlarank.pipelines.submit import submit as run
 
-    require_models(data_root, workspace)
-    place = built_workspace(data_root, workspace)
+    place = built_workspace(data_root, workspace, trained=True)
     with progress_bars() as progress:
         report = run(place, out, collections=collection or (), model_from=model_from, progress=progress)
     ranked = ((name, str(count), report.models[name]) for name, count in report.rows.items())

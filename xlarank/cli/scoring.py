@@ -55,18 +55,11 @@ def evaluate(
 @app.command()
 def cross_validate(
     by: Annotated[
-        str,
-        Option(
-            help="Unit to hold out: family (all graphs of a program), graph (one graph), or kind (all "
-            "kernels of a kind; layouts: family)."
-        ),
+        str, Option(help="Unit to hold out: family (a program), graph, or kind (of kernels; layouts: family).")
     ] = "family",
     model: Annotated[
         list[str] | None,
-        Option(
-            help=f"Ranker to fit instead of the trained model's: {RANKERS}. Repeat to compare rankers with the "
-            "first."
-        ),
+        Option(help=f"Ranker to fit instead of the trained model's: {RANKERS}. Repeat to compare with the first."),
     ] = None,
     with_valid: Annotated[
         bool, Option("--with-valid", help="With --model: fit on the train and valid splits.")
@@ -87,47 +80,34 @@ def cross_validate(
 
     place = built_workspace(data_root, workspace)
     models = list(dict.fromkeys(model or ()))
-    settings: dict[str, Any] = {
-        "by": by, "collections": collection or (), "with_valid": with_valid,
-        "fit": FitSettings(rounds, seed, threads),
-    }  # fmt: skip
-    if len(models) < 2:
-        with progress_bars() as progress:
-            evaluation = run(place, model=models[0] if models else None, progress=progress, **settings)
-        _show(evaluation, graphs, json_file)
-        return
     with progress_bars() as progress:
-        comparison = cross_validate_rankers(place, models, progress=progress, **settings)
-    for name, rankers in comparison.report.items():
-        _title(name, comparison.judged, next(iter(rankers.values())))
-        show(comparison_table(name, rankers))
-    _notes(comparison)
-    write_json(json_file, comparison.report)
+        settings: dict[str, Any] = {
+            "by": by, "collections": collection or (), "with_valid": with_valid,
+            "fit": FitSettings(rounds, seed, threads), "progress": progress,
+        }  # fmt: skip
+        if len(models) > 1:
+            evaluation = cross_validate_rankers(place, models, **settings)
+        else:
+            evaluation = run(place, model=models[0] if models else None, **settings)
+    _show(evaluation, graphs, json_file, compared=len(models) > 1)
 
 
-def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None) -> None:
-    for name, metrics in evaluation.report.items():
-        _title(name, evaluation.judged, metrics)
-        show(score_table(metrics, graphs))
+def _show(evaluation: Evaluation, graphs: bool, json_file: Path | None, *, compared: bool = False) -> None:
+    for name, scores in evaluation.report.items():
+        metrics = next(iter(scores.values())) if compared else scores
+        count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
+        say(f"{name}, {evaluation.judged}: {count}", "bold")
+        show(comparison_table(name, scores) if compared else score_table(scores, graphs))
     for name, text in evaluation.verdicts.items():
         say(f"{name}: {text}")
     for name, metrics in evaluation.speedups.items():
         first, five = (with_interval(summary) for summary in metrics.values())
         count = counted(len(next(iter(metrics.values()))["graphs"]), "graph")
         say(f"{name}: {first} times as fast as the compiler's default, best of the first five {five}; {count}")
-    _notes(evaluation)
+    list_lines("left out", reasons(evaluation.left_out))
+    list_lines("note", evaluation.notes)
     report = evaluation.report.items()
     write_json(json_file, {name: {**metrics, **evaluation.speedups.get(name, {})} for name, metrics in report})
-
-
-def _title(collection: str, judged: str, metrics: dict[str, Any]) -> None:
-    count = len(next(iter(metrics.values()))["graphs"])
-    say(f"{collection}, {judged}: {counted(count, 'graph')}", "bold")
-
-
-def _notes(result: Evaluation) -> None:
-    list_lines("left out", reasons(result.left_out))
-    list_lines("note", result.notes)
 
 
 def with_interval(summary: Mapping[str, Any]) -> str:
