@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from xlarank.data.errors import CollectionError, DataRootError, did_you_mean
+import numpy as np
+from numpy.typing import NDArray
+
+from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, did_you_mean
 from xlarank.data.family import program_family
-from xlarank.data.graph import Kind
-from xlarank.data.wording import counted
+from xlarank.data.graph import GraphCounts, Kind, graph_size
 
 SPLITS: Final = ("train", "valid", "test")
 #: Folders from ``layout/`` or ``tile/`` down to the files.
@@ -174,4 +178,38 @@ def skipped_files(npz: Path) -> list[SkippedFile]:
                 why = "not called .npz in small letters; rename"
             if graphs and why:
                 found.append(SkippedFile(folder, f"{counted(len(graphs), 'file')} not read: {why}"))
+    return found
+
+
+@dataclass(frozen=True)
+class CollectionSize:
+    """Sizes of the graphs of a collection, by split."""
+
+    collection: Collection
+    graphs: Mapping[str, Sequence[GraphCounts]]
+    families: int  # of programs, in the train split
+
+    @cached_property
+    def table(self) -> dict[str, NDArray[np.int64]]:
+        """Split -> ``(graphs, 3)``: configurations, nodes, configurable nodes of each graph."""
+        return {split: np.array(graphs, np.int64).reshape(-1, 3) for split, graphs in self.graphs.items()}
+
+    def rows(self, split: str, most: int = 0) -> int:
+        """Return the number of configurations of a split, at most ``most`` of each graph (0: all)."""
+        configs = [graph.configs for graph in self.graphs.get(split, ())]
+        return sum(min(count, most) if most else count for count in configs)
+
+
+def survey(files: Sequence[GraphFile]) -> list[CollectionSize]:
+    """Return the sizes of all collections, about a millisecond a file; unreadable files do not count."""
+    found = []
+    for collection in sorted({file.collection for file in files}):
+        own = [file for file in files if file.collection == collection]
+        graphs: dict[str, list[GraphCounts]] = {file.split: [] for file in own}
+        families = set()
+        for file in own:
+            with suppress(GraphFileError):
+                graphs[file.split].append(graph_size(file.path, collection.kind))
+                families |= {file.family} if file.split == "train" else set()
+        found.append(CollectionSize(collection, graphs, len(families)))
     return found

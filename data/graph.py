@@ -12,9 +12,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import ConfigTable
-from xlarank.data.duplicates import Duplicates, group_codes
-from xlarank.data.errors import GraphFileError, naming
+from xlarank.data.config_table import ConfigTable, Duplicates, group_codes
+from xlarank.data.errors import GraphFileError, counted, naming
 from xlarank.data.npz import NpzReader
 from xlarank.data.schema import (
     LAYOUT_COLUMNS,
@@ -26,7 +25,6 @@ from xlarank.data.schema import (
     TILE_COLUMNS,
 )
 from xlarank.data.topology import has_cycle
-from xlarank.data.wording import counted
 
 Kind = Literal["layout", "tile"]
 

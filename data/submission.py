@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import SubmissionError
+from xlarank.data.errors import SubmissionError, counted
 from xlarank.data.files import atomic_write, regular_only
-from xlarank.data.wording import counted
 
 HEADER: Final = ("ID", "TopConfigs")
 #: Only this many configurations of a tile graph count.

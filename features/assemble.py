@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.duplicates import group_codes
+from xlarank.data.config_table import group_codes
 from xlarank.data.errors import XlarankError
 from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
 from xlarank.data.topology import structure_hash

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.duplicates import group_minimum
+from xlarank.data.config_table import group_minimum
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.recipe import Recipe
 

@@ -8,9 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.errors import ModelError
+from xlarank.data.errors import ModelError, counted
 from xlarank.data.family import program_family
-from xlarank.data.wording import counted
 from xlarank.features.rows import GraphRows, draw_of_graph
 from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError
-from xlarank.data.wording import reasons
+from xlarank.data.errors import CollectionError, ModelError, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, ScoredGraph
 from xlarank.models.fit_settings import FitSettings

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlarank.data.collection import graph_files
-from xlarank.data.errors import GraphFileError
+from xlarank.data.errors import GraphFileError, counted
 from xlarank.data.graph import graph_size
 from xlarank.data.root import DataRoot
 from xlarank.data.submission import TILE_TOP, read_submission, submission_id, submission_problems
-from xlarank.data.wording import counted
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, XlarankError
-from xlarank.data.wording import reasons
+from xlarank.data.errors import CollectionError, XlarankError, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback

@@ -13,8 +13,7 @@ from xlarank.data.errors import CollectionError, HloError, XlarankError, naming
 from xlarank.data.graph import Kind
 from xlarank.data.hlo.encoding import Arrays, unexpressed
 from xlarank.data.hlo.messages import ModuleTuningData, TuningData
-from xlarank.data.hlo.parsing import read_program
-from xlarank.data.hlo.reading import graph_name, unlabelled_arrays
+from xlarank.data.hlo.reading import graph_name, read_program, unlabelled_arrays
 from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 from xlarank.data.writing import write_graph
 from xlarank.pipelines.support.progress import Progress, steps_of

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import xlarank
-from xlarank.data.errors import CollectionError, XlarankError
+from xlarank.data.errors import CollectionError, XlarankError, counted
 from xlarank.data.files import atomic_write
-from xlarank.data.wording import counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY

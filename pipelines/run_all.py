@@ -18,12 +18,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from xlarank.data.collection import Collection, GraphFile, discover, graph_files
+from xlarank.data.collection import Collection, GraphFile, discover, graph_files, survey
 from xlarank.data.errors import CollectionError, GraphFileError, XlarankError
 from xlarank.data.files import write_json
 from xlarank.data.graph import graph_size
 from xlarank.data.root import DataRoot
-from xlarank.data.sizes import survey
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, read_rows

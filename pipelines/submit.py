@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from xlarank.data.collection import Collection, discover
-from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
+from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, reasons
 from xlarank.data.graph import graph_size
 from xlarank.data.root import find_data_root
 from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
-from xlarank.data.wording import reasons
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of

@@ -1,22 +1,46 @@
-"""Reading of programs as graphs that can be ranked, and of the names of their nodes."""
+"""Reading of program files, recognised by content and never by name, as messages, graphs and names of nodes."""
 
 from __future__ import annotations
 
+import importlib
+import re
 import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 from xlarank.data.config_table import ConfigTable
 from xlarank.data.errors import HloError, naming
+from xlarank.data.files import read_bytes
 from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.hlo.encoding import Arrays, encode_program, unexpressed
-from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.hlo.parsing import module_of, read_program
+from xlarank.data.hlo.messages import (
+    HloModuleProto,
+    HloProto,
+    HloSnapshot,
+    Message,
+    ModuleTuningData,
+    TuningData,
+    instructions,
+)
 from xlarank.data.schema import LAYOUT_COLUMNS, OPCODE, OPCODES
 
+#: Protobuf itself reads no message of 2 GiB.
+_MAX_BYTES: Final = 2**31 - 1
+_HLO_TEXT: Final = re.compile(rb"\s*(?://[^\n]*\n\s*)*HloModule\b")
+_MLIR_TEXT: Final = re.compile(rb"\s*(?:(?://|#)[^\n]*\n\s*)*(?:module|func\.func|builtin\.module)\b")
+#: A hostile file may have millions of parts: only so many are looked at to recognise its kind.
+_LOOKED_AT: Final = 100
+_OPCODE: Final = re.compile(r"[a-z][a-z0-9-]*")
+_EXPECTED: Final = "an HloProto or HloModuleProto, HLO text, or TpuGraphs' ModuleTuningData or TuningData"
+#: Where jaxlib keeps XLA's parser of HLO text: since 0.8, and before.
+_PARSERS: Final = ("jaxlib._hlo", "jaxlib._jax")
 #: Longer names are cut.
 _NAME, _OP_NAME = 80, 200
 _SAME_MODULE: Final = "the module that the graph was made from"
@@ -79,10 +103,7 @@ def graph_name(path: Path) -> str:
     >>> graph_name(Path("dump/module_0001.jit_f.before_optimizations.hlo.pb"))
     'module_0001.jit_f.before_optimizations'
     """
-    name = path.name
-    for ending in (".txt", ".pb", ".hlo"):
-        name = name.removesuffix(ending)
-    return name or path.name
+    return path.name.removesuffix(".txt").removesuffix(".pb").removesuffix(".hlo") or path.name
 
 
 def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
@@ -108,3 +129,108 @@ def node_names(path: Path | str, graph: Graph) -> tuple[NodeName, ...]:
 
 def _shown(text: str, most: int) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in text[:most])
+
+
+def read_program(path: Path) -> Message:
+    """Read a file: an ``HloModuleProto``, or with its configurations a ``ModuleTuningData`` or ``TuningData``.
+
+    Raises `HloError` naming the file.
+    """
+    try:
+        size = path.stat().st_size
+        data = read_bytes(path) if size <= _MAX_BYTES else b""
+    except OSError as error:
+        got = f"{path} cannot be read ({error.strerror or error})"
+        raise HloError(got, expected="a file", do="check the path") from error
+    with naming(path.name):
+        if size > _MAX_BYTES:
+            raise HloError(f"it has {size:,} bytes", expected=f"at most {_MAX_BYTES:,}, as protobuf does")
+        return parse_program(data)
+
+
+def parse_program(data: bytes) -> Message:
+    """Return the message in ``data``: an ``HloModuleProto``, a ``ModuleTuningData`` or a ``TuningData``.
+
+    Every kind of message starts with field 1, so each is tried, and the first that holds a program is
+    taken. Raises `HloError` when there is none.
+    """
+    if not data:
+        raise HloError("the file is empty", expected=_EXPECTED)
+    got = "the file is cut off, or no protobuf of a program"
+    for kind, path, is_program in _KINDS:
+        with suppress(DecodeError):
+            message = kind.FromString(data)
+            part = attrgetter(path)(message) if path else message
+            if is_program(part):
+                return part
+            got = "there is no program in this file"
+    if _HLO_TEXT.match(data):
+        return _parse_text(data)
+    if _MLIR_TEXT.match(data):
+        do = "dump HLO: XLA_FLAGS='--xla_dump_to=DIR'"
+        raise HloError("this is MLIR (StableHLO) text", expected=_EXPECTED, do=do)
+    raise HloError(got, expected=_EXPECTED, do="copy or dump it again")
+
+
+def module_of(message: Message) -> Message:
+    """Return the module in what `read_program` returned; that of tiles if there is a single kernel.
+
+    Raises `HloError` for several kernels.
+    """
+    if isinstance(message, TuningData):
+        if len(message.modules) != 1:
+            got = f"the file holds {len(message.modules)} kernels"
+            raise HloError(got, expected="one program", do="use import-hlo")
+        return message.modules[0].module
+    return message.module if isinstance(message, ModuleTuningData) else message
+
+
+def _parse_text(text: bytes) -> Message:
+    """Parse HLO text with XLA's own parser, which jaxlib has."""
+    parser: Any = None
+    for name in _PARSERS:
+        with suppress(ImportError):
+            parser = parser or getattr(importlib.import_module(name), "hlo_module_from_text", None)
+    if parser is None:
+        raise HloError(
+            "this is HLO text, and XLA's parser for it (jaxlib 0.7 or later) is not installed",
+            expected="a binary dump, which needs nothing",
+            do="pip install 'xlarank[hlo]', or dump: XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_proto'",
+        )
+    try:
+        serialized = parser(text.decode("utf-8")).as_serialized_hlo_module_proto()
+    except UnicodeDecodeError as error:
+        raise HloError(f"the text is not UTF-8 ({error.reason})", expected="HLO text") from error
+    except (RuntimeError, ValueError) as error:
+        lines = " ".join(str(error).split())
+        raise HloError(f"XLA cannot parse the text ({lines[:300]})", expected="HLO text of one module") from error
+    return HloModuleProto.FromString(serialized)
+
+
+def _has_program(module: Message) -> bool:
+    """Return whether one of the first computations begins with an instruction."""
+    first = (one.instructions[0] for one in module.computations[:_LOOKED_AT] if one.instructions)
+    return any(_OPCODE.fullmatch(instruction.opcode) for instruction in first)
+
+
+def _is_layout_tuning(message: Message) -> bool:
+    configured = message.config_index_to_node or any(
+        run.module_config.HasField("layout_config") or run.op_config.HasField("tile_size_config")
+        for run in message.runs[:_LOOKED_AT]
+    )
+    return bool(configured) and _has_program(message.module)
+
+
+def _is_tile_tuning(message: Message) -> bool:
+    return any(part.runs and _has_program(part.module) for part in message.modules[:_LOOKED_AT])
+
+
+#: Kinds of messages, the part of each that `parse_program` returns, and how that part is recognised. Tuning data,
+#: known by its runs, is tried before what has its program at the same place.
+_KINDS: Final[tuple[tuple[type[Message], str, Callable[[Message], bool]], ...]] = (
+    (HloModuleProto, "", _has_program),
+    (ModuleTuningData, "", _is_layout_tuning),
+    (HloProto, "hlo_module", _has_program),
+    (TuningData, "", _is_tile_tuning),
+    (HloSnapshot, "hlo.hlo_module", _has_program),
+)

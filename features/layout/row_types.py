@@ -13,8 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import ConfigTable
-from xlarank.data.duplicates import group_codes
+from xlarank.data.config_table import ConfigTable, group_codes
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.program.opcode_classes import COARSE_CLASSES, coarse_class

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.duplicates import group_codes
+from xlarank.data.config_table import group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES

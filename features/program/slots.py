@@ -18,8 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.config_table import ConfigTable
-from xlarank.data.duplicates import group_codes
+from xlarank.data.config_table import ConfigTable, group_codes
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.program_context import ProgramContext

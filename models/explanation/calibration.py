@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from xlarank.data.errors import counted
 from xlarank.data.files import read_text, write_json
-from xlarank.data.wording import counted
 from xlarank.models.arrays import Flags, Floats, Integers
 from xlarank.models.validation.fold_plan import FOLDS_OF
 

@@ -22,8 +22,7 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET, target_of
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import Message, instructions
-from xlarank.data.hlo.parsing import module_of, read_program
-from xlarank.data.hlo.reading import node_names
+from xlarank.data.hlo.reading import module_of, node_names, read_program
 from xlarank.pipelines.advise.diagnosis import Diagnosis, diagnose, picture, shape_text
 from xlarank.pipelines.advise.lines import Change, EntryChange, entry_lines, major_to_minor, operation_lines
 from xlarank.pipelines.advise.search import LayoutSearch, Space

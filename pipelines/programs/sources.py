@@ -25,8 +25,7 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Message, ModuleTuningData
-from xlarank.data.hlo.parsing import module_of, read_program
-from xlarank.data.hlo.reading import graph_name, module_graph
+from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
 from xlarank.data.writing import write_graph
 
 Search = Literal["random", "evolve"]

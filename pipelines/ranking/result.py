@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from xlarank.data.errors import counted
 from xlarank.data.files import atomic_write
 from xlarank.data.graph import Graph
-from xlarank.data.wording import counted
 from xlarank.features.rows import GraphRows
 from xlarank.models.explanation.calibration import Trust
 from xlarank.models.trained import TrainedModel

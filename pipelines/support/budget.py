@@ -11,12 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from xlarank.data.collection import Collection
+from xlarank.data.collection import Collection, CollectionSize
 from xlarank.data.errors import XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import Kind
 from xlarank.data.ranges import require_ranges
-from xlarank.data.sizes import CollectionSize
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.support.processes import machine_memory
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError
+from xlarank.data.errors import CollectionError, FeatureStoreError, ModelError, counted
 from xlarank.data.graph import Kind
-from xlarank.data.wording import counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe
 from xlarank.features.rows import GraphRows, at_most

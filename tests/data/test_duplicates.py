@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from xlarank.data.duplicates import Duplicates, group_codes, group_minimum
+from xlarank.data.config_table import Duplicates, group_codes, group_minimum
 
 _CODES = hnp.arrays(np.int32, st.tuples(st.integers(1, 12), st.integers(0, 5)), elements=st.integers(0, 2))
 

@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.graphs import layout_arrays, tile_arrays
-from xlarank.data.collection import graph_files
+from xlarank.data.collection import graph_files, survey
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import GraphCounts, graph_size
 from xlarank.data.root import SAMPLE
-from xlarank.data.sizes import survey
 
 
 def test_the_size_of_a_graph_stands_in_its_headers(graph_file: Callable[..., Path]) -> None:

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 import run as command_line
 from tests.pipelines.trees import LAYOUT, TILE, TREE, data_root, graph_path, write_tree
-from xlarank.data.collection import Collection
+from xlarank.data.collection import Collection, CollectionSize
 from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.graph import GraphCounts
-from xlarank.data.sizes import CollectionSize
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model

@@ -21,8 +21,7 @@ from rich.text import Text
 from xlarank.cli.progress import JobProgress, bars, plain
 from xlarank.cli.tables import new_table, print_table
 from xlarank.data import files
-from xlarank.data.errors import WorkspaceError
-from xlarank.data.wording import counted
+from xlarank.data.errors import WorkspaceError, counted
 
 #: Lines shown of a list of graphs.
 _LISTED: Final = 20

@@ -10,7 +10,7 @@ from typer import Argument, Option, Typer
 from xlarank.cli.console import list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Threads, Work
-from xlarank.data.wording import counted, reasons
+from xlarank.data.errors import counted, reasons
 
 app = Typer()
 

@@ -11,8 +11,8 @@ import typer
 from xlarank.cli.console import finish, list_lines, plain_values, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import workspace_at
 from xlarank.cli.options import WORK, Json, ModelOf, Out, Seed, Split, Work
+from xlarank.data.errors import counted
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
-from xlarank.data.wording import counted
 
 if TYPE_CHECKING:
     from xlarank.data.hlo.compiler.operations import Operation

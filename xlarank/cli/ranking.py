@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option, Typer
 from xlarank.cli.console import error_line, finish, list_lines, progress_bars, say, show_rows, write_json
 from xlarank.cli.inputs import built_workspace, data_root_of, workspace_at
 from xlarank.cli.options import WORK, Collections, Json, ModelOf, Out, Root, Work, out_file
-from xlarank.data.wording import counted, reasons
+from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs it, so that --help stays quick
     from xlarank.pipelines.ranking.result import Ranked, Ranking

@@ -22,8 +22,8 @@ from xlarank.cli.learning import train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
+from xlarank.data.errors import counted
 from xlarank.data.ranges import MAX_TRIALS
-from xlarank.data.wording import counted
 
 #: What the demo learns: one collection of each kind, so that it takes minutes. All others work the same way.
 DEMO: Final = ("layout:tpu-estimate:random", "tile:tpu-estimate")

@@ -13,7 +13,7 @@ from xlarank.cli.console import list_lines, progress_bars, say, show, write_json
 from xlarank.cli.inputs import built_workspace
 from xlarank.cli.options import RANKERS, WORK, Collections, Json, Root, Rounds, Seed, Split, Threads, Work
 from xlarank.cli.tables import new_table
-from xlarank.data.wording import counted, reasons
+from xlarank.data.errors import counted, reasons
 
 if TYPE_CHECKING:  # heavy; imported where a command needs them, so that --help stays quick
     from xlarank.pipelines.support.evaluation import Evaluation

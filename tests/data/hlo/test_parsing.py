@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tests.data.hlo.programs import matmul_module
 from xlarank.data.errors import HloError
-from xlarank.data.hlo import parsing
+from xlarank.data.hlo import reading
 from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, ModuleTuningData, TuningData
-from xlarank.data.hlo.parsing import module_of, parse_program, read_program
+from xlarank.data.hlo.reading import module_of, parse_program, read_program
 
 TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
 
@@ -105,7 +105,7 @@ def test_files_are_named_and_special_ones_refused(tmp_path: Path) -> None:
 
 
 def test_text_without_jaxlib_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsing, "_PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
     with pytest.raises(HloError, match=r"jaxlib 0\.7 or later\) is not installed.*pip install 'xlarank\[hlo\]'"):
         parse_program(b"// a comment\n" + TEXT.encode())
 
