@@ -10,7 +10,7 @@ import pytest
 from tests.cli.shell import here
 from tests.data.hlo.programs import matmul_module
 from tests.data.hlo.test_parsing import TEXT
-from xlarank.data.hlo import parsing
+from xlarank.data.hlo import reading
 
 
 def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_programs_are_imported_and_get_configurations(tmp_path: Path) -> None:
 
 
 def test_text_without_a_parser_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(parsing, "_PARSERS", ("jaxlib_that_is_not_there",))
+    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
     (tmp_path / "f.hlo").write_text(TEXT)
     outcome = here("import-hlo", tmp_path / "f.hlo", "--out", tmp_path / "own")
     assert outcome.code == 1 and "pip install 'xlarank[hlo]'" in outcome.errors[0]
