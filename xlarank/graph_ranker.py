@@ -218,6 +218,4 @@ def _brief(value: object) -> str:
 
 def _threads(n_jobs: int | None) -> int:
     """Return the number of threads as LightGBM counts: 0 is all cores."""
-    return (
-        0 if n_jobs == -1 else 1 if n_jobs is None else Whole(1, MAX_THREADS, "or -1, all cores")("n_jobs", n_jobs)
-    )
+    return 0 if n_jobs == -1 else 1 if n_jobs is None else Whole(1, MAX_THREADS)("n_jobs", n_jobs)
