@@ -73,25 +73,16 @@ class Advice:
         return self.default_ns / self.best_ns
 
     @property
-    def differs(self) -> bool:
-        """Whether outputs differ by more than a different order of additions explains."""
-        return isinstance(self.difference, float) and self.difference > TOLERANCE
+    def difference_words(self) -> str:
+        if not isinstance(self.difference, float):
+            return "outputs were not compared" + (f" on this CPU: {self.difference}" if self.difference else "")
+        words = f"on this CPU outputs differ by {self.difference:.2g} of their largest value"
+        more = self.difference > TOLERANCE
+        return f"warning: {words}: more than a different order of additions explains" if more else words
 
     def as_json(self) -> dict[str, Any]:
-        laid_out = {
-            key: [
-                asdict(one) | {"major_to_minor": major_to_minor(one.minor_to_major)} for one in getattr(self, key)
-            ]
-            for key in ("inputs", "outputs", "changes")
-        }
-        return {
-            **vars(self),
-            **laid_out,
-            "speedup": self.speedup,
-            "labels": f"estimated by the compiler for {self.target}",
-            "diagnosis": self.diagnosis.as_json(),
-            "diagnosis_after": {"cycles": self.diagnosis_after.cycles, "moved_cycles": self.diagnosis_after.moved},
-        }
+        labels = f"estimated by the compiler for {self.target}"
+        return asdict(self) | {"speedup": self.speedup, "labels": labels}
 
 
 @dataclass(frozen=True)
@@ -142,7 +133,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         versions = compiler.versions
     leaves, default = (space.inputs, space.outputs), search.outcomes[0].estimate.cycles
     inputs, outputs = (
-        [EntryChange(**vars(leaf), before=old, minor_to_major=new)
+        [EntryChange(**vars(leaf), before=old, minor_to_major=new, major_to_minor=major_to_minor(new))
          for leaf, old, new in zip(*side, strict=True) if old != new]
         for side in zip(leaves, *map(compiled_entry_layouts, (search.text(0), best.text)), strict=True)
     )  # fmt: skip
@@ -229,8 +220,9 @@ def _changes(program: Program, rows: NDArray[np.int8]) -> tuple[list[Change], li
     layouts = layouts_of(program.module, program.graph.configurable, rows)
     nodes = [one for _, one in instructions(program.module)]
     changes = [
-        Change(at, nodes[at].name, nodes[at].opcode, shape_text(nodes[at].shape), nodes[at].metadata.op_name, order)
+        Change(at, one.name, one.opcode, shape_text(one.shape), one.metadata.op_name, order, major_to_minor(order))
         for at, order in layouts.items()
+        for one in (nodes[at],)
     ]
     return changes, operation_lines([(nodes[at], order) for at, order in layouts.items()], program.lowered.written)
 

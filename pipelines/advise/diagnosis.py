@@ -7,15 +7,17 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final
+from typing import Final
 
-from xlarank.data.hlo.compiler.constrain import entry_shapes
+from xlarank.data.hlo.compiler.constrain import Order, entry_shapes
 from xlarank.data.hlo.compiler.operations import FREE, Operation, read_operations
 from xlarank.data.hlo.encoding import ELEMENT_TYPES
 from xlarank.data.hlo.messages import Message
 
 _WIDTH, _LEFT, _ROW, _MOST = 900, 360, 22, 24
-_PLURALS: Final = {"weight": "weights", "input": "inputs", "output": "outputs", "between": "between two operations"}
+_PLURALS: Final = {
+    "weight": "of weights", "input": "of inputs", "output": "of outputs", "between": "between two operations"
+}  # fmt: skip
 #: What hands the values of a weight on to the operation that multiplies by them.
 _SAME: Final = frozenset({"convert", "copy", "reshape", "transpose", "bitcast", "reverse", "broadcast", "slice"})
 _NAMED: Final = re.compile(r"weight|param|kernel|embed|\bbias", re.IGNORECASE)
@@ -48,24 +50,17 @@ def shape_text(shape: Message) -> str:
 
 def leaves_of(module: Message, paths: Sequence[Sequence[str]]) -> tuple[list[Leaf], list[Leaf]]:
     """Return inputs and outputs of a module; ``paths`` are those of a function, empty for a module."""
-    entry = next((one for one in module.computations if one.id == module.entry_computation_id), None)
-    parameters = {
-        one.parameter_number: one for one in (entry.instructions if entry else ()) if one.opcode == "parameter"
-    }
-    shapes, results = entry_shapes(module)
+    entry = next(one for one in module.computations if one.id == module.entry_computation_id)
+    parameters = [one for one in entry.instructions if one.opcode == "parameter"]
     inputs = []
-    for at, shape in enumerate(shapes):
-        one = parameters.get(at)
-        name = (one.metadata.op_name or one.name) if one is not None else f"parameter {at}"
-        weight = one is not None and (_NAMED.search(name) or _multiplies(entry, one.id))
-        path = paths[0][at] if at < len(paths[0]) else ""
-        inputs.append(Leaf("weight" if weight else "input", name, path, shape_text(shape)))
-    outputs = []
-    for at, shape in enumerate(results):
-        path = paths[1][at] if at < len(paths[1]) else ""
-        name = f"result{path}" if paths[1] else f"output {at}"
-        outputs.append(Leaf("output", name, path, shape_text(shape)))
-    return inputs, outputs
+    for at, one in enumerate(sorted(parameters, key=lambda one: one.parameter_number)):
+        name = one.metadata.op_name or one.name
+        kind = "weight" if _NAMED.search(name) or _multiplies(entry, one.id) else "input"
+        inputs.append(Leaf(kind, name, paths[0][at] if paths[0] else "", shape_text(one.shape)))
+    shapes = enumerate(map(shape_text, entry_shapes(module)[1]))
+    if not paths[1]:
+        return inputs, [Leaf("output", f"output {at}", "", shape) for at, shape in shapes]
+    return inputs, [Leaf("output", f"result{paths[1][at]}", paths[1][at], shape) for at, shape in shapes]
 
 
 def _multiplies(entry: Message, parameter: int) -> bool:
@@ -87,129 +82,106 @@ def _multiplies(entry: Message, parameter: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Relayout:
-    """A copy or transpose because layouts disagree: of a ``weight``, an ``input``, an ``output`` or ``between`` two
-    operations, whose names ``tensor`` holds.
+class Cost:
+    """An operation of a compiled program with the cycles of all its runs and their share in the estimate.
+
+    Attributes:
+        origin, source: the operation's name in the program as it was written, and ``file:line``, where known.
     """
 
-    operation: Operation
+    name: str
+    opcode: str
+    shape: str
+    origin: str
+    source: str
+    cycles: int
+    share: float
+
+
+@dataclass(frozen=True)
+class Relayout(Cost):
+    """A copy or transpose because layouts disagree: of a ``weight``, an ``input``, an ``output`` or ``between`` two
+    operations, whose names ``tensor`` holds. ``before`` and ``after`` are layouts, minor to major.
+    """
+
+    before: Order
+    after: Order
     kind: str
     tensor: str
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """Operations of a compiled program with their cycles, the costliest first; ``cycles`` is its estimate."""
+    """Operations with their cycles, the costliest first; ``moved_cycles`` are those of relayouts."""
 
     cycles: int
-    operations: list[Operation]
+    moved_cycles: int
+    summary: str
+    operations: list[Cost]
     relayouts: list[Relayout]
-
-    @property
-    def moved(self) -> int:
-        """Cycles of all relayouts."""
-        return sum(one.operation.total for one in self.relayouts)
-
-    @property
-    def summary(self) -> str:
-        """One sentence.
-
-        >>> Diagnosis(9, [], []).summary
-        'no copy or transpose is forced by layouts'
-        """
-        if not self.relayouts:
-            return "no copy or transpose is forced by layouts"
-        kinds = Counter(one.kind for one in self.relayouts)
-        parts = ", ".join(f"{kinds[kind]} of {_PLURALS[kind]}" for kind in _PLURALS if kinds[kind])
-        number = "1 copy" if len(self.relayouts) == 1 else f"{len(self.relayouts)} copies"
-        verb = "is" if len(self.relayouts) == 1 else "are"
-        share = self.moved / max(1, self.cycles)
-        return f"{share:.0%} of the estimate {verb} {number} forced by layouts: {parts}".replace(
-            "of between", "between"
-        )
-
-    def share(self, one: Operation) -> float:
-        """Share of an operation in the estimate."""
-        return one.total / max(1, self.cycles)
-
-    def as_json(self) -> dict[str, Any]:
-        def plain(one: Operation) -> dict[str, Any]:
-            words = {key: getattr(one, key) for key in ("name", "opcode", "shape", "origin", "source")}
-            return words | {"cycles": one.total, "share": self.share(one)}
-
-        relayouts = [
-            plain(one.operation)
-            | {
-                "before": one.operation.before,
-                "after": one.operation.layout,
-                "kind": one.kind,
-                "tensor": one.tensor,
-            }
-            for one in self.relayouts
-        ]
-        operations = list(map(plain, self.operations))
-        numbers = {"cycles": self.cycles, "moved_cycles": self.moved, "summary": self.summary}
-        return numbers | {"operations": operations, "relayouts": relayouts}
 
 
 def diagnose(text: str, inputs: Sequence[Leaf], outputs: Sequence[Leaf]) -> Diagnosis:
     """Return costs and relayouts of a compiled program's text, with inputs and outputs named."""
     operations = read_operations(text)
-    costly = sorted((one for one in operations if one.total), key=lambda one: -one.total)
-    entry = next(one.computation for one in operations)  # what runs first stands first
-    by_name = {(one.computation, one.name): one for one in operations}
+    cycles = sum(one.total for one in operations)
+    values = {(one.computation, one.name): one for one in operations}
     users: dict[tuple[str, str], list[Operation]] = defaultdict(list)
     for one in operations:
         for operand in one.operands:
             users[one.computation, operand].append(one)
+    costs, relayouts = [], []
+    for one in sorted((one for one in operations if one.total), key=lambda one: -one.total):
+        cost = Cost(one.name, one.opcode, one.shape, one.origin, one.source, one.total, one.total / cycles)
+        costs.append(cost)
+        if one.relayout:
+            # what runs first stands first
+            leaves = (inputs, outputs) if one.computation == operations[0].computation else ((), ())
+            of = _belonging(one, values, users, *leaves)
+            relayouts.append(Relayout(**vars(cost), before=one.before, after=one.layout, kind=of[0], tensor=of[1]))
+    moved = sum(one.cycles for one in relayouts)
+    return Diagnosis(cycles, moved, _summary(relayouts, moved / max(1, cycles)), costs, relayouts)
 
-    relayouts = [
-        Relayout(one, *_belonging(one, by_name, users, inputs, outputs, entry)) for one in costly if one.relayout
-    ]
-    return Diagnosis(sum(one.total for one in operations), costly, relayouts)
+
+def _summary(relayouts: Sequence[Relayout], share: float) -> str:
+    if not relayouts:
+        return "no copy or transpose is forced by layouts"
+    kinds = Counter(one.kind for one in relayouts)
+    parts = ", ".join(f"{kinds[kind]} {words}" for kind, words in _PLURALS.items() if kinds[kind])
+    number = "is 1 copy" if len(relayouts) == 1 else f"are {len(relayouts)} copies"
+    return f"{share:.0%} of the estimate {number} forced by layouts: {parts}"
 
 
 def _belonging(
     one: Operation,
-    by_name: Mapping[tuple[str, str], Operation],
+    values: Mapping[tuple[str, str], Operation],
     users: Mapping[tuple[str, str], list[Operation]],
     inputs: Sequence[Leaf],
     outputs: Sequence[Leaf],
-    entry: str,
 ) -> tuple[str, str]:
-    """What a relayout belongs to: kind and name."""
+    """Return what a relayout belongs to: kind and name. Computations but the entry have no leaves."""
     producer = one
-    while _passes(producer) or producer is one:
-        above = by_name.get((one.computation, producer.operands[0])) if producer.operands else None
-        if above is None:
-            break
-        producer = above
-    if producer.number >= 0 and one.computation == entry and producer.number < len(inputs):
-        leaf = inputs[producer.number]
-        return leaf.kind, leaf.name
+    while (producer is one or _passes(producer)) and producer.operands:
+        producer = values[one.computation, producer.operands[0]]
+    if 0 <= producer.number < len(inputs):
+        return inputs[producer.number].kind, inputs[producer.number].name
     value, consumer = one, one
-    while not value.root and (_passes(value) or value is one) and users[one.computation, value.name]:
+    while not value.root and (value is one or _passes(value)) and users[one.computation, value.name]:
         consumer, value = value, users[one.computation, value.name][0]
-    if value.root and one.computation == entry and (value is one or _passes(value)):
-        at = value.operands.index(consumer.name) if value.opcode == "tuple" else 0
-        return ("output", outputs[at].name) if at < len(outputs) else ("output", "result")
+    if value.root and outputs and (value is one or _passes(value)):
+        return "output", outputs[value.operands.index(consumer.name) if value.opcode == "tuple" else 0].name
     return "between", f"{producer.origin or producer.name} -> {value.origin or value.name}"
 
 
 def _passes(one: Operation) -> bool:
     """Whether a value is only handed on or moved."""
-    return (
-        one.relayout
-        or one.opcode in FREE
-        or one.opcode in ("copy", "convert", "reshape", "copy-start", "copy-done")
-    )
+    return one.relayout or one.opcode in FREE | {"copy", "convert", "reshape", "copy-start", "copy-done"}
 
 
 def picture(diagnosis: Diagnosis, title: str) -> str:
     """Return the costliest operations as bars, relayouts in another colour, as SVG."""
-    moved = {one.operation.name: one for one in diagnosis.relayouts}
+    moved = {one.name: one.kind for one in diagnosis.relayouts}
     shown = diagnosis.operations[:_MOST]
-    most = max(map(diagnosis.share, shown), default=1.0)
     high = _ROW * (len(shown) + 3)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {high}" font-family="sans-serif" '
@@ -219,8 +191,8 @@ def picture(diagnosis: Diagnosis, title: str) -> str:
     ]
     for at, one in enumerate(shown):
         top = _ROW * (at + 2)
-        wide = (_WIDTH - _LEFT - 180) * diagnosis.share(one) / most
-        note = f"{diagnosis.share(one):.1%}" + (f", {moved[one.name].kind}" if one.name in moved else "")
+        wide = (_WIDTH - _LEFT - 180) * one.share / shown[0].share
+        note = f"{one.share:.1%}" + (f", {moved[one.name]}" if one.name in moved else "")
         label = f"{one.origin.rpartition('/')[2] or one.name} {one.shape}"
         parts += [
             f'<text x="{_LEFT - 8}" y="{top + 15}" text-anchor="end">{escape(label[:56])}</text>',

@@ -38,7 +38,7 @@ def major_to_minor(minor_to_major: Sequence[int]) -> Order:
 
 @dataclass(frozen=True)
 class Change:
-    """A layout to set, minor to major, on an operation of the program before layout assignment.
+    """A layout to set on an operation of the program before layout assignment.
 
     Attributes:
         source: where the program's author wrote it, as far as the module says.
@@ -50,14 +50,16 @@ class Change:
     shape: str
     source: str
     minor_to_major: Order
+    major_to_minor: Order
 
 
 @dataclass(frozen=True)
 class EntryChange(Leaf):
-    """An input or output that lies otherwise by the advice than ``before``, minor to major both."""
+    """An input or output that lies otherwise by the advice than ``before``, minor to major."""
 
     before: Order
     minor_to_major: Order
+    major_to_minor: Order
 
 
 def operation_lines(
@@ -90,6 +92,6 @@ def entry_lines(inputs: Sequence[EntryChange], outputs: Sequence[EntryChange]) -
         lines.append(f"{title} = {{" + ("}" if not changes else ""))
         for one in changes:
             note = f"{one.kind} {one.name}, {one.shape}"
-            lines.append(f"    {one.path!r}: {major_to_minor(one.minor_to_major)},  # {note}")
+            lines.append(f"    {one.path!r}: {one.major_to_minor},  # {note}")
         lines += ["}"] if changes else []
     return [*lines, *_COMPILED.splitlines()]

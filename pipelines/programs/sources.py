@@ -177,7 +177,8 @@ class Collected:
     @property
     def files(self) -> dict[str, int]:
         """How many tiles the file of each kernel has; of this program alone."""
-        return {one["file"]: one["tiles"] for one in self.manifest["kernels"] if one["status"] == "written"}
+        kernels = self.manifest.get("kernels", ())
+        return {one["file"]: one["tiles"] for one in kernels if one["status"] == "written"}
 
 
 def label_settings(program: Program, compiler: Compiler, settings: Any) -> dict[str, Any]:

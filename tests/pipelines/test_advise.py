@@ -130,7 +130,7 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: ty
     (change,) = found.changes
     assert (change.name, change.minor_to_major) == ("dot.3", (0, 1))
     assert found.diagnosis.summary == "75% of the estimate is 1 copy forced by layouts: 1 of weights"
-    assert (found.diagnosis.moved, found.diagnosis_after.moved, found.difference) == (300, 0, 0.001)
+    assert (found.diagnosis.moved_cycles, found.diagnosis_after.moved_cycles, found.difference) == (300, 0, 0.001)
     assert "    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]" in found.lines
     assert "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))" in found.lines
     assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
@@ -225,7 +225,7 @@ def test_copies_are_told_by_what_they_belong_to() -> None:
     )
     weight, output = Leaf("weight", "w", "", "f32[8,8]"), Leaf("output", "result", "", "f32[8,8]")
     found = diagnose(text, [weight], [output])
-    assert [(one.operation.name, one.kind, one.tensor, one.operation.total) for one in found.relayouts] == [
+    assert [(one.name, one.kind, one.tensor, one.cycles) for one in found.relayouts] == [
         ("of_weight", "weight", "w", 4),
         ("between", "between", "first -> second", 3),
         ("of_output", "output", "result", 1),
@@ -262,7 +262,7 @@ def test_weights_are_told_by_name_or_use() -> None:
 
 
 def test_lines_name_every_array_by_its_path() -> None:
-    lines = entry_lines([], [EntryChange("output", "result['y']", "['y']", "f32[8,4]", (1, 0), (0, 1))])
+    lines = entry_lines([], [EntryChange("output", "result['y']", "['y']", "f32[8,4]", (1, 0), (0, 1), (1, 0))])
     assert "inputs = {}" in lines and "    \"['y']\": (1, 0),  # output result['y'], f32[8,4]" in lines
     compile("\n".join(lines), "lines", "exec")
     assert entry_lines([], []) == []

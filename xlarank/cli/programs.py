@@ -15,10 +15,9 @@ from xlarank.data.errors import counted
 from xlarank.data.hlo.compiler.targets import DEFAULT_TARGET
 
 if TYPE_CHECKING:
-    from xlarank.data.hlo.compiler.operations import Operation
     from xlarank.pipelines.advise.advice import Advice
-    from xlarank.pipelines.advise.diagnosis import Diagnosis
-    from xlarank.pipelines.advise.lines import Change, EntryChange
+    from xlarank.pipelines.advise.diagnosis import Cost, Diagnosis
+    from xlarank.pipelines.advise.lines import Change
 
 app = typer.Typer()
 #: Words for what came of a proposal (`xlarank.data.hlo.compiler.outcome.Status`).
@@ -30,11 +29,9 @@ _Tpu = Annotated[str, typer.Option("--target", help="tpu-v3, tpu-v4, tpu-v5e or 
 _Target = Annotated[str, typer.Option(help="tpu-v3, tpu-v4, tpu-v5e, tpu-v6e or cpu.")]
 _Jobs = Annotated[int, typer.Option(min=1, max=64, help="Number of configurations compiled at a time.")]
 _Tie = Annotated[
-    str,
-    typer.Option(
-        help="rule: tied nodes are set together, as in Google's files; none: every node is set separately."
-    ),
+    str, typer.Option(help="rule: tied nodes are set together, as in Google's files; none: every node separately.")
 ]
+_PROGRAM: Final = "HLO file, or module:function that returns a JAX callable and its arguments."
 _PerNode = Annotated[
     int, typer.Option(min=2, help="Candidate layouts of a node with --tie none, the default included.")
 ]
@@ -125,10 +122,7 @@ def propose(
 
 @app.command()
 def collect(
-    program: Annotated[
-        str,
-        typer.Option(help="HLO file, or module:function that returns a JAX callable and its arguments."),
-    ],
+    program: Annotated[str, typer.Option(help=_PROGRAM)],
     out: Annotated[Path, typer.Option(help="Data root to write to; graphs go below its npz/.")],
     target: _Target = DEFAULT_TARGET,
     search: Annotated[str, typer.Option(help="random, or evolve: a genetic search by the labels.")] = "random",
@@ -136,20 +130,13 @@ def collect(
         int, typer.Option(min=1, help="Number of configurations; the first is the compiler's default.")
     ] = 64,
     tiles: Annotated[
-        bool,
-        typer.Option(
-            "--tiles",
-            help="Label tile sizes of each kernel instead of layouts (TPU only).",
-        ),
+        bool, typer.Option("--tiles", help="Label tile sizes of each kernel instead of layouts (TPU only).")
     ] = False,
     split: Split = "train",
     name: Annotated[str | None, typer.Option(help="Name of the graph; default: that of the program.")] = None,
     jobs: _Jobs = 1,
     limit: Annotated[
-        float,
-        typer.Option(
-            min=1, help="Maximum seconds to compile one configuration (--tiles: average over all compilations)."
-        ),
+        float, typer.Option(min=1, help="Maximum seconds to compile one configuration (--tiles: on average).")
     ] = 120.0,
     tie: _Tie = "rule",
     per_node: _PerNode = 8,
@@ -162,21 +149,24 @@ def collect(
 ) -> None:
     """Label layouts of a program: estimated by the TPU compiler (no TPU needed) or measured on this CPU."""
     _silence_xla()
-    if tiles:
-        _collect_tiles(program, out, target, split, name, limit, json_file)
-        return
     from xlarank.pipelines.collect import CollectSettings
     from xlarank.pipelines.collect import collect as run
+    from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 
-    settings = CollectSettings(
-        target=target, search=cast(Any, search), configs=configs, seed=seed, tie=cast(Any, tie), per_node=per_node,
-        limit=limit, effort=effort,
-    )  # fmt: skip
-    with progress_bars() as progress:
-        labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
+    if tiles:
+        labels = collect_tiles(program, out, TileSettings(target, limit=limit), split=split, name=name)
+    else:
+        settings = CollectSettings(
+            target=target, search=cast(Any, search), configs=configs, seed=seed, tie=cast(Any, tie),
+            per_node=per_node, limit=limit, effort=effort,
+        )  # fmt: skip
+        with progress_bars() as progress:
+            labels = run(program, out, settings, split=split, name=name, jobs=jobs, progress=progress)
     counts = ", ".join(f"{count} {status}" for status, count in labels.statuses.items())
     done = "wrote" if labels.fresh else "there already:"
-    say(f"{done} {labels.path} ({counts}); labels are {labels.manifest['source']}")
+    of = "kernels: " if tiles else ""
+    say(f"{done} {labels.path} ({of}{counts}); labels are {labels.manifest['source']}")
+    list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in labels.files.items()])
     if (tau := labels.manifest.get("retest_tau")) is not None:
         say(f"two halves of the rounds agree with Kendall tau {tau:.3f}, an upper bound for any ranker")
     if labels.manifest.get("loops_counted_once"):
@@ -184,42 +174,20 @@ def collect(
     write_json(json_file, labels.manifest)
 
 
-def _collect_tiles(
-    program: str, out: Path, target: str, split: str, name: str | None, limit: float, json_file: Path | None
-) -> None:
-    from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
-
-    found = collect_tiles(program, out, TileSettings(target, limit=limit), split=split, name=name)
-    counts = ", ".join(f"{count} {status}" for status, count in found.statuses.items())
-    done = "wrote" if found.fresh else "there already:"
-    say(f"{done} {found.path} (kernels: {counts}); labels are {found.manifest['source']}")
-    list_lines("kernels, with their tiles", [f"{file}: {count}" for file, count in found.files.items()])
-    write_json(json_file, found.manifest)
-
-
 @app.command()
 def advise(
-    program: Annotated[
-        str, typer.Argument(help="HLO file, or module:function that returns a JAX callable and its arguments.")
-    ],
+    program: Annotated[str, typer.Argument(help=_PROGRAM)],
     target: _Tpu = DEFAULT_TARGET,
     budget: Annotated[int, typer.Option(min=1, help="Number of compilations; 1: diagnosis only.")] = 20,
     minutes: Annotated[float, typer.Option(min=0, help="Stop after this many minutes.")] = 60.0,
     out: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder for the advice, the edited module and compilation results. Default: work/advice."
-        ),
-    ] = None,
+        Path, typer.Option(help="Folder for the advice, the edited module and compilation results.")
+    ] = WORK / "advice",
     check: Annotated[
-        bool | None,
-        typer.Option(help="Compare outputs on this CPU. Default: if it takes less than a minute."),
+        bool | None, typer.Option(help="Compare outputs on this CPU. Default: if it takes less than a minute.")
     ] = None,
     apply: Annotated[
-        str | None,
-        typer.Option(
-            help="FILE.npz:N: print the code for this configuration of the imported program, without compiling."
-        ),
+        str | None, typer.Option(help="FILE.npz:N: print the code for this configuration, without compiling.")
     ] = None,
     jobs: _Jobs = 1,
     limit: Annotated[float, typer.Option(min=1, help="Maximum seconds to compile one configuration.")] = 120.0,
@@ -232,9 +200,8 @@ def advise(
     from xlarank.pipelines.advise import AdviceSettings, apply_configuration
     from xlarank.pipelines.advise import advise as run
 
-    folder = WORK / "advice" if out is None else out
     if apply is not None:
-        applied = apply_configuration(Path(program), apply, folder)
+        applied = apply_configuration(Path(program), apply, out)
         _show_changes(applied.changes)
         for line in applied.lines:
             say(line)
@@ -243,7 +210,7 @@ def advise(
         return
     settings = AdviceSettings(target, budget, minutes, seed, per_node, jobs, limit, check)
     with progress_bars() as progress:
-        advice = run(program, settings, out=folder, progress=progress)
+        advice = run(program, settings, out=out, progress=progress)
     _show_diagnosis(advice.diagnosis)
     if budget > 1:
         _show_advice(advice)
@@ -252,7 +219,6 @@ def advise(
 
 
 def _show_advice(advice: Advice) -> None:
-    """Print what the search found."""
     counts = ", ".join(f"{count} {_STATUS.get(status, status)}" for status, count in advice.compiled.items())
     say(f"{advice.program} for {advice.target}: {counts}; {advice.stopped}")
     now = ("compiler's default", f"{advice.default_ns / 1e6:.4f}", "1.000")
@@ -261,55 +227,39 @@ def _show_advice(advice: Advice) -> None:
     if advice.speedup == 1:
         say("1.000: no layouts faster than the compiler's default were found; leave the layouts to the compiler")
     else:
-        _show_entry([*advice.inputs, *advice.outputs])
+        heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
+        show_rows(heads, (
+            (one.kind, one.name, one.shape, *map(_order, (one.before, one.minor_to_major, one.major_to_minor)))
+            for one in (*advice.inputs, *advice.outputs)
+        ))  # fmt: skip
         _show_changes(advice.changes)
-        moved, then = advice.diagnosis.moved, advice.diagnosis_after.moved
+        moved, then = advice.diagnosis.moved_cycles, advice.diagnosis_after.moved_cycles
         say(f"copies forced by layouts: {moved:,} cycles before, {then:,} after")
-        say(_difference_words(advice.difference, advice.differs))
+        say(advice.difference_words)
         for line in advice.lines:
             say(line)
 
 
 def _show_diagnosis(diagnosis: Diagnosis) -> None:
-    """Print the costliest operations, and every copy that layouts force."""
-
-    def cells(one: Operation) -> list[str]:
-        return [one.name, f"{one.total:,}", f"{diagnosis.share(one):.1%}", one.shape]
+    def cells(one: Cost) -> list[str]:
+        return [one.name, f"{one.cycles:,}", f"{one.share:.1%}", one.shape]
 
     heads = [f"of {diagnosis.cycles:,} estimated cycles", ">cycles", ">share", "shape", "from", "source"]
     show_rows(heads, ([*cells(one), one.origin, one.source] for one in diagnosis.operations[:_SHOWN]))
     say(diagnosis.summary)
     heads = ["copy", ">cycles", ">share", "shape", "from layout", "to layout", "of", "name", "source"]
-    copies = [(one.operation, one.kind, one.tensor) for one in diagnosis.relayouts[:_SHOWN]]
-    show_rows(
-        heads, ([*cells(one), _order(one.before), _order(one.layout), *of, one.source] for one, *of in copies)
-    )
-
-
-def _show_entry(entries: list[EntryChange]) -> None:
-    heads = ("lay out", "name", "shape", "minor to major now", "then", "major to minor")
     show_rows(heads, (
-        (one.kind, one.name, one.shape, _order(one.before), _order(one.minor_to_major),
-         _order(one.minor_to_major[::-1]))
-        for one in entries
+        [*cells(one), _order(one.before), _order(one.after), one.kind, one.tensor, one.source]
+        for one in diagnosis.relayouts[:_SHOWN]
     ))  # fmt: skip
 
 
 def _show_changes(changes: list[Change]) -> None:
     heads = ("operation", "opcode", "shape", "minor to major", "major to minor", "from")
     show_rows(heads, (
-        (one.name, one.opcode, one.shape, _order(one.minor_to_major), _order(one.minor_to_major[::-1]), one.source)
+        (one.name, one.opcode, one.shape, *map(_order, (one.minor_to_major, one.major_to_minor)), one.source)
         for one in changes
     ))  # fmt: skip
-
-
-def _difference_words(difference: float | str | None, differs: bool) -> str:
-    if difference is None:
-        return "outputs were not compared"
-    if isinstance(difference, str):
-        return f"outputs were not compared on this CPU: {difference}"
-    words = f"on this CPU outputs differ by {difference:.2g} of their largest value"
-    return f"warning: {words}: more than a different order of additions explains" if differs else words
 
 
 def _order(dimensions: tuple[int, ...]) -> str:
