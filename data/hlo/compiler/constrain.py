@@ -8,7 +8,8 @@ inputs and outputs: ``default``, ``auto`` (the compiler chooses) or an order suc
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any, Final
 
 import numpy as np
@@ -72,22 +73,22 @@ def constrain(module: Message, layouts: Mapping[int, tuple[int, ...]]) -> Messag
     """Return a copy of the module with constraints after the nodes given, by `layouts_of`."""
     edited = HloModuleProto()
     edited.CopyFrom(module)
-    numbering = _Numbering(module)
-    node = 0
+    last = max((one.id for _, one in instructions(module)), default=0)
+    fresh, node = count(last + 1), 0  # unique in the module
     for computation in edited.computations:
         here = {at: layouts[node + at] for at in range(len(computation.instructions)) if node + at in layouts}
         node += len(computation.instructions)
         if here:
-            _constrain_computation(computation, here, numbering)
+            if last >= _COMPOSITE:
+                fresh = count(max(one.id for one in computation.instructions) + 1)
+            _constrain_computation(computation, here, fresh)
     return edited
 
 
 def _constrain_computation(
-    computation: Message, layouts: Mapping[int, tuple[int, ...]], numbering: _Numbering
+    computation: Message, layouts: Mapping[int, tuple[int, ...]], fresh: Iterator[int]
 ) -> None:
-    old = [
-        type(instruction).FromString(instruction.SerializeToString()) for instruction in computation.instructions
-    ]
+    old = [type(one).FromString(one.SerializeToString()) for one in computation.instructions]
     replaced: dict[int, int] = {}
     del computation.instructions[:]
 
@@ -96,7 +97,7 @@ def _constrain_computation(
         computation.instructions.append(instruction)
         if at not in layouts:
             continue
-        number = numbering.take(computation)
+        number = next(fresh)
         call = computation.instructions.add(
             name=f"layout_constraint.{number}",
             opcode="custom-call",
@@ -112,26 +113,6 @@ def _constrain_computation(
         call.operand_shapes_with_layout.add().CopyFrom(call.shape)
         replaced[instruction.id] = call.id
     computation.root_id = replaced.get(computation.root_id, computation.root_id)
-
-
-class _Numbering:
-    """Fresh identities: unique in the module, and of their computation where identities are composite."""
-
-    def __init__(self, module: Message) -> None:
-        self.highest = {
-            computation.id: max((instruction.id for instruction in computation.instructions), default=0)
-            for computation in module.computations
-        }
-        last = max(self.highest.values(), default=0)
-        self.shared = last < _COMPOSITE
-        if self.shared:
-            self.highest = dict.fromkeys(self.highest, last)
-
-    def take(self, computation: Message) -> int:
-        number = self.highest[computation.id] + 1
-        for name in self.highest if self.shared else [computation.id]:
-            self.highest[name] = number
-        return number
 
 
 def entry_shapes(module: Message) -> tuple[list[Message], list[Message]]:
@@ -169,20 +150,12 @@ def entry_modes(module: Message) -> list[list[str]] | None:
 
 
 def mode_of(order: Order) -> str:
-    """Return the mode that asks for an order.
-
-    >>> mode_of((0, 2, 1))
-    '{0,2,1}'
-    """
+    """Return the mode that asks for an order."""
     return "{" + ",".join(map(str, order)) + "}"
 
 
 def order_of(mode: str) -> Order:
-    """Return the order that a mode asks for.
-
-    >>> order_of("{0,2,1}")
-    (0, 2, 1)
-    """
+    """Return the order that a mode asks for."""
     return tuple(map(int, mode.strip("{}").split(",")))
 
 

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from xlarank.data.errors import CompilerError
 
@@ -48,15 +48,8 @@ class Estimate:
     unknown_loops: int = 0
 
 
-@dataclass(frozen=True)
-class Compiled:
-    """The text of a compiled program, taken apart.
-
-    Attributes:
-        lines: of every computation, in its order.
-        runs: how often a computation that is run for its own sake runs; the body of a fusion is none.
-        estimate: see `read_estimate`.
-    """
+class Compiled(NamedTuple):
+    """Lines of every computation of a compiled program, runs of those that are no fusion's, and the estimate."""
 
     lines: Mapping[str, Sequence[str]]
     runs: Mapping[str, int]
@@ -74,7 +67,7 @@ def read_estimate(text: str) -> Estimate:
 
 
 def read_compiled(text: str) -> Compiled:
-    """Return computations, how often they run and the estimate (`read_estimate`) of a compiled program's text."""
+    """Return the parts of a compiled program's text, as `read_estimate`."""
     lines: dict[str, list[str]] = {}
     entry = current = ""
     for line in text.splitlines():
@@ -112,7 +105,7 @@ def _run(name: str, lines: Mapping[str, Sequence[str]]) -> tuple[Estimate, Count
 
 
 def _called(line: Line) -> list[str]:
-    """Return the computation that an operation runs; those of which it runs one, where it is a ``conditional``."""
+    """Return the computation that an operation runs, or those of which a ``conditional`` runs one."""
     if line.opcode in _CALLED:
         return _CALLED[line.opcode].findall(line.rest)[:1]
     if line.opcode != "conditional":

@@ -11,8 +11,8 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.hlo.compiler.cycles import Compiled, Line, cycles_of, read_compiled, split_line
-from xlarank.data.hlo.compiler.outcome import without_origins
+from xlarank.data.hlo.compiler.cycles import Line, cycles_of, read_compiled, split_line
+from xlarank.data.hlo.compiler.outcome import NAME, numbered, without_origins
 
 #: Opcodes of bodies of fusions that compute nothing.
 _MOVES: Final = frozenset({"parameter", "copy", "transpose", "bitcast", "convert", "reshape", "tuple"})
@@ -25,7 +25,6 @@ _FRAME: Final = re.compile(r"\bstack_frame_id=(\d+)")
 _SOURCE: Final = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 _NUMBER: Final = re.compile(r"\((\d+)\)")
 _BACKEND: Final = re.compile(r", backend_config=\{.*")
-_REFERENCE: Final = re.compile(r"%[\w.\-]+")
 _TILE: Final = re.compile(r"T\(([\d,]+)\)")
 #: Of the cycles a byte that kernels of an opcode took, the quantile that a new one is taken to need, and what new
 #: kernels are taken to need of that, or of one that is alike: few, because a program that is given up too early is
@@ -38,21 +37,15 @@ class Operation:
     """One operation of a compiled program.
 
     Attributes:
-        name, opcode: as in the text; of a fusion the opcode is ``fusion``.
-        computation: where it stands.
-        shape: of its result, such as ``f32[8,128]``; the first one of several.
-        layout: of its result, minor to major.
-        operands: names of its operands.
-        before: layout of its first operand.
-        cycles: estimate of one run; 0 where the compiler gives none.
-        runs: how often it runs.
+        shape, layout: of the first result, such as ``f32[8,128]``, and minor to major.
+        operands, before: names of its operands, layout of the first one.
+        cycles: estimate of one of its ``runs``; 0 where the compiler gives none.
         origin, source: the operation's name in the program as it was written, and ``file:line``, where known.
         relayout: it computes nothing, but moves a value into another layout or order of dimensions.
         kernel: hash of what its cycles follow from: opcodes, shapes and layouts, with those of its body.
         likeness: the same without layouts.
         bytes: of its result and operands, padded to the tiles they lie in.
         number: of a parameter; -1 of anything else.
-        root: it is the result of its computation.
     """
 
     name: str
@@ -75,7 +68,6 @@ class Operation:
 
     @property
     def dimensions(self) -> tuple[int, ...]:
-        """Sizes of the result."""
         return tuple(int(size) for size in self.shape.partition("[")[2].rstrip("]").split(",") if size)
 
     @property
@@ -86,36 +78,27 @@ class Operation:
 
 def read_operations(text: str) -> list[Operation]:
     """Return the operations of a compiled or optimised program's text, without bodies of fusions."""
-    compiled = read_compiled(text)
-    sources = _sources(text)
-    return [
-        operation
-        for name, runs in compiled.runs.items()
-        for operation in _of_computation(compiled, name, runs, sources)
-    ]
-
-
-def _of_computation(compiled: Compiled, name: str, runs: int, sources: Mapping[str, str]) -> list[Operation]:
-    pairs = [(text, line) for text in compiled.lines[name] if (line := split_line(text)) is not None]
-    shapes = {line.name: line.shape for _, line in pairs}
+    compiled, sources = read_compiled(text), _sources(text)
     found = []
-    for text, line in pairs:
-        operands = [one for one in line.operands if one in shapes]
-        called = _CALLS.search(line.rest)
-        body = list(compiled.lines.get(called[1], ())) if called else []
-        inputs = [shapes[one] for one in operands]
-        layouts = f"{_canonical(text, inputs)}\n{_canonical_body(body)}"
-        first, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
-        origin, number = _ORIGIN.search(text), _NUMBER.match(line.rest)
-        found.append(
-            Operation(
-                line.name, line.opcode, name, *first, tuple(operands), before[1], cycles_of(text), runs,
-                origin[1] if origin else "", _source(text, sources), _relayout(line, body, before, first),
+    for computation, runs in compiled.runs.items():
+        pairs = [(given, line) for given in compiled.lines[computation] if (line := split_line(given)) is not None]
+        shapes = {line.name: line.shape for _, line in pairs}
+        for given, line in pairs:
+            operands = [one for one in line.operands if one in shapes]
+            called = _CALLS.search(line.rest)
+            body = compiled.lines.get(called[1], ()) if called else ()
+            inputs = [shapes[one] for one in operands]
+            layouts = " ".join([NAME.sub("%", _plain(given).partition(" = ")[2]), *inputs])
+            layouts += "\n" + numbered("\n".join(map(_plain, body)))
+            first, before = _parts(line.shape), _parts(inputs[0]) if inputs else ("", ())
+            origin, number = _ORIGIN.search(given), _NUMBER.match(line.rest)
+            found.append(Operation(
+                line.name, line.opcode, computation, *first, tuple(operands), before[1], cycles_of(given), runs,
+                origin[1] if origin else "", _source(given, sources), _relayout(line, body, before, first),
                 _hash(layouts), _hash(_SHAPE.sub(r"\1[\2]", layouts)),
                 sum(map(padded_bytes, (line.shape, *inputs))),
-                int(number[1]) if number and line.opcode == "parameter" else -1, text.lstrip().startswith("ROOT "),
-            )
-        )  # fmt: skip
+                int(number[1]) if number and line.opcode == "parameter" else -1, given.lstrip().startswith("ROOT "),
+            ))  # fmt: skip
     return found
 
 
@@ -163,17 +146,9 @@ def padded_bytes(shape: str) -> int:
     return total
 
 
-def _canonical(text: str, inputs: Sequence[str]) -> str:
-    """A line without names, origins and the compiler's findings, with the shapes of its operands."""
-    plain = _BACKEND.sub("", without_origins(text))
-    plain = _CALLS.sub("", plain.partition(" = ")[2])
-    return f"{_REFERENCE.sub('%', plain)} {' '.join(inputs)}"
-
-
-def _canonical_body(body: Sequence[str]) -> str:
-    names: dict[str, str] = {}
-    plain = (_CALLS.sub("", _BACKEND.sub("", without_origins(line))).strip() for line in body)
-    return _REFERENCE.sub(lambda found: names.setdefault(found[0], f"%{len(names)}"), "\n".join(plain))
+def _plain(line: str) -> str:
+    """Return a line without origins and the compiler's findings."""
+    return _CALLS.sub("", _BACKEND.sub("", without_origins(line))).strip()
 
 
 def _hash(text: str) -> str:

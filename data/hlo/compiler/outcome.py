@@ -24,7 +24,7 @@ from xlarank.data.hlo.compiler.cycles import Estimate
 _ORIGIN: Final = re.compile(
     r',?\s(?:metadata|frontend_attributes|original_value|origin)=\{(?:[^{}"]|"(?:[^"\\]|\\.)*"|\{[^{}]*\})*\}'
 )
-_NAME: Final = re.compile(r"%[\w.\-]+")
+NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
@@ -72,14 +72,18 @@ def fingerprint(text: str) -> str:
     False
     """
     body = "\n".join(line for line in text.splitlines() if not line.startswith("HloModule "))
-    names: dict[str, str] = {}
-    plain = _NAME.sub(lambda found: names.setdefault(found[0], f"%{len(names)}"), without_origins(body))
-    return hashlib.sha256(plain.encode()).hexdigest()[:24]
+    return hashlib.sha256(numbered(without_origins(body)).encode()).hexdigest()[:24]
 
 
 def without_origins(text: str) -> str:
     """Return HLO text without the attributes that say where something came from."""
     return _ORIGIN.sub("", text)
+
+
+def numbered(text: str) -> str:
+    """Return HLO text with numbers in place of names."""
+    names: dict[str, str] = {}
+    return NAME.sub(lambda found: names.setdefault(found[0], f"%{len(names)}"), text)
 
 
 class Journal:

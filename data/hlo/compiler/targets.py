@@ -10,21 +10,11 @@ from xlarank.data.errors import CompilerError, did_you_mean
 
 @dataclass(frozen=True)
 class Target:
-    """A chip to compile for.
-
-    Attributes:
-        name: as on the command line.
-        topology: what libtpu calls the smallest slice of such chips; empty for the CPU.
-        megahertz: clock of the chip's core; 0 for the CPU.
-    """
+    """A chip to compile for, its smallest slice as libtpu calls it (empty for the CPU) and its clock."""
 
     name: str
     topology: str = ""
     megahertz: int = 0
-
-    @property
-    def platform(self) -> str:
-        return "tpu" if self.estimated else "cpu"
 
     @property
     def estimated(self) -> bool:

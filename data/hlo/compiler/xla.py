@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from xlarank.data.errors import CompilerError
 from xlarank.data.hlo.compiler.constrain import drop_entry_modes, entry_modes
 from xlarank.data.hlo.compiler.cycles import read_estimate
@@ -25,7 +27,6 @@ from xlarank.data.hlo.messages import HloModuleProto, HloProto, Message, instruc
 #: The TPU compiler's halves of 64-bit integers. As conversions they keep shapes and almost the cost.
 _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 
-INSTALL: Final = 'run: pip install "xlarank[collect]"'
 _LEAVES: Final = "leaves.json"
 #: The dump of the optimised module for the CPU and for TPUs.
 _OPTIMISED: Final = ("*cpu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
@@ -69,38 +70,29 @@ class Xla:
         try:
             import jax
             import jaxlib
-            from jax._src.interpreters import mlir
-            from jax._src.lib import xla_client
-            from jaxlib import _jax
-            from jaxlib.mlir import ir
+            from jax.experimental import topologies
+
+            self.versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
+            if target.estimated:
+                import libtpu
+
+                self.versions["libtpu"] = libtpu.__version__
         except ImportError as error:
             raise CompilerError(
-                f"jax cannot be imported ({error})", expected="jax 0.10.2 or later", do=INSTALL
+                f"the compiler cannot be imported ({error})",
+                expected="jax 0.10.2 or later and, for TPUs, Google's libtpu (x86-64 Linux, its own terms)",
+                do='run: pip install "xlarank[collect]"',
             ) from error
-        self.target, self.effort = target, effort
-        self.versions = {"jax": jax.__version__, "jaxlib": jaxlib.__version__}
-        self._jax, self._ir, self._mlir, self._xla_client = _jax, ir, mlir, xla_client
-        self._device = self._tpu(target) if target.estimated else None
-
-    def _tpu(self, target: Target) -> Any:
-        try:
-            import libtpu
-        except ImportError as error:
-            raise CompilerError(
-                f"libtpu, the TPU's compiler, cannot be imported ({error})",
-                expected="Google's libtpu, which exists for x86-64 Linux and has its own terms",
-                do=INSTALL,
-            ) from error
-        from jax.experimental import topologies
-
-        self.versions["libtpu"] = libtpu.__version__
-        try:
-            return topologies.get_topology_desc(platform="tpu", topology_name=target.topology).devices[0]
-        except Exception as error:  # what libtpu raises is not documented
-            raise CompilerError(
-                f"libtpu does not start for {target.topology} ({first_line(error)})",
-                do="update jax and libtpu together",
-            ) from error
+        self.target, self.effort, self._device = target, effort, None
+        if target.estimated:
+            try:
+                topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
+            except Exception as error:  # what libtpu raises is not documented
+                raise CompilerError(
+                    f"libtpu does not start for {target.topology} ({first_line(error)})",
+                    do="update jax and libtpu together",
+                ) from error
+            self._device = topology.devices[0]
 
     @property
     def device(self) -> Any:
@@ -116,103 +108,39 @@ class Xla:
 
         Entry layouts are those that the module's modes ask for (`xlarank.data.hlo.compiler.constrain`).
         """
+        from jax._src.interpreters import mlir
+        from jax._src.lib import xla_client
+        from jaxlib import _jax
+        from jaxlib.mlir import ir
+
         given = HloModuleProto.FromString(module)
-        stablehlo = self._jax.mlir.hlo_to_stablehlo(repaired(given).SerializeToString())
-        with self._mlir.make_ir_context():
-            parsed = self._ir.Module.parse(stablehlo)
-            if modes := entry_modes(given):
-                self._set_entry_modes(parsed, modes)
-        devices = self._jax.DeviceList((self.device,))
-        client = self.device.client
-        run = client.compile if self.target.estimated else client.compile_and_load
-        return run(parsed, devices, self._options(options or {}))
-
-    def _set_entry_modes(self, parsed: Any, modes: list[list[str]]) -> None:
-        """Give each argument and result of the main function its mode."""
-        ir = self._ir
-        (main,) = (one for one in parsed.body.operations if one.attributes["sym_name"] == ir.StringAttr.get("main"))
-        for key, given in zip(("arg_attrs", "res_attrs"), modes, strict=True):
-            attributes = main.attributes
-            old = list(attributes[key]) if key in attributes else [ir.DictAttr.get({})] * len(given)
-            merged = [
-                ir.DictAttr.get(
-                    {one.name: one.attr for one in kept} | {"mhlo.layout_mode": ir.StringAttr.get(mode)}
-                )
-                for kept, mode in zip(old, given, strict=True)
-            ]
-            attributes[key] = ir.ArrayAttr.get(merged)
-
-    def _options(self, options: dict[str, Any]) -> Any:
-        import numpy as np
-
-        made = self._jax.CompileOptions()
+        stablehlo = _jax.mlir.hlo_to_stablehlo(repaired(given).SerializeToString())
+        with mlir.make_ir_context():
+            parsed = ir.Module.parse(stablehlo)
+            for key, modes in zip(("arg_attrs", "res_attrs"), entry_modes(given) or (), strict=False):
+                _set_modes(parsed, key, modes)
+        made = _jax.CompileOptions()
         made.num_replicas = 1
-        made.device_assignment = self._xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
-        made.env_option_overrides = list(options.items())
+        made.device_assignment = xla_client.DeviceAssignment.create(np.zeros((1, 1), int))
+        made.env_option_overrides = list((options or {}).items())
         if self.effort is not None:
             made.executable_build_options.exec_time_optimization_effort = self.effort
-        return made
+        client = self.device.client
+        run = client.compile if self.target.estimated else client.compile_and_load
+        return run(parsed, _jax.DeviceList((self.device,)), made)
 
-    def lower_function(self, name: str, dump: Path) -> None:
-        """Compile what ``module:function`` returns, dumping around layout assignment.
 
-        The function takes no arguments and returns ``(callable, arguments)``; arguments are arrays or
-        `jax.ShapeDtypeStruct`.
-        """
-        import jax
-        from jax.sharding import SingleDeviceSharding
+def _set_modes(parsed: Any, key: str, modes: list[str]) -> None:
+    """Give each argument or result of the main function of an MLIR module its mode."""
+    from jaxlib.mlir import ir
 
-        function, arguments = self._imported(name)
-        sharding = SingleDeviceSharding(self.device)
-        paths = jax.tree_util
-
-        def placed(path: Any, leaf: Any) -> Any:
-            try:
-                return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
-            except TypeError as error:
-                raise CompilerError(
-                    f"argument {paths.keystr(path)} of {name} has no shape: it is {type(leaf).__name__}",
-                    expected="arrays or jax.ShapeDtypeStruct(shape, dtype)",
-                    do="bind what is no array with functools.partial or a lambda",
-                ) from error
-
-        shapes = paths.tree_map_with_path(placed, arguments)
-        try:
-            jitted = jax.jit(function, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
-            lowered = jitted.lower(*shapes)
-        except Exception as error:  # whatever the program's own code raises
-            raise CompilerError(
-                f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})",
-                expected="arguments that fit the function",
-                do="try jax.jit(function).lower(*arguments)",
-            ) from error
-        leaves = [
-            [paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)]
-            for tree in (shapes, lowered.out_info)
-        ]
-        (dump / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
-        lowered.compile(compiler_options=_around_layout_assignment(dump))
-
-    @staticmethod
-    def _imported(name: str) -> tuple[Any, Any]:
-        module, _, function = name.partition(":")
-        sys.path.insert(0, os.getcwd())
-        try:
-            make = getattr(importlib.import_module(module), function)
-        except Exception as error:  # a module may raise anything
-            raise CompilerError(
-                f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})",
-                expected="module:function, importable from the current folder",
-                do="check both names, and that python can import the module",
-            ) from error
-        program = make()
-        if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
-            raise CompilerError(
-                f"{name} returned {type(program).__name__}",
-                expected="(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct",
-                do="wrap the function: def program(): return step, (weights, batch)",
-            )
-        return program[0], tuple(program[1])
+    (main,) = (one for one in parsed.body.operations if one.attributes["sym_name"] == ir.StringAttr.get("main"))
+    old = list(main.attributes[key]) if key in main.attributes else [ir.DictAttr.get({})] * len(modes)
+    merged = [
+        ir.DictAttr.get({one.name: one.attr for one in kept} | {"mhlo.layout_mode": ir.StringAttr.get(mode)})
+        for kept, mode in zip(old, modes, strict=True)
+    ]
+    main.attributes[key] = ir.ArrayAttr.get(merged)
 
 
 def compile_module(xla: Xla, folder: Path, *, module: bytes, keep: bool) -> Outcome:
@@ -240,40 +168,93 @@ def under_limit(xla: Xla, folder: Path, *, module: bytes, kib: int) -> bytes:
 
 def lower(xla: Xla, folder: Path, *, function: str, module: bytes) -> Lowered | None:
     """Compile ``module:function`` or a module, and return what was dumped around layout assignment."""
+    dumps = {
+        "xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True
+    }  # fmt: skip
     if function:
-        xla.lower_function(function, folder)
+        lowered, leaves = _lowered_function(xla, function)
+        (folder / _LEAVES).write_text(json.dumps(leaves), encoding="utf-8")
+        lowered.compile(compiler_options=dumps)
     else:
-        xla.compile(module, _around_layout_assignment(folder))
+        xla.compile(module, dumps)
     return dumped(folder)
 
 
-def _around_layout_assignment(folder: Path) -> dict[str, Any]:
-    return {"xla_dump_to": str(folder), "xla_dump_hlo_pass_re": "layout-assignment", "xla_dump_hlo_as_proto": True}
+def _lowered_function(xla: Xla, name: str) -> tuple[Any, list[list[str]]]:
+    """Return what ``module:function`` returns as JAX lowers it, and the paths of its inputs and outputs.
+
+    The function takes no arguments and returns ``(callable, arguments)``; arguments are arrays or
+    `jax.ShapeDtypeStruct`.
+    """
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    function, arguments = _imported(name)
+    sharding = SingleDeviceSharding(xla.device)
+    paths = jax.tree_util
+
+    def placed(path: Any, leaf: Any) -> Any:
+        try:
+            return jax.ShapeDtypeStruct(jax.numpy.shape(leaf), jax.numpy.result_type(leaf), sharding=sharding)
+        except TypeError as error:
+            raise CompilerError(
+                f"argument {paths.keystr(path)} of {name} has no shape: it is {type(leaf).__name__}",
+                expected="arrays or jax.ShapeDtypeStruct(shape, dtype)",
+                do="bind what is no array with functools.partial or a lambda",
+            ) from error
+
+    shapes = paths.tree_map_with_path(placed, arguments)
+    try:
+        jitted = jax.jit(function, keep_unused=True, in_shardings=sharding, out_shardings=sharding)
+        lowered = jitted.lower(*shapes)
+    except Exception as error:  # whatever the program's own code raises
+        raise CompilerError(
+            f"{name} cannot be traced ({type(error).__name__}: {first_line(error)})",
+            expected="arguments that fit the function",
+            do="try jax.jit(function).lower(*arguments)",
+        ) from error
+    trees = shapes, lowered.out_info
+    return lowered, [[paths.keystr(path) for path, _ in paths.tree_leaves_with_path(tree)] for tree in trees]
+
+
+def _imported(name: str) -> tuple[Any, Any]:
+    module, _, function = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        make = getattr(importlib.import_module(module), function)
+    except Exception as error:  # a module may raise anything
+        raise CompilerError(
+            f"{name} cannot be imported ({type(error).__name__}: {first_line(error)})",
+            expected="module:function, importable from the current folder",
+            do="check both names, and that python can import the module",
+        ) from error
+    program = make()
+    if not (isinstance(program, tuple) and len(program) == 2 and callable(program[0])):
+        raise CompilerError(
+            f"{name} returned {type(program).__name__}",
+            expected="(callable, arguments), arguments being arrays or jax.ShapeDtypeStruct",
+            do="wrap the function: def program(): return step, (weights, batch)",
+        )
+    return program[0], tuple(program[1])
 
 
 def dumped(folder: Path) -> Lowered | None:
     """Return what was dumped around layout assignment, once it is whole; the first run of the pass counts."""
+
+    def module_in(path: Path) -> Message:
+        return HloProto.FromString(path.read_bytes()).hlo_module
+
     before, after = (sorted(folder.glob(f"*{when}_layout-assignment*.pb")) for when in ("before", "after"))
     if not before or not after:  # the second file shows that the first one is complete
         return None
     leaves = folder / _LEAVES
+    written = (one for path in folder.glob("*before_optimizations*.pb") for _, one in instructions(module_in(path)))
     return Lowered(
-        _module_in(before[0]).SerializeToString(),
-        frozenset(
-            tuple(instruction.shape.dimensions)
-            for path in folder.glob("*before_optimizations*.pb")
-            for _, instruction in instructions(_module_in(path))
-        ),
-        {
-            instruction.name: tuple(instruction.shape.layout.minor_to_major)
-            for _, instruction in instructions(_module_in(after[0]))
-        },
+        module_in(before[0]).SerializeToString(),
+        frozenset(tuple(one.shape.dimensions) for one in written),
+        {one.name: tuple(one.shape.layout.minor_to_major) for _, one in instructions(module_in(after[0]))},
         json.loads(leaves.read_text(encoding="utf-8")) if leaves.exists() else ((), ()),
     )
-
-
-def _module_in(path: Path) -> Message:
-    return HloProto.FromString(path.read_bytes()).hlo_module
 
 
 def first_line(error: BaseException) -> str:
