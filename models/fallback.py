@@ -20,8 +20,7 @@ WEIGHT: Final = 0.5
 class Fallback:
     """The compiler's default ahead of all other configurations, by a weight from 0 (the model alone) to 1.
 
-    It is the first configuration of a tile file: so they are written, and so the runtime behind
-    ``config_runtime_normalizers`` comes about. It is known before anything runs. `ValueError` for another weight.
+    It is the first configuration of a tile file, known before anything runs. `ValueError` for another weight.
     """
 
     weight: float = WEIGHT
@@ -46,10 +45,7 @@ class Fallback:
     def places(self, graph: GraphRows) -> Floats | None:
         """``(rows,)`` 0 for the compiler's default and 1 for the others; None where it is not among them."""
         first = np.flatnonzero(graph.ids == 0)
-        if len(first) == 0:
-            return None
-        places: Floats = (np.arange(len(graph)) != graph.group[first[0]]).astype(np.float64)
-        return places
+        return (np.arange(len(graph)) != graph.group[first[0]]).astype(np.float64) if len(first) else None
 
 
 def learned_kinds(graphs: Sequence[GraphRows]) -> list[str]:

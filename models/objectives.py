@@ -8,16 +8,14 @@ from typing import Final
 import numpy as np
 from scipy.special import expit
 
-from xlarank.data.errors import ModelError
 from xlarank.models.arrays import Floats, Integers
-from xlarank.models.params import OneOf
 
 
 def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
     """1 where ``cost`` is faster than ``other``, -1 where it is slower, 0 for a tie; shapes broadcast.
 
-    A pair whose costs differ by at most the tolerance, a share of the smaller one, is a tie. Nothing chains: each
-    pair is asked by itself. For losses on pairs; labels need `merge_ties`.
+    A pair whose costs differ by at most the tolerance, a share of the smaller one, is a tie. For losses on pairs;
+    labels need `merge_ties`.
 
     >>> faster_by_sign(np.array([100.0, 100.0, 100.0]), np.array([101.0, 120.0, 90.0]), 0.01).tolist()
     [0.0, 1.0, -1.0]
@@ -30,16 +28,12 @@ def faster_by_sign(cost: Floats, other: Floats, tolerance: float) -> Floats:
 def merge_ties(cost: Floats, tolerance: float) -> Floats:
     """Costs of one group, ``(rows,)``, with those that measurement noise cannot tell apart made equal.
 
-    Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Two costs that become equal
-    differ by at most the tolerance: linking neighbours instead would chain a densely measured graph into one. Two
-    near costs at either side of a step stay different, by one label. 0 returns the costs as they are. Raises
-    `ModelError` for a tolerance that is no share.
+    Each cost is rounded down to smallest * (1 + tolerance)^k, k = 0, 1, 2, ... Linking neighbours instead would
+    chain a densely measured graph into one. Two near costs at either side of a step stay different, by one label.
 
     >>> merge_ties(np.array([100.0, 109.0, 111.0, 130.0]), 0.1).round().tolist()
     [100.0, 100.0, 110.0, 121.0]
     """
-    if not 0 <= tolerance < np.inf:
-        raise ModelError(f"tie_tolerance is {tolerance}", expected="a share of the cost, such as 0.01; 0 for none")
     if tolerance == 0:
         return cost
     steps = np.floor(np.log(cost / cost.min()) / np.log1p(tolerance))
@@ -61,14 +55,14 @@ def relevance(cost: Floats, how: str) -> Floats:
     """Labels of one group, ``(rows,)``, from 0.
 
     ``rank``: the dense rank, so that equal costs share a label. ``log``: 300 steps of log(cost / smallest), cut at
-    e^2 times the smallest, so that near ties weigh little. Raises `ModelError` for anything else.
+    e^2 times the smallest, so that near ties weigh little.
 
     >>> relevance(np.array([30.0, 10.0, 20.0, 10.0]), "rank").tolist()
     [0.0, 2.0, 1.0, 2.0]
     >>> relevance(np.array([1.0, 100.0]), "log").tolist()
     [300.0, 0.0]
     """
-    if OneOf(LABELS)("labels", how) == "rank":
+    if how == "rank":
         return np.unique(-cost, return_inverse=True)[1].astype(np.float64)
     excess = np.minimum(np.log(cost / cost.min()), _LOG_RANGE)
     steps: Floats = np.rint((1 - excess / _LOG_RANGE) * _LOG_STEPS)
@@ -95,7 +89,7 @@ GRAPH_WEIGHTS: Final = {"equal": 0.0, "sqrt": 0.5, "rows": 1.0}
 def graph_weights(indptr: Integers, how: str) -> Floats:
     """Weights of graphs, ``(graphs,)``, 1 on average: for a loss that is a mean over each graph's pairs.
 
-    ``indptr`` is ``(graphs + 1,)`` row boundaries; raises `ModelError` unless ``how`` is one of `GRAPH_WEIGHTS`.
+    ``indptr`` is ``(graphs + 1,)`` row boundaries, ``how`` one of `GRAPH_WEIGHTS`.
 
     >>> graph_weights(np.array([0, 1, 4]), "rows").tolist()
     [0.5, 1.5]
@@ -122,7 +116,6 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
 
 def _totals(indptr: Integers, how: str) -> Floats:
     """``(graphs,)`` what each graph counts, up to a factor."""
-    OneOf(tuple(GRAPH_WEIGHTS))("graph_weight", how)
     return np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
 
 

@@ -62,7 +62,7 @@ class ModelCard:
     trained_on: dict[str, list[str]]  # split -> names of its graphs
     # folds: out-of-fold metrics per graph, ``{graph: {metric: value}}``; empty with fewer than two families.
     folds: dict[str, dict[str, float]]
-    folds_by: str = "family"  # what was held out together, a key of `xlarank.models.validation.fold_plan.FOLDS_OF`.
+    folds_by: str = "family"  # what was held out together, a key of `xlarank.models.validation.curves.FOLDS_OF`.
     target: str = ""  # name of the hardware that it ranks for (`xlarank.features.targets`).
     # kinds: of the kernels that it was trained on, where that is certain; empty for layouts.
     kinds: list[str] = field(default_factory=list)

@@ -12,8 +12,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.explanation.calibration import Calibration, ScoredGraph
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import fingerprint, model_of, read_card
-from xlarank.models.validation.curves import out_of_fold_scores
-from xlarank.models.validation.fold_plan import KIND, FoldPlan
+from xlarank.models.validation.curves import KIND, FoldPlan, out_of_fold_scores
 from xlarank.pipelines.ranking.model_choice import models_named
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.training_sets import learned_by

@@ -17,8 +17,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.best_params import params_for
-from xlarank.models.validation.curves import Curves
-from xlarank.models.validation.fold_plan import FOLDS_OF, KIND, MOST_FOLDS, FoldPlan
+from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.folds import family_folds, graph_folds, kind_folds, whole_folds
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import compare_rankers, graph_scores

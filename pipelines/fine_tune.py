@@ -22,7 +22,7 @@ from xlarank.models.trained import (
     pretrained_model,
 )
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.fold_plan import MOST_FOLDS, FoldPlan
+from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.models.validation.paired import paired_difference

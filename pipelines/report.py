@@ -13,7 +13,7 @@ from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import column_meanings
 from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
-from xlarank.models.validation.fold_plan import FOLDS_OF
+from xlarank.models.validation.curves import FOLDS_OF
 from xlarank.pipelines.reporting import charts, gather
 from xlarank.pipelines.reporting.gather import NO_MODEL, CollectionFacts
 from xlarank.pipelines.support.evaluation import column, measure, summary, verdict

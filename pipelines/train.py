@@ -10,7 +10,7 @@ from xlarank.data.errors import ModelError
 from xlarank.data.workspace import Workspace
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.validation.best_params import params_for
-from xlarank.models.validation.fold_plan import FoldPlan
+from xlarank.models.validation.curves import FoldPlan
 from xlarank.models.validation.paired import difference, paired_difference
 from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_collections
 from xlarank.pipelines.support.progress import Progress

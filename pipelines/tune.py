@@ -19,7 +19,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
 from xlarank.models.validation.best_params import BestParams, tuned_members
-from xlarank.models.validation.fold_plan import FoldPlan
+from xlarank.models.validation.curves import FoldPlan
 from xlarank.models.validation.paired import paired_difference
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.studies import (

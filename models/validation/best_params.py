@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +17,18 @@ from xlarank.models.registry import ranker_class
 
 @dataclass(frozen=True)
 class BestParams:
-    """Outcome of a study: the best trial's number, parameters, rounds, and out-of-fold scores of the graphs.
-
-    Attributes:
-        select: what the choice went by, one of `xlarank.models.validation.paired.SELECTIONS`.
-        folds: families held out together.
-        code_hash: of the rows it was tuned on.
-    """
+    """Outcome of a study: the best trial's number, parameters, rounds, and out-of-fold scores of the graphs."""
 
     model: str
     params: dict[str, Any]
     rounds: int
     mean: float
     std: float
-    select: str
+    select: str  # what the choice went by, one of `xlarank.models.validation.paired.SELECTIONS`
     graphs: dict[str, float]
     trial: int
-    folds: list[list[str]]
-    code_hash: str
+    folds: list[list[str]]  # families held out together
+    code_hash: str  # of the rows it was tuned on
 
     def save(self, folder: Path) -> None:
         """Write ``best-<model>.json``; those of other rankers stay."""
@@ -55,11 +49,10 @@ def load_best(folder: Path, model: str) -> BestParams | None:
         best = from_json(BestParams, json.loads(read_text(path)))
         if best.model != model:
             raise ValueError(f"it is about {best.model!r}")
-        return replace(best, params=dict(best.params))
+        return best
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ModelError(
-            f"{path} cannot be read ({error})", expected="the best parameters", do="remove it, or tune again"
-        ) from error
+        got = f"{path} cannot be read ({error})"
+        raise ModelError(got, expected="the best parameters", do="remove it, or tune again") from error
 
 
 def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool]:
@@ -76,11 +69,9 @@ def params_for(folder: Path, model: str, kind: Kind) -> tuple[RankerParams, bool
     try:
         params = ranker_class(model).params_class.of(kind, values)
     except ModelError as error:
-        raise ModelError(
-            f"{best_file(folder, model)} cannot be used: {error.got}",
-            expected=error.expected,
-            do=f"{error.do + ', or ' if error.do else ''}remove it, or tune again",
-        ) from error
+        got = f"{best_file(folder, model)} cannot be used: {error.got}"
+        do = f"{error.do + ', or ' if error.do else ''}remove it, or tune again"
+        raise ModelError(got, expected=error.expected, do=do) from error
     return params, best is not None or bool(members)
 
 

@@ -19,7 +19,7 @@ from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.folds import Fold, family_folds, kind_folds, whole_folds
 from xlarank.models.validation.metrics import graph_metrics
 from xlarank.models.validation.paired import objective_value
 
@@ -30,6 +30,11 @@ T = TypeVar("T")
 STEP: Final = 25
 #: Rows of a graph that are written out in full to be scored at once.
 PIECE: Final = 16_384
+FAMILY, KIND = "family", "kind"
+#: In words, what folds hold out.
+FOLDS_OF: Final = {FAMILY: "families", KIND: "kinds of kernels"}
+#: Leave-one-out up to this many families or kinds; more are dealt into as many folds.
+MOST_FOLDS: Final = 10
 
 
 @dataclass(frozen=True)
@@ -49,8 +54,7 @@ class Curves:
         Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too. The
         ends count twice.
         """
-        value = objective_value(self.column("score"), how)
-        padded = np.concatenate([value[:1], value, value[-1:]])
+        padded = np.pad(objective_value(self.column("score"), how), 1, mode="edge")
         smooth: Floats = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
         return smooth
 
@@ -63,8 +67,72 @@ class Curves:
         return {name: stages[stage] for name, stages in self.metrics.items()}
 
 
-#: Folds still running for a caller that stopped early.
-_LEFT_RUNNING: Final[list[Future[Any]]] = []
+def join_curves(parts: Sequence[Curves]) -> Curves:
+    """Curves of several folds, all over the same rounds, as one."""
+    return Curves(parts[0].rounds, {name: stages for part in parts for name, stages in part.metrics.items()})
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """Which graphs are held out together."""
+
+    by: str  # a key of `FOLDS_OF`
+    folds: list[Fold]  # empty where nothing can be held out
+
+    @classmethod
+    def of(cls, data: TrainingData, most: int = MOST_FOLDS) -> FoldPlan:
+        """At most so many folds: kinds of kernels for tiles of two kinds or more, else program families.
+
+        Folds of families leave a kind of kernel in training under another family's name, and so tell nothing of
+        kernels that are new.
+        """
+        kinds = kind_folds([graph.kinds for graph in data.parts], most)  # none of layouts
+        return cls(KIND, kinds) if len(kinds) > 1 else cls.of_families(family_folds(data.families, most))
+
+    @classmethod
+    def of_families(cls, folds: Sequence[Sequence[int]]) -> FoldPlan:
+        """Folds that hold out whole program families, and score all that they hold out."""
+        return cls(FAMILY, whole_folds(folds))
+
+    @property
+    def held(self) -> list[list[int]]:
+        """Graphs that each fold holds out."""
+        return [fold.held for fold in self.folds]
+
+    @property
+    def chosen_by(self) -> str:
+        """In words, what a choice by them goes by."""
+        return f"{len(self.folds)} folds by {self.by}"
+
+    def curves(
+        self,
+        data: TrainingData,
+        ranker: Ranker[Any],
+        settings: FitSettings,
+        step: Callable[[Fold], None] = lambda fold: None,
+    ) -> Curves:
+        """Out-of-fold curves of the graphs that folds score, in the order of the data; there must be one fold.
+
+        Everything that a ranker learns, the bins of its rows included, comes from the graphs that its fold does not
+        hold out. ``step`` is called after each fold.
+        """
+        fallback, parts = Fallback() if self.by == KIND else None, []
+        for fold, part in zip(self.folds, validate_folds(data, self.held, ranker, settings, fallback), strict=True):
+            parts.append(Curves(part.rounds, {data.names[g]: part.metrics[data.names[g]] for g in fold.scored}))
+            step(fold)
+        found = join_curves(parts)
+        return replace(found, metrics={name: found.metrics[name] for name in data.names if name in found.metrics})
+
+
+def validate_folds(
+    data: TrainingData,
+    folds: Sequence[Sequence[int]],
+    ranker: Ranker[Any],
+    settings: FitSettings,
+    fallback: Fallback | None = None,
+) -> Generator[Curves, None, None]:
+    """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time: `in_turn`."""
+    return in_turn(lambda held, each: validate_fold(data, held, ranker, each, fallback), folds, settings)
 
 
 def validate_fold(
@@ -80,13 +148,12 @@ def validate_fold(
     blended with the ``fallback``, if any.
     """
     fitted = ranker.clone().fit(data.without(held), settings)
-    return evaluate_held(data, held, fitted, settings.rounds, fallback)
+    return _evaluated(data, held, fitted, settings.rounds, fallback)
 
 
-def evaluate_held(
+def _evaluated(
     data: TrainingData, held: Sequence[int], fitted: Ranker[Any], rounds: int, fallback: Fallback | None = None
 ) -> Curves:
-    """Metrics along the rounds of a ranker that was fitted without the held-out groups."""
     stages = [*range(STEP, rounds, STEP), rounds]
     metrics: dict[str, list[dict[str, float]]] = {}
     for g in held:
@@ -105,19 +172,11 @@ def _staged(ranker: Ranker[Any], graph: GraphRows) -> Iterator[Floats]:
         return
     pieces = [slice(start, start + PIECE) for start in range(0, len(graph), PIECE)]
     scores = [list(ranker.staged(graph.matrix(piece), STEP)) for piece in pieces]
-    for stage in zip(*scores, strict=True):
-        yield np.concatenate(stage)
+    yield from map(np.concatenate, zip(*scores, strict=True))
 
 
-def validate_folds(
-    data: TrainingData,
-    folds: Sequence[Sequence[int]],
-    ranker: Ranker[Any],
-    settings: FitSettings,
-    fallback: Fallback | None = None,
-) -> Generator[Curves, None, None]:
-    """`validate_fold` for each fold, in order; ``settings.threads`` (0: all cores) folds at a time: `in_turn`."""
-    return in_turn(lambda held, each: validate_fold(data, held, ranker, each, fallback), folds, settings)
+#: Folds still running for a caller that stopped early.
+_LEFT_RUNNING: Final[list[Future[Any]]] = []
 
 
 def in_turn(
@@ -133,41 +192,32 @@ def in_turn(
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()
     workers = min(settings.threads or os.cpu_count() or 1, max(1, len(folds)))
-    each = replace(settings, threads=1)
-    pool = ThreadPoolExecutor(workers)
-    waiting = iter(folds)
-    begun = deque(pool.submit(run, fold, each) for fold in islice(waiting, workers))
+    pool, waiting = ThreadPoolExecutor(workers), iter(folds)
+
+    def begin(count: int) -> list[Future[T]]:
+        return [pool.submit(run, fold, replace(settings, threads=1)) for fold in islice(waiting, count)]
+
+    begun = deque(begin(workers))
     try:
         while begun:
             yield begun.popleft().result()
             # Only now, when the caller wants to go on: folds of a trial that was given up would hold up the next.
-            begun.extend(pool.submit(run, fold, each) for fold in islice(waiting, 1))
+            begun.extend(begin(1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)  # after an interruption nobody waits for a running fold
         _LEFT_RUNNING.extend(future for future in begun if not future.cancelled())
 
 
-def join_curves(parts: Sequence[Curves]) -> Curves:
-    """Curves of several folds, all over the same rounds, as one."""
-    joined: dict[str, list[dict[str, float]]] = {}
-    for part in parts:
-        joined |= part.metrics
-    return Curves(parts[0].rounds, joined)
-
-
 #: Of the trials that reach a rung one in so many climbs on.
 FACTOR: Final = 4
-#: Shares of the rounds on each rung, the last one apart.
-_SHARES: Final = (1 / 30, 1 / 6, 1 / 2)
-#: Rounds that are grown whatever the share: fewer say little.
-_LEAST: Final = 10
+#: Shares of the rounds on each rung, the last one apart, and the least number: fewer rounds say little.
+_SHARES, _LEAST = (1 / 30, 1 / 6, 1 / 2), 10
 
 
 def rungs_of(rounds: int) -> list[int]:
     """Numbers of rounds after which scores are compared, the last one all of them.
 
-    One that costs more than half of the next is left out: with few rounds there is nothing to save, and one rung is
-    left.
+    One that costs more than half of the next is left out: with few rounds there is nothing to save.
 
     >>> rungs_of(300), rungs_of(30)
     ([10, 50, 150, 300], [15, 30])
@@ -197,7 +247,7 @@ def climb(
         (scored, held), one = fitted
         left = data.without(held)
         one = one.grow(left, each) if one.columns else one.fit(left, each)
-        return evaluate_held(data, scored, one, each.rounds)
+        return _evaluated(data, scored, one, each.rounds)
 
     clones = [(fold, ranker.clone()) for fold in folds]
     for rounds in rungs:
@@ -212,18 +262,15 @@ def out_of_fold_scores(
 
     ``settings.threads`` (0: all cores) folds at a time. Graphs that no fold scores have score 0.
     """
+    scores = np.zeros(len(data.cost))
 
-    def run(fold: Fold, each: FitSettings) -> list[Floats]:
+    def run(fold: Fold, each: FitSettings) -> None:
         fitted = ranker.clone().fit(data.without(fold.held), each)
-        parts = [data.parts[group] for group in fold.scored]
-        return [fitted.predict(part.matrix(), data.columns, part.instances) for part in parts]
+        for group in fold.scored:
+            part = data.parts[group]
+            scores[data.rows_of(group)] = fitted.predict(part.matrix(), data.columns, part.instances)
 
     # Within a fold of others there is one thread, and `in_turn` would wait for the fold that calls it.
-    one_by_one = (run(fold, settings) for fold in folds)
-    scores = np.zeros(len(data.cost))
-    for fold, found in zip(
-        folds, one_by_one if settings.threads == 1 else in_turn(run, folds, settings), strict=True
-    ):
-        for group, score in zip(fold.scored, found, strict=True):
-            scores[data.rows_of(group)] = score
+    for _ in map(run, folds, [settings] * len(folds)) if settings.threads == 1 else in_turn(run, folds, settings):
+        pass
     return scores

@@ -68,11 +68,7 @@ def baselines(
     """
     kind, cost, group = collection.kind, rows.cost, rows.group
     columns = {FEWEST_SET: LAYOUTS_SET, ESTIMATED_TIME: target_of(collection).estimate}
-    orders = {
-        name: rows.matrix(used=np.array([rows.columns.index(column)]))[rows.group, 0].astype(np.float64)
-        for name, column in columns.items()
-        if column in rows.columns
-    }
+    orders = {name: _values(rows, [column])[:, 0] for name, column in columns.items() if column in rows.columns}
     orders = {FILE_ORDER: np.arange(len(cost), dtype=np.float64), **orders, **_tile_orders(rows)}
     if picked is not None:
         cost, group = cost[picked], group[picked]
@@ -81,16 +77,21 @@ def baselines(
     return {FILE_ORDER: found.pop(FILE_ORDER), RANDOM: _random(kind, cost, group), **found}
 
 
+def _values(rows: GraphRows, names: Sequence[str]) -> Floats:
+    """``(configs, names)`` of some columns, in the order of the rows."""
+    used = np.array([at for at, name in enumerate(rows.columns) if name in names])
+    return rows.matrix(used=used)[rows.group].astype(np.float64)
+
+
 def _tile_orders(rows: GraphRows) -> dict[str, Floats]:
     """Scores of the configurations of a tile graph by simple rules; empty for others."""
     if not set(_VOLUMES) <= set(rows.columns):
         return {}
-    volumes = np.stack([rows.matrix(used=np.array([rows.columns.index(name)]))[rows.group, 0] for name in _VOLUMES])
-    orders = {LARGEST_OUTPUT: -volumes[0].astype(np.float64), LARGEST_TILE: -volumes.sum(axis=0, dtype=np.float64)}
+    output = -_values(rows, _VOLUMES[:1])[:, 0]
+    orders = {LARGEST_OUTPUT: output, LARGEST_TILE: output - _values(rows, _VOLUMES[1:])[:, 0]}
     first = np.flatnonzero(rows.ids == 0)
     if len(first):
-        used = np.array([at for at, name in enumerate(rows.columns) if name.startswith(_BOUNDS)])
-        bounds = rows.matrix(used=used)[rows.group].astype(np.float64)
+        bounds = _values(rows, [name for name in rows.columns if name.startswith(_BOUNDS)])
         orders[NEAREST_FIRST] = np.abs(bounds - bounds[first[0]]).sum(axis=1)
     return orders
 

@@ -12,7 +12,7 @@ def family_folds(families: Sequence[str], most: int) -> list[list[int]]:
     """Groups held out by each fold: whole families, spread over at most ``most`` folds of even size.
 
     With fewer families than ``most`` each is a fold of its own (leave-family-out). One family gives no folds. The
-    assignment is deterministic: the largest family goes to the emptiest fold.
+    largest family goes to the emptiest fold.
 
     >>> family_folds(["a", "b", "a", "c"], most=10)
     [[0, 2], [1], [3]]
@@ -49,8 +49,7 @@ def graph_folds(families: Sequence[str], most: int) -> list[list[int]]:
     sizes = Counter(families)
     related = [i for i, family in enumerate(families) if sizes[family] > 1]
     related.sort(key=lambda i: families[i])
-    folds = min(most, len(related))
-    return [related[start::folds] for start in range(folds)]
+    return [related[start::most] for start in range(min(most, len(related)))]
 
 
 class Fold(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -14,16 +14,14 @@ from xlarank.models.arrays import Floats, Indices, Integers
 RESAMPLES: Final = 2000
 #: Share of the resampled means within the interval.
 COVERAGE: Final = 0.95
-_SEED: Final = 0
 
 
 def bootstrap_interval(values: Floats) -> tuple[float, float]:
     """Percentile bootstrap of a mean: the middle 95 % of the means of 2000 resamples, as (low, high).
 
-    ``values`` is ``(graphs,)``, one or more: a resample draws as many graphs, with repeats. The draws depend on
-    the number of graphs alone, so that the metrics of one report share them, and two reports too. One graph
-    gives no width, and few graphs too little: with n of them the interval is narrower than a normal one by about
-    sqrt((n - 1) / n), and graphs of one family, which resemble each other, count as if they did not.
+    ``values`` is ``(graphs,)``, one or more. The draws depend on the number of graphs alone, so that the metrics of
+    one report share them, and two reports too. Few graphs give too little width: with n of them the interval is
+    narrower than a normal one by about sqrt((n - 1) / n), and graphs of one family count as if they were unlike.
 
     >>> low, high = bootstrap_interval(np.array([0.2, 0.4, 0.6]))
     >>> round(low, 3), round(high, 3)
@@ -32,7 +30,7 @@ def bootstrap_interval(values: Floats) -> tuple[float, float]:
     (0.5, 0.5)
     """
     graphs = len(values)
-    drawn = np.random.default_rng(_SEED).integers(graphs, size=(RESAMPLES, graphs))
+    drawn = np.random.default_rng(0).integers(graphs, size=(RESAMPLES, graphs))
     tail = (1 - COVERAGE) / 2
     low, high = np.quantile(values[drawn].mean(axis=1), [tail, 1 - tail])
     return float(low), float(high)
@@ -48,14 +46,6 @@ SPEEDUPS: Final = {"speedup@1": 1, "speedup@5": 5}
 LAYOUTS_SET: Final = "change__nodes_set__share"
 
 
-class _Pairs(NamedTuple):
-    """Concordant minus discordant pairs, and the pairs of different score and of different cost."""
-
-    surplus: float
-    scores: float
-    costs: float
-
-
 def kendall_tau(score: Floats, cost: Floats) -> float:
     """Kendall tau-b between two ``(configs,)`` arrays; 0 where either is constant.
 
@@ -64,38 +54,30 @@ def kendall_tau(score: Floats, cost: Floats) -> float:
     >>> kendall_tau(np.zeros(3), np.array([10.0, 20.0, 30.0]))
     0.0
     """
-    return _tau(_count_pairs(score, cost))
+    return _tau_and_accuracy(score, cost)[0]
 
 
-def _tau(pairs: _Pairs) -> float:
-    weight = float(np.sqrt(pairs.scores * pairs.costs))
-    return pairs.surplus / weight if weight else 0.0
-
-
-def _accuracy(pairs: _Pairs) -> float:
-    """Share of the pairs of different cost that are in order; a pair of equal scores counts half.
+def _tau_and_accuracy(score: Floats, cost: Floats) -> tuple[float, float]:
+    """Tau-b, and the share of the pairs of different cost that are in order; one of equal scores counts half.
 
     With n0 pairs, n1 of equal score, n2 of equal cost and S = concordant - discordant pairs,
     tau-b = S / sqrt((n0 - n1)(n0 - n2)); the share is (1 + S / (n0 - n2)) / 2. (TpuGraphs paper, OPA.)
     """
-    return (1 + pairs.surplus / pairs.costs) / 2 if pairs.costs else 0.5
-
-
-def _count_pairs(score: Floats, cost: Floats) -> _Pairs:
     pairs = len(cost) * (len(cost) - 1) / 2
     scores, costs = pairs - _tied_pairs(score), pairs - _tied_pairs(cost)
     if not scores or not costs:
-        return _Pairs(0.0, scores, costs)
+        return 0.0, 0.5
+    weight = float(np.sqrt(scores * costs))
     if len(cost) > _FEW:
         from scipy.stats import kendalltau  # takes long to load; small graphs and ranking alone do without
 
         # by sorting; the p-value is not looked at, and the exact one is slow
-        tau = float(kendalltau(score, cost, variant="b", method="asymptotic").statistic)
-        return _Pairs(tau * float(np.sqrt(scores * costs)), scores, costs)
-    above = score[:, None] > score
-    concordant = np.count_nonzero(above & (cost[:, None] > cost))
-    discordant = np.count_nonzero(above & (cost[:, None] < cost))
-    return _Pairs(float(concordant - discordant), scores, costs)
+        surplus = float(kendalltau(score, cost, variant="b", method="asymptotic").statistic) * weight
+    else:
+        above = score[:, None] > score
+        concordant = np.count_nonzero(above & (cost[:, None] > cost))
+        surplus = float(concordant - np.count_nonzero(above & (cost[:, None] < cost)))
+    return surplus / weight, (1 + surplus / costs) / 2
 
 
 def _tied_pairs(values: Floats) -> float:
@@ -143,23 +125,16 @@ def graph_metrics(kind: Kind, score: Floats, cost: Floats, group: Integers | Non
     known = np.isfinite(cost)
     if not known.all():
         score, cost, group = score[known], cost[known], group if group is None else group[known]
-    pairs, slowdown = _count_pairs(score, cost), slowdown_at(5, score, cost, group)
-    tau = _tau(pairs)
-    values = (
-        tau,
-        _accuracy(pairs),
-        slowdown_at(1, score, cost, group),
-        slowdown,
-        tau if kind == "layout" else 1 - slowdown,
-    )
+    (tau, accuracy), slowdown = _tau_and_accuracy(score, cost), slowdown_at(5, score, cost, group)
+    of_kind = tau if kind == "layout" else 1 - slowdown
+    values = tau, accuracy, slowdown_at(1, score, cost, group), slowdown, of_kind
     return dict(zip(METRICS, values, strict=True))
 
 
-def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, object]]:
+def summarise(per_graph: dict[str, dict[str, float]]) -> dict[str, dict[str, Any]]:
     """``{metric: {mean, std, low, high, graphs: {name: value}}}`` from ``{graph: {metric: value}}``.
 
-    The standard deviation is that of the graphs (divided by their number); low and high are the 95 % interval
-    of the mean by `bootstrap_interval`.
+    The standard deviation is divided by the number of graphs; low and high are the mean's `bootstrap_interval`.
     """
     return {metric: _summary({name: of[metric] for name, of in per_graph.items()}) for metric in METRICS}
 

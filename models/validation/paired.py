@@ -44,8 +44,7 @@ def paired_difference(
 ) -> tuple[float, float]:
     """The challenger's `objective_value` over the incumbent's graphs minus the incumbent's, and its standard error.
 
-    The error is the jackknife's: of the spread of what each graph adds to the difference; with ``mean`` that is
-    the usual one of paired differences. It is inf for one graph.
+    The error is the jackknife's, with ``mean`` the usual one of paired differences; inf for one graph.
 
     >>> [round(value, 2) for value in paired_difference({"a": 0.5, "b": 0.7}, {"a": 0.4, "b": 0.4})]
     [0.2, 0.1]
@@ -75,8 +74,7 @@ class Difference:
     """A metric of one ranker minus that of another, the mean over the graphs that both were evaluated on."""
 
     mean: float
-    # low, high: 95 % interval of the mean: graphs are drawn anew with their differences, so that what makes a graph
-    # hard for both rankers is no part of its width (`bootstrap_interval`).
+    # low, high: `bootstrap_interval` of the mean: what makes a graph hard for both rankers is no part of its width.
     low: float
     high: float
     graphs: int  # how many
@@ -111,13 +109,11 @@ def compare_rankers(scores: Mapping[str, Scores]) -> dict[str, dict[str, Any]]:
     `summarise`.
     """
     first = next(iter(scores.values()), {})
-    found: dict[str, dict[str, Any]] = {}
-    for at, (name, of) in enumerate(scores.items()):
-        report: dict[str, dict[str, Any]] = summarise({graph: dict(values) for graph, values in of.items()})
-        for metric, about in report.items() if at else ():
-            between = difference(of, first, metric)
+    found = {name: summarise({graph: dict(values) for graph, values in of.items()}) for name, of in scores.items()}
+    for name, report in [*found.items()][1:]:
+        for metric, about in report.items():
+            between = difference(scores[name], first, metric)
             about["difference"] = None if between is None else asdict(between)
-        found[name] = report
     return found
 
 

@@ -22,7 +22,7 @@ from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import Continued, ModelCard, save_model
 from xlarank.models.training_data import TrainingData
-from xlarank.models.validation.fold_plan import KIND, FoldPlan
+from xlarank.models.validation.curves import KIND, FoldPlan
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import objective_value, require_selection

@@ -24,8 +24,7 @@ from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
 from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
-from xlarank.models.validation.curves import FACTOR, climb, rungs_of
-from xlarank.models.validation.fold_plan import FoldPlan
+from xlarank.models.validation.curves import FACTOR, FoldPlan, climb, rungs_of
 from xlarank.models.validation.paired import require_selection
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 

@@ -23,7 +23,10 @@ from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.registry import ranker_class
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import (
+    FAMILY,
+    KIND,
     Curves,
+    FoldPlan,
     climb,
     join_curves,
     out_of_fold_scores,
@@ -31,7 +34,6 @@ from xlarank.models.validation.curves import (
     validate_fold,
     validate_folds,
 )
-from xlarank.models.validation.fold_plan import FAMILY, KIND, FoldPlan
 from xlarank.models.validation.folds import Fold, family_folds, whole_folds
 from xlarank.models.validation.metrics import graph_metrics
 
@@ -69,7 +71,7 @@ def test_kernels_that_may_be_of_a_kind_are_held_out_with_it_and_not_scored(monke
         for number, groups in enumerate(held):
             yield Curves([25], {data.names[group]: [{"score": number}] for group in groups})
 
-    monkeypatch.setattr("xlarank.models.validation.fold_plan.validate_folds", numbered)
+    monkeypatch.setattr("xlarank.models.validation.curves.validate_folds", numbered)
     found = plan.curves(training, SPY, FitSettings(25)).metrics
     own = {fold.scored[0]: number for number, fold in enumerate(plan.folds)}
     assert found == {training.names[group]: [{"score": own[group]}] for group in range(4)}

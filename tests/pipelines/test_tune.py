@@ -26,8 +26,7 @@ from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.registry import DEFAULT
 from xlarank.models.validation.best_params import load_best, params_for
-from xlarank.models.validation.curves import Curves, climb, rungs_of
-from xlarank.models.validation.fold_plan import FoldPlan
+from xlarank.models.validation.curves import Curves, FoldPlan, climb, rungs_of
 from xlarank.pipelines.support.studies import RESULT, Objective, StudyOptions, open_storage
 from xlarank.pipelines.support.training_sets import read_training_set
 from xlarank.pipelines.tune import TuneResult, choose, tune
