@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,18 @@ import pytest
 
 from tests.models.rows import easy_data
 from tests.pipelines.postgres import need
-from tests.pipelines.trees import FAST, LAYOUT, TILE, TREE, Listener, build, graph_path, stored, write_tree
+from tests.pipelines.trees import (
+    FAST,
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    contents,
+    graph_path,
+    stored,
+    write_tree,
+)
 from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import ClusterError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
@@ -30,7 +41,6 @@ from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.lightgbm import BOOSTER
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import model_of
-from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support import cluster
 from xlarank.pipelines.support.cluster import connected, local_cluster
@@ -63,23 +73,23 @@ def pids(client: Client) -> list[int]:
     return sorted(client.run(os.getpid).values())
 
 
-def contents(workspace: Path) -> dict[str, bytes]:
-    """Everything below: rows, instances and manifests."""
-    return {str(path.relative_to(workspace)): path.read_bytes() for path in workspace.rglob("*") if path.is_file()}
-
-
 def fitted(cluster: TreeCluster | None, rounds: int = 20) -> LambdaRank:
     """On 8 graphs of 80 rows, dealt into query groups of at most 30."""
     settings = FitSettings(rounds, threads=1, cluster=cluster)
     return LambdaRank({"max_group": 30}, kind="layout").fit(easy_data(8, 80), settings)
 
 
-def trees(ranker: LambdaRank) -> str:
-    """The text of a booster, without its parameters."""
-    return checked_text(ranker._learned().files[BOOSTER], len(ranker._used))
+class FirstStep(Listener):
+    """Does something after the first step."""
 
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self.act = act
 
-# Both ends of a cluster -----------------------------------------------------------------------------------
+    def step(self, note: str = "") -> None:
+        super().step(note)
+        if len(self.notes) == 1:
+            self.act()
 
 
 @slow
@@ -89,25 +99,24 @@ def test_a_cluster_stores_what_this_machine_would(
     graph_path(tree, TILE, "test", "sort__a").write_bytes(b"no zip")
     graph_path(tree, LAYOUT, "valid", "odd;name").write_bytes(b"no zip")
     here = build(tree, tmp_path / "here", max_configs=10)
-    listener = Listener()
-    there = build(tree, tmp_path / "there", max_configs=10, scheduler=client.scheduler.address, progress=listener)
-    assert contents(tmp_path / "there") == contents(tmp_path / "here")
-    assert len(list((tmp_path / "there").rglob("*.parquet"))) == FILES - 1
-    assert there.splits == here.splits
+    listener, asked = Listener(), {"max_configs": 10, "scheduler": client.scheduler.address}
+    there = build(tree, tmp_path / "there", progress=listener, **asked)
+    assert contents(tmp_path / "there") == contents(tmp_path / "here") and there.splits == here.splits
     assert set(there.broken) == {f"{TILE} test sort__a", f"{LAYOUT} valid odd;name"}
     assert listener.jobs == [("building features", FILES + 1)] and listener.ended == 1
     assert len(listener.notes) == FILES + 1 and f"{LAYOUT} train alpha__a" in listener.notes
-    again = build(tree, tmp_path / "there", max_configs=10, scheduler=client.scheduler.address)
+    again = build(tree, tmp_path / "there", **asked)
     assert (sum(part.built for part in again.splits), sum(part.kept for part in again.splits)) == (0, FILES - 1)
 
     file = next(file for file in discover(tree / "npz") if str(file.collection) == TILE)
     away = replace(file, path=tmp_path / "absent" / file.path.relative_to(tree))
-    job = module.GraphJob(away, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"), FAST)
-    with pytest.raises(XlarankError, match=r"worker on .* sees no .*absent.*same path"):
-        module.build_remotely(job, Source.of(file.path))
+    for one, source in ((away, Source.of(file.path)), (file, replace(Source.of(file.path), size=1))):
+        job = module.GraphJob(one, Workspace(tmp_path / "work"), Recipe.of(FAST, "tile"), FAST)
+        with pytest.raises(XlarankError, match=r"worker on .* sees no .*npz of .*same path"):
+            module.build_remotely(job, source)
     monkeypatch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
     with pytest.raises(ClusterError, match=r"worker on .* has the feature code .*install the same xlarank"):
-        build(tree, tmp_path / "work", scheduler=client.scheduler.address)
+        build(tree, tmp_path / "work", **asked)
 
 
 @slow
@@ -122,43 +131,27 @@ def test_two_workers_grow_the_same_trees_again_and_a_model_like_any_other(
     assert np.corrcoef(scores)[0, 1] > 0.98
 
     local = Path(shutil.copytree(built, tmp_path / "local"))
-    (result,) = train(
-        Workspace(built),
-        TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, engine="dask", scheduler=client.scheduler.address),
-    )
-    train(Workspace(local), TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1))
+    request = TrainRequest(collections=[LAYOUT], seeds=1, rounds=10, threads=1)
+    (result,) = train(Workspace(built), replace(request, engine="dask", scheduler=client.scheduler.address))
+    train(Workspace(local), request)
     assert result.chosen_by == "3 folds by family"
     there, other = (model_of(Workspace(place), Collection.parse(LAYOUT)) for place in (built, local))
     blank = {"seeds": 0, "folds": 0, "rounds": 0}
     assert vars(there.card) | blank == vars(other.card) | blank
     assert len(there.card.seeds) == 1 and there.card.folds.keys() == other.card.folds.keys()
-    graph = stored(built, split="valid")["delta__a"]
-    assert np.isfinite(there.score(graph).mean).all()
-    assert submit(Workspace(built), tmp_path / "submission.csv", collections=[LAYOUT]).rows == {LAYOUT: 2}
-
-
-# Workers and schedulers that go away ----------------------------------------------------------------------
+    assert np.isfinite(there.score(stored(built, split="valid")["delta__a"]).mean).all()
 
 
 @slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL")
 def test_workers_that_are_killed(client: Client, tmp_path: Path) -> None:
     """Their graphs are built again by the others; a training ends, and the next one works."""
-
-    class Killer(Listener):
-        def step(self, note: str = "") -> None:
-            super().step(note)
-            if len(self.notes) == 1:
-                os.kill(victim, signal.SIGKILL)
-
     victim, other = pids(client)
-    names = [f"family{number % 9}__{number}" for number in range(24)]
-    write_tree(tmp_path / "tree", {TILE: {"train": names}})
-    killer = Killer()
+    write_tree(tmp_path / "tree", {TILE: {"train": [f"family{number % 9}__{number}" for number in range(24)]}})
+    killer = FirstStep(lambda: os.kill(victim, signal.SIGKILL))
     report = build(tmp_path / "tree", tmp_path / "there", scheduler=client.scheduler.address, progress=killer)
-    after = pids(client)
     assert len(killer.notes) == 24 and not report.broken
-    assert victim not in after and other in after
+    assert victim not in pids(client) and other in pids(client)
     build(tmp_path / "tree", tmp_path / "here")
     assert contents(tmp_path / "there") == contents(tmp_path / "here")
 
@@ -193,28 +186,18 @@ def test_one_worker_a_graph_that_kills_it_and_a_scheduler_that_goes_away(
 ) -> None:
     """One worker grows the trees of this process; the graph is broken alone."""
     dask = pytest.importorskip("dask")
-    chosen = {"collections": [TILE], "splits": ["valid"]}
     with dask.config.set({"distributed.scheduler.allowed-failures": 0}), running(1) as client:
-        assert trees(fitted(TreeCluster(client))) == trees(fitted(None))
+        one, here = (fitted(cluster) for cluster in (TreeCluster(client), None))
+        texts = [checked_text(each._learned().files[BOOSTER], len(each._used)) for each in (one, here)]
+        assert texts[0] == texts[1], "but for the parameters"
         with monkeypatch.context() as patch:
             patch.setattr(module, "build_remotely", die)
-            (why,) = build(tree, tmp_path / "work", scheduler=client.scheduler.address, **chosen).broken.values()
+            asked = {"collections": [TILE], "splits": ["valid"], "scheduler": client.scheduler.address}
+            (why,) = build(tree, tmp_path / "work", **asked).broken.values()
         assert why.startswith("pool__a.npz: 1 workers died while they built it; expected workers with enough")
-
-    class Closing(Listener):
-        def step(self, note: str = "") -> None:
-            super().step(note)
-            if len(self.notes) == 1:
-                stopping.close()
-
-    with (
-        local_cluster(1) as stopping,
-        pytest.raises(ClusterError, match="cluster is gone; start"),
-    ):
-        build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=Closing())
-
-
-# What cannot be used --------------------------------------------------------------------------------------
+    with local_cluster(1) as stopping, pytest.raises(ClusterError, match="cluster is gone; start"):
+        listener = FirstStep(stopping.close)
+        build(tree, tmp_path / "gone", scheduler=stopping.scheduler_address, progress=listener)
 
 
 @slow

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count, product
 from pathlib import Path
 from typing import Any
@@ -131,9 +132,13 @@ def model_of(workspace: Path, collection: str = LAYOUT) -> TrainedModel:
     return load_model(Workspace(workspace).model(Collection.parse(collection)))
 
 
-def parquet_bytes(workspace: Path) -> dict[str, bytes]:
-    """Every stored graph by its place."""
-    return {str(path.relative_to(workspace)): path.read_bytes() for path in workspace.rglob("*.parquet")}
+def contents(workspace: Path, pattern: str = "*") -> dict[str, bytes]:
+    """Every file of a workspace by its place."""
+    files = (path for path in workspace.rglob(pattern) if path.is_file())
+    return {str(path.relative_to(workspace)): path.read_bytes() for path in files}
+
+
+parquet_bytes = partial(contents, pattern="*.parquet")
 
 
 class Listener:
@@ -157,10 +162,3 @@ class Listener:
 
     def end(self) -> None:
         self.ended += 1
-
-
-def folders(*paths: Path) -> Iterator[Path]:
-    """Every folder at or below the paths."""
-    for path in paths:
-        yield path
-        yield from (below for below in path.rglob("*") if below.is_dir())
