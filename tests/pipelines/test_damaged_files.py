@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,39 +28,35 @@ from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 FLIPS = {False: 20, True: 120}
-GRAPH = Collection.parse(LAYOUT), "train", "alpha__a"
+PLACE = Collection.parse(LAYOUT)
+GRAPH = PLACE, "train", "alpha__a"
 
 
-def rows_of(work: Path) -> tuple[Path, Callable[[], object]]:
-    path = Workspace(work).graph_rows(*GRAPH)
-    return path, lambda: read_rows(path)
-
-
-def instances_of(work: Path) -> tuple[Path, Callable[[], object]]:
-    path = Workspace(work).graph_instances(*GRAPH)
-    manifest = read_manifest(Workspace(work), GRAPH[0], GRAPH[1])
-    assert manifest is not None
-    source = Source(**manifest.graphs[GRAPH[2]]["source"])
-    return path, lambda: read_instances(path, manifest.recipe, source)
-
-
-@pytest.mark.parametrize("of", [rows_of, instances_of])
+@pytest.mark.parametrize("of", ["rows", "instances"])
 def test_flipped_bits_are_seen_and_mended_by_building(
-    tree: Path, built: Path, of, request: pytest.FixtureRequest
+    tree: Path, built: Path, of: str, request: pytest.FixtureRequest
 ) -> None:
-    path, read = of(built)
+    work = Workspace(built)
+    path = work.graph_rows(*GRAPH) if of == "rows" else work.graph_instances(*GRAPH)
+    manifest = read_manifest(work, PLACE, "train")
+    assert manifest is not None
+    source = Source(**manifest.graphs["alpha__a"]["source"])
+
+    def read() -> object:
+        return read_rows(path) if of == "rows" else read_instances(path, manifest.recipe, source)
+
     whole = path.read_bytes()
-    rng = np.random.default_rng(0)
     flips = FLIPS[request.config.option.exhaustive]
-    for bit in [*rng.integers(8 * len(whole), size=flips), 4 * len(whole)]:  # the last: a value, not the footer
+    bits = np.random.default_rng(0).integers(8 * len(whole), size=flips)
+    for bit in [*bits, 4 * len(whole)]:  # the last: a value, not the footer
         spoilt = bytearray(whole)
         spoilt[bit // 8] ^= 1 << int(bit % 8)
         path.write_bytes(spoilt)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
             read()
-    if of is rows_of:
+    if of == "rows":
         with pytest.raises(FeatureStoreError, match="run build-features again"):
-            train(Workspace(built), TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
+            train(work, TrainRequest(collections=[LAYOUT], seeds=1, rounds=5, threads=1))
     for harm in (path.read_bytes(), None, b"", whole[: len(whole) // 2]):
         path.unlink() if harm is None else path.write_bytes(harm)
         with pytest.raises(FeatureStoreError, match="cannot be read"):
@@ -73,8 +69,6 @@ def test_flipped_bits_are_seen_and_mended_by_building(
 
 # JSON of wrong types in the workspace: one clear error, never a traceback.
 
-
-PLACE = Collection.parse(LAYOUT)
 VALUES = (None, 3, -1.5, True, "text", [], {}, [[]], {"a": {}}, ["x"])
 
 
@@ -97,24 +91,20 @@ def spoilt(value: Any, rng: random.Random) -> Any:
     return value
 
 
-def files(work: Path) -> Iterator[tuple[Path, Callable[[], object], int]]:
-    """File, what reads it, and how many edits are tried."""
-    workspace = Workspace(work)
-    out = work / "out.csv"
-    yield workspace.model(PLACE) / "model.json", lambda: submit(workspace, out, collections=[LAYOUT]), 30
-    yield (
-        workspace.features(PLACE, "valid") / "manifest.json",
-        lambda: evaluate(workspace, collections=[LAYOUT]),
-        20,
-    )
-    (state,) = list(workspace.model(PLACE).rglob("seed-0/ranker.json"))
-    yield state, lambda: submit(workspace, out, collections=[LAYOUT]), 15
-
-
 @pytest.mark.slow
 def test_every_reader_of_the_workspace_refuses_or_works(trained: Path, request: pytest.FixtureRequest) -> None:
-    rng = random.Random(0)
-    for path, read, times in files(trained):
+    rng, workspace = random.Random(0), Workspace(trained)
+    model, manifest = workspace.model(PLACE), workspace.features(PLACE, "valid") / "manifest.json"
+    (state,) = model.rglob("seed-0/ranker.json")
+
+    def ranked() -> object:
+        return submit(workspace, trained / "out.csv", collections=[LAYOUT])
+
+    for path, read, times in (
+        (model / "model.json", ranked, 30),
+        (manifest, lambda: evaluate(workspace, collections=[LAYOUT]), 20),
+        (state, ranked, 15),
+    ):
         whole, refused = path.read_text(), 0
         times = times if request.config.option.exhaustive else 5
         for _ in range(times):
@@ -151,14 +141,8 @@ def test_only_regular_files_are_read(trained: Path) -> None:
         (model / "model.json", lambda: model_of(workspace, PLACE)),
         (workspace.study(PLACE) / "best-lambdarank.json", lambda: load_best(workspace.study(PLACE), "lambdarank")),
         (workspace.graph_instances(PLACE, "train", graph.name), lambda: graph.instances.value),  # type: ignore[union-attr]
-        (
-            workspace.graph_rows(PLACE, "train", graph.name),
-            lambda: list(each_graph(workspace, PLACE, "train")),
-        ),
-        (
-            workspace.features(PLACE, "train") / "manifest.json",
-            lambda: list(each_graph(workspace, PLACE, "train")),
-        ),
+        (workspace.graph_rows(PLACE, "train", graph.name), lambda: list(each_graph(workspace, PLACE, "train"))),
+        (workspace.features(PLACE, "train") / "manifest.json", lambda: stored(trained)),
         (trained / "submission.csv", lambda: read_submission(trained / "submission.csv")),
     ]
     for path, read in readers:

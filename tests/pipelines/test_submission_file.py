@@ -1,13 +1,15 @@
-"""The submission file as such: what is written, and that every malformed variant is refused."""
+"""Submission files: what is written, that malformed variants are refused, and the command that checks one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.pipelines import trees
 from xlarank.data.errors import SubmissionError
 from xlarank.data.submission import (
     check_submission,
@@ -16,6 +18,7 @@ from xlarank.data.submission import (
     wanted_count,
     write_submission,
 )
+from xlarank.pipelines import check_submission as command
 
 LAYOUT, TILE, SMALL = "layout:xla:random:abc", "tile:xla:def", "tile:xla:small"
 CONFIGS = {LAYOUT: 4, TILE: 9, SMALL: 3}
@@ -38,16 +41,12 @@ def test_the_file_is_what_kaggle_asks_for(tmp_path: Path) -> None:
 
 
 def test_a_graph_may_be_called_anything_a_file_may(tmp_path: Path) -> None:
-    """A byte-order mark, as spreadsheets write it, does not matter either."""
+    """And have 100,040 configurations, beyond the limit of the csv module; byte-order marks do not matter."""
     ids = [f"tile:xla:{name}" for name in ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")]
     write_submission(tmp_path / "out.csv", {row_id: [1, 0] for row_id in ids})
     (tmp_path / "marked.csv").write_bytes(b"\xef\xbb\xbf" + (tmp_path / "out.csv").read_bytes())
     for name in ("out.csv", "marked.csv"):
         check_submission(tmp_path / name, dict.fromkeys(ids, 2))
-
-
-def test_the_largest_graph_of_the_competition_fits(tmp_path: Path) -> None:
-    """100,040 configurations are a field of 689 kB, beyond the limit of the csv module."""
     write_submission(tmp_path / "out.csv", {LAYOUT: range(100_040)})
     check_submission(tmp_path / "out.csv", {LAYOUT: 100_040})
 
@@ -116,3 +115,56 @@ def test_a_file_is_completed_from_what_is_there(tmp_path: Path) -> None:
     origin = complete_submission(path, {TILE: [8, 7, 6, 5, 4]}, CONFIGS)
     assert origin == {LAYOUT: "kept", TILE: "ranked", SMALL: "kept"}
     assert read_submission(path)[LAYOUT] == [3, 2, 1, 0]
+
+
+# The command: against the test graphs or a sample submission.
+
+NET, DOT = f"{trees.LAYOUT}:net__a", f"{trees.TILE}:dot__a"
+RIGHT = {NET: list(range(24)), DOT: [4, 3, 2, 1, 0]}
+
+
+def write(path: Path, rows: Mapping[str, Sequence[int]]) -> Path:
+    write_submission(path, rows)
+    return path
+
+
+def test_against_the_test_graphs(tmp_path: Path) -> None:
+    """A tile may list more than the five that count; all problems are found, not only the first."""
+    root = trees.write_tree(
+        tmp_path / "tree", {trees.LAYOUT: {"test": ["net__a"]}, trees.TILE: {"test": ["dot__a"]}}
+    )
+    other = "tile:cpu:other"
+    for rows, expected in (
+        (RIGHT, []),
+        ({**RIGHT, DOT: range(24)}, []),
+        ({**RIGHT, DOT: [0, 1, 2, 24, 3]}, [f"{DOT} lists configuration 24; expected 0 to 23"]),
+        ({NET: [*range(23), 22], DOT: [1, 2], other: [0, 1, 2, 3, 4]}, [NET, DOT, other]),
+    ):
+        checked = command.check_submission(write(tmp_path / "a.csv", rows), data_root=root)
+        assert (checked.rows, checked.against, checked.unknown) == (2, "2 test graphs", {})
+        assert len(checked.problems) == len(expected)
+        assert all(problem.startswith(one) for problem, one in zip(checked.problems, expected, strict=True))
+
+    trees.graph_path(tmp_path / "tree", trees.TILE, "test", "dot__b").write_bytes(b"cut")
+    rows = {**RIGHT, f"{trees.TILE}:dot__b": [0, 1, 2, 3, 99]}
+    checked = command.check_submission(write(tmp_path / "a.csv", rows), data_root=root)
+    assert checked.problems == [] and list(checked.unknown) == [f"{trees.TILE}:dot__b"], "as far as possible"
+
+
+def test_against_a_sample(tmp_path: Path) -> None:
+    """Its ids count; layouts list as many as it does, tiles five different ones or as many as it does."""
+    sample, few = write(tmp_path / "sample.csv", RIGHT), write(tmp_path / "few.csv", {**RIGHT, DOT: [2, 0, 1]})
+    for rows, against, said in (
+        (RIGHT, sample, ""),
+        ({**RIGHT, DOT: [2, 0, 1]}, few, ""),
+        ({**RIGHT, NET: range(23)}, sample, f"{NET} lists 23 configurations; expected 24"),
+        ({DOT: [0, 1, 2, 3, 4]}, sample, f"lacks 1 id, such as {NET}"),
+        ({**RIGHT, DOT: [0, 1, 2, 3]}, sample, f"{DOT} lists 4 conf"),
+        ({**RIGHT, DOT: [0, 1, 2, 3, 3]}, sample, "twice"),
+        ({**RIGHT, DOT: [-1, 1, 2, 3, 4]}, sample, "-1"),
+        ({**RIGHT, DOT: [2, 0]}, few, f"{DOT} lists 2 configurations; expected 3"),
+    ):
+        problems = command.check_submission(write(tmp_path / "a.csv", rows), sample=against).problems
+        assert len(problems) == bool(said) and said in "".join(problems)
+    with pytest.raises(SubmissionError, match=r"none\.csv cannot be read"):
+        command.check_submission(sample, sample=tmp_path / "none.csv")

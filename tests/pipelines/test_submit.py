@@ -37,44 +37,29 @@ def rows_of(path: Path) -> dict[str, list[int]]:
     return {row_id: [int(entry) for entry in listed.split(";")] for row_id, listed in lines}
 
 
-def scores(workspace: Path, collection: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Score and group of each configuration."""
-    graph = stored(workspace, collection, "test")[name]
-    return model_of(workspace, collection).score(graph).mean[graph.group], graph.group
-
-
-def test_every_test_graph_stands_there_with_every_configuration(shared_trained: Path, tmp_path: Path) -> None:
-    report = run(shared_trained, tmp_path / "new" / "out.csv")
-    rows = rows_of(tmp_path / "new" / "out.csv")
+def test_every_test_graph_stands_there_the_best_first(shared_trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "new" / "out.csv"
+    report = run(shared_trained, out)
+    rows = rows_of(out)
     assert list(rows) == [
         f"{collection}:{name}" for collection in (LAYOUT, TILE) for name in TREE[collection]["test"]
     ]
-    for row_id, order in rows.items():
-        if row_id.startswith("layout"):
-            assert sorted(order) == list(range(24)), "repeated configurations too"
-        else:
-            assert len(order) == len(set(order)) == 5
-            assert set(order) < set(range(24))
     assert report.rows == {LAYOUT: 2, TILE: 2}
-    assert (report.out, report.left_out, report.broken) == (tmp_path / "new" / "out.csv", {}, {})
-    check_submission(tmp_path / "new" / "out.csv", dict.fromkeys(rows, 24))
-
-
-def test_the_best_stand_first(shared_trained: Path, tmp_path: Path) -> None:
-    run(shared_trained, tmp_path / "out.csv")
-    rows = rows_of(tmp_path / "out.csv")
-    for name in TREE[LAYOUT]["test"]:
-        score, group = scores(shared_trained, LAYOUT, name)
-        order = rows[f"{LAYOUT}:{name}"]
-        assert (np.diff(score[order]) >= 0).all()
-        assert score[order[0]] < score[order[-1]], "the model tells them apart"
-        assert group[[0, 22, 23]].tolist() == [0, 0, 0]
-    for name in TREE[TILE]["test"]:
-        score, group = scores(shared_trained, TILE, name)
-        order = rows[f"{TILE}:{name}"]
-        assert len(set(group[order].tolist())) == 5, "five different choices, no repeat among them"
-        distinct = sorted({int(g): score[group == g].min() for g in group}.values())
-        assert sorted(score[order].tolist()) == distinct[:5]
+    assert (report.out, report.left_out, report.broken) == (out, {}, {})
+    check_submission(out, dict.fromkeys(rows, 24))
+    for row_id, order in rows.items():
+        collection, _, name = row_id.rpartition(":")
+        graph = stored(shared_trained, collection, "test")[name]
+        group = graph.group
+        score = model_of(shared_trained, collection).score(graph).mean[group]
+        if collection == LAYOUT:
+            assert sorted(order) == list(range(24)), "repeated configurations too"
+            assert (np.diff(score[order]) >= 0).all() and score[order[0]] < score[order[-1]]
+            assert group[[0, 22, 23]].tolist() == [0, 0, 0]
+        else:
+            assert len(set(group[order].tolist())) == len(order) == 5, "no repeat among them"
+            distinct = sorted({int(g): score[group == g].min() for g in group}.values())
+            assert sorted(score[order].tolist()) == distinct[:5]
 
 
 def test_labels_do_not_matter(tree: Path, trained: Path, tmp_path: Path) -> None:
@@ -113,21 +98,19 @@ def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_
 @pytest.mark.slow
 def test_the_model_of_each_collection_is_chosen_as_by_rank(trained: Path, tmp_path: Path) -> None:
     """Its own, that of --model-from, the only one of its kind; and it is said."""
-    default = "layout:cpu:default"
-    place = Workspace(trained)
-    shutil.copytree(trained / "features/layout/cpu/random", trained / "features/layout/cpu/default")
+    default, place, rows = "layout:cpu:default", Workspace(trained), trained / "features/layout/cpu/random"
+    shutil.copytree(rows, trained / "features/layout/cpu/default")
     for model_from in (None, LAYOUT, TILE):
         report = submit(place, tmp_path / "out.csv", model_from=model_from)
         assert report.models == {default: LAYOUT, LAYOUT: LAYOUT, TILE: TILE} and not report.unranked()
-    rows = rows_of(tmp_path / "out.csv")
-    for name in TREE[LAYOUT]["test"]:
-        assert rows[f"{default}:{name}"] == rows[f"{LAYOUT}:{name}"]
+    orders = rows_of(tmp_path / "out.csv")
+    assert all(orders[f"{default}:{name}"] == orders[f"{LAYOUT}:{name}"] for name in TREE[LAYOUT]["test"])
 
     place.model(Collection.parse(LAYOUT)).rename(trained / "aside")
     for collection in (default, LAYOUT):
         copy_model(trained / "aside", place, collection)
     another = "layout:xla:random"
-    shutil.copytree(trained / "features/layout/cpu/random", trained / "features/layout/xla/random")
+    shutil.copytree(rows, trained / "features/layout/xla/random")
     report = submit(place, tmp_path / "out.csv", model_from=LAYOUT)
     assert report.models == {default: default, LAYOUT: LAYOUT, another: LAYOUT, TILE: TILE}
     report = submit(place, tmp_path / "out.csv")
@@ -158,14 +141,6 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(
         run(work, out, collections=[LAYOUT])
 
 
-def test_rows_of_another_making_are_refused(tree: Path, trained: Path, tmp_path: Path) -> None:
-    build(tree, trained, splits=["test"], collections=[TILE], settings=FeatureSettings(Tier.FAST, candidates=False))
-    with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
-        run(trained, tmp_path / "out.csv", collections=[TILE])
-    report = run(trained, tmp_path / "out.csv")
-    assert "the rows lack" in report.left_out[TILE]
-
-
 def test_small_and_unrankable_graphs_are_listed(tree: Path, trained: Path, tmp_path: Path) -> None:
     """Of 4 and 6 the last repeats the first: repeats fill up where there are not enough different ones."""
     listed = {1: 1, 3: 3, 4: 4, 6: 5}
@@ -186,35 +161,37 @@ def test_small_and_unrankable_graphs_are_listed(tree: Path, trained: Path, tmp_p
     assert rows[f"{TILE}:alike__a"] == [0, 1, 2, 3, 4]
 
 
-def test_collections_without_a_model_or_test_graphs(trained: Path, tmp_path: Path) -> None:
+def test_what_is_not_built_or_not_ranked(tree: Path, trained: Path, tmp_path: Path) -> None:
     out, named = tmp_path / "out.csv", tmp_path / "named.csv"
     run(trained, out)
+    build(tree, trained, splits=["test"], collections=[TILE], settings=FeatureSettings(Tier.FAST, candidates=False))
+    with pytest.raises(ModelError, match=r"the rows lack \d+ \("):
+        run(trained, named, collections=[TILE])
+    assert "the rows lack" in run(trained, out).left_out[TILE]
+
     shutil.rmtree(trained / "models" / "tile")
-    report = run(trained, out)
-    assert set(report.rows) == {LAYOUT} and "there is no trained tile model" in report.left_out[TILE]
+    report, none = run(trained, out), "there is no trained tile model"
+    assert set(report.rows) == {LAYOUT} and none in report.left_out[TILE]
     rows = rows_of(out)
     assert [rows[f"{TILE}:{name}"] for name in TREE[TILE]["test"]] == [[0, 1, 2, 3, 4]] * 2, "Kaggle needs every id"
     assert report.unranked() == {"default": 2}, "rows of the older file are not taken over"
-    with pytest.raises(ModelError, match="there is no trained tile model"):
+    assert run(trained, out, keep=True).unranked() == {"kept": 2}
+    with pytest.raises(ModelError, match=none):
         run(trained, named, collections=[TILE])
     run(trained, out)
     shutil.rmtree(trained / "features" / "tile" / "cpu" / "test")
     assert f"{TILE} has no test graphs" in run(trained, out).left_out[TILE]
     with pytest.raises(CollectionError, match=f"{TILE} has no test graphs"):
         run(trained, named, collections=[TILE])
-    shutil.rmtree(trained / "features/layout")
+    shutil.rmtree(trained / "features/tile")
+    report = run(trained, out)
+    assert report.left_out == {TILE: "its features were not built"}
+    assert report.unranked() == {"default": 2} and len(rows_of(out)) == 4
+    shutil.rmtree(trained / "features")
+    build(tree, trained, collections=[TILE], splits=["train"])
     with pytest.raises(CollectionError, match=f"nothing to submit: {TILE}"):
         run(trained, named)
     assert not named.exists()
-
-
-def test_what_was_not_built_or_ranked_now(trained: Path, tmp_path: Path) -> None:
-    shutil.rmtree(trained / "features/layout")
-    out = tmp_path / "out.csv"
-    report = run(trained, out)
-    assert report.left_out == {LAYOUT: "its features were not built"}
-    assert report.unranked() == {"default": 2} and len(rows_of(out)) == 4
-    assert run(trained, out, keep=True).unranked() == {"kept": 2}
 
 
 def test_a_submission_is_written_whole_or_not_at_all(

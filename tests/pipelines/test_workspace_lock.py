@@ -76,21 +76,14 @@ def test_a_training_that_saves_while_another_one_does_destroys_nothing(
     assert len([path for path in folder.iterdir() if path.is_dir()]) == 1
 
 
-def test_a_model_of_rows_that_were_replaced_meanwhile_is_not_saved(
-    built: Path, second: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    once(monkeypatch, LambdaRank, "fit", lambda: build(second, built, replace=True))
-    with pytest.raises(
-        FeatureStoreError, match=r"train rows of tile:cpu were replaced .* run the same command again"
-    ):
-        fit(built)
-    assert not list(built.rglob(CARD))
-
-
-@pytest.mark.slow
-def test_a_build_does_not_undo_one_of_another_root_that_ended_meanwhile(
+def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_its_rows(
     tree: Path, built: Path, second: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    once(monkeypatch, LambdaRank, "fit", lambda: build(second, built, replace=True))
+    with pytest.raises(FeatureStoreError, match=r"train rows of tile:cpu were replaced .* run the same command"):
+        fit(built)
+    assert not list(built.rglob(CARD))
+    build(tree, built, replace=True)
     once(monkeypatch, build_features, "_run", lambda: build(second, built, replace=True))
     with pytest.raises(WorkspaceError, match="one data root a workspace"):
         build(tree, built)
@@ -133,16 +126,15 @@ def test_the_lock_of_a_killed_process_is_free_and_others_say_for_whom_they_wait(
     assert listener.ended == 1
 
 
-def test_rows_of_a_second_root_are_refused_and_the_first_stay(trained: Path, second: Path, tmp_path: Path) -> None:
+def test_rows_of_a_second_root_are_refused_or_replace_the_first(
+    trained: Path, second: Path, tmp_path: Path
+) -> None:
     before = parquet_bytes(trained)
     with pytest.raises(WorkspaceError, match=r"holds layout:cpu:random of .*; expected one data root a workspace"):
         build(second, trained)
     with pytest.raises(WorkspaceError, match="--replace"):
         run_all(data_root(second), Workspace(trained), tmp_path / "out.csv", RunSettings(0.01, 1, 1))
     assert parquet_bytes(trained) == before and not (tmp_path / "out.csv").exists()
-
-
-def test_replacing_leaves_nothing_of_the_first(trained: Path, second: Path) -> None:
     build(second, trained, replace=True)
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     assert {Path(name).stem for name in parquet_bytes(trained)} == {"x__a", "y__a", "z__a"}
