@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.family import program_family
 from xlarank.data.workspace import Workspace
-from xlarank.models.base import Ranker
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import (
     CARD,
@@ -84,35 +83,23 @@ class FineTuning:
                 do="train that model again, or fine-tune another",
             )
 
-    def rankers(self, rate: float) -> list[Ranker[Any]]:
-        """Unfitted, warm-started rankers, one of each seed of the model."""
-        return [ranker.continuing(rate) for ranker in self.model.rankers]
-
-    def folds(self, families: Sequence[str]) -> list[list[int]]:
-        """Folds of the graphs whose families are new to the model: it has trained on the others."""
+    def plan(self, data: TrainingData) -> FoldPlan:
+        """Folds of the graphs whose families are new to the model; none where these are too few."""
         known = {program_family(name) for name in self.model.card.known_graphs}
-        new = [number for number, family in enumerate(families) if family not in known]
-        folds = family_folds([families[number] for number in new], MOST_FOLDS)
-        return [[new[place] for place in held] for held in folds]
+        new = [number for number, family in enumerate(data.families) if family not in known]
+        families = [data.families[number] for number in new]
+        folds = family_folds(families, MOST_FOLDS) if len(set(families)) >= FEWEST_FAMILIES else []
+        return FoldPlan.of_families([[new[place] for place in held] for held in folds])
 
-    def scores(self, data: TrainingData, groups: Sequence[int]) -> dict[str, float]:
-        """Scores of some graphs by the unchanged model, by name."""
-        scores: dict[str, float] = {}
-        for number in groups:
-            rows = self.model.own_columns(data.parts[number])
-            score = self.model.score(rows).mean[rows.group]
-            scores[rows.name] = graph_metrics(self.model.card.kind, score, rows.cost, rows.group)["score"]
-        return scores
-
-    def continued(self, rate: float) -> Continued:
-        """The description of this model for the card of the new one."""
-        card = self.model.card
-        return Continued(self.where, card.collection, fingerprint(card), rate, sorted(card.known_graphs))
-
-    def __str__(self) -> str:
-        name = "the shipped ranker" if self.where == SHIPPED else f"the model at {self.where}"
-        card = self.model.card
-        return f"fine-tuned from {name} ({card.collection}, {len(card.known_graphs)} programs)"
+    def scores(self, data: TrainingData, names: Collection[str]) -> dict[str, float]:
+        """Scores of some graphs by the unchanged model."""
+        found = {}
+        for graph in data.parts:
+            if graph.name in names:
+                rows = self.model.own_columns(graph)
+                score = self.model.score(rows).mean[rows.group]
+                found[graph.name] = graph_metrics(self.model.card.kind, score, rows.cost, rows.group)["score"]
+        return found
 
 
 def fine_tune(
@@ -136,7 +123,7 @@ def fine_tune(
 
     def plan_of(training: StoredTrainingSet) -> FoldPlan:
         tuning.require_fit(training)
-        return FoldPlan.of_families(tuning.folds(training.data.families))
+        return tuning.plan(training.data)
 
     request = replace(request, model=model, allow_constant=True)
     return fit_collections(workspace, request, plan_of, lambda job: choose_rate(job, tuning), progress)
@@ -144,26 +131,23 @@ def fine_tune(
 
 def choose_rate(job: Job, tuning: FineTuning) -> Choice:
     """Choose the learning rate and number of rounds; both are defaults for few new families."""
-    held = [group for fold in job.plan.held for group in fold]
-    few = len({job.training.data.families[group] for group in held}) < FEWEST_FAMILIES
-    rates = (DEFAULT_RATE,) if few else RATES
+    card, rates = tuning.model.card, RATES if job.plan.folds else (DEFAULT_RATE,)
     job.begin(len(rates))
-    card = tuning.model.card
-    choices = {
-        rate: job.choose_rounds(tuning.rankers(rate), card.tuned, DEFAULT_ROUNDS, exactly=few) for rate in rates
-    }
+    few = f"fewer than {FEWEST_FAMILIES} families that are new to the model"
+    choices = {}
+    for rate in rates:
+        rankers = [ranker.continuing(rate) for ranker in tuning.model.rankers]
+        choices[rate] = job.choose_rounds(rankers, card.tuned, DEFAULT_ROUNDS, few)
     rate, best = max(choices.items(), key=lambda one: one[1].value)  # of equals the first
-    why, by = str(tuning), best.chosen_by
-    if few:
-        least = FEWEST_FAMILIES if held else "two"
-        by = f"default (fewer than {least} families that are new to the model)"
-    if held:
-        before = tuning.scores(job.training.data, held)
-        lead, spread = paired_difference(best.scores, before, job.request.select)
+    name = "the shipped ranker" if tuning.where == SHIPPED else f"the model at {tuning.where}"
+    why = f"fine-tuned from {name} ({card.collection}, {len(card.known_graphs)} programs)"
+    if best.metrics:
+        scores = {graph: values["score"] for graph, values in best.metrics.items()}
+        before = tuning.scores(job.training.data, scores)
+        lead, spread = paired_difference(scores, before, job.request.select)
         why += (
-            f"; out of fold {best.value:.3f} on {len(best.scores)} graphs of new families, {lead:+.3f} ± "
-            f"{spread:.3f} compared with that model unchanged; new trees learn {rate:g} times as fast as its own"
+            f"; out of fold {best.value:.3f} on {len(scores)} graphs of new families, {lead:+.3f} ± {spread:.3f} "
+            f"compared with that model unchanged; new trees learn {rate:g} times as fast as its own"
         )
-        if lead < 0:
-            why += "; the unchanged model ranks them better: measure more graphs, or rank with that model"
-    return replace(best, chosen_by=by, why=why, continues=tuning.continued(rate), kinds=card.kinds)
+    continued = Continued(tuning.where, card.collection, fingerprint(card), rate, sorted(card.known_graphs))
+    return replace(best, why=why, continues=continued, kinds=card.kinds)

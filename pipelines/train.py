@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,14 +10,11 @@ from xlarank.data.workspace import Workspace
 from xlarank.models.registry import DEFAULT, RANKERS, ranker_class
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FoldPlan
-from xlarank.models.validation.paired import difference, paired_difference
 from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_collections
 from xlarank.pipelines.support.progress import Progress
 
 #: In place of a ranker's name: whichever scores best out of fold, for each collection.
 AUTO: Final = "auto"
-#: Shown beside the score where rankers are compared: a lead in tau may be worth no runtime.
-_SLOWDOWNS: Final = ("slowdown@1", "slowdown@5")
 #: Rounds where there are no folds to choose by.
 _DEFAULT_ROUNDS: Final = 150
 
@@ -57,7 +53,7 @@ def choose_ranker(job: Job) -> Choice:
         note = f"{name}, " if model == AUTO else ""
         try:
             ranker = ranker_class(name)(params, kind=kind)
-            choices.append(job.choose_rounds([ranker], tuned, _DEFAULT_ROUNDS, name=note))
+            choices.append(job.choose_rounds([ranker], tuned, _DEFAULT_ROUNDS, "one family, no folds", note))
         except ModelError as error:
             if model != AUTO:
                 raise
@@ -65,21 +61,7 @@ def choose_ranker(job: Job) -> Choice:
     choices.sort(key=lambda choice: -choice.value)  # of equals the first registered
     if model != AUTO:
         return choices[0]
-    why = f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
-    if job.plan.folds:
-        why = "; ".join([_comparison(choices, job.request.select), *left_out])
-    return replace(choices[0], why=why)
-
-
-def _comparison(choices: Sequence[Choice], select: str) -> str:
-    """Describe out-of-fold scores of rankers, the best first, and the lead of the first over the second."""
-    shown = [f"{one.rankers[0].name}{' (tuned)' if one.tuned else ''} {one.value:.3f}" for one in choices]
-    if len(choices) == 1:
-        return shown[0]
-    first, second = choices[:2]
-    lead, spread = paired_difference(first.scores, second.scores, select)
-    apart = " and ".join(f"{name} {difference(first.metrics, second.metrics, name)}" for name in _SLOWDOWNS)
-    return (
-        f"{', '.join(shown)} out of fold; {first.rankers[0].name} leads by {lead:.3f} ± {spread:.3f}, less that of "
-        f"{second.rankers[0].name}: {apart}"
-    )
+    scores = [f"{one.rankers[0].name}{' (tuned)' if one.tuned else ''} {one.value:.3f}" for one in choices]
+    why = "; ".join([f"{', '.join(scores)} out of fold", *left_out])
+    one_family = f"{DEFAULT}: one program family, so there are no folds to compare rankers by"
+    return replace(choices[0], why=why if job.plan.folds else one_family)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -21,14 +21,13 @@ from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import Continued, ModelCard, save_model
-from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.curves import KIND, FoldPlan
 from xlarank.models.validation.folds import Fold
 from xlarank.models.validation.metrics import summarise
 from xlarank.models.validation.paired import objective_value, require_selection
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress, Silent
-from xlarank.pipelines.support.training_sets import StoredTrainingSet, also_learn_from, read_training_set
+from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, weighted_collections
 from xlarank.pipelines.support.workspace_lock import workspace_lock
 
@@ -36,7 +35,7 @@ from xlarank.pipelines.support.workspace_lock import workspace_lock
 ENGINES: Final = ("local", "dask")
 
 
-@dataclass
+@dataclass(frozen=True)
 class TrainResult:
     """One trained collection, or why it was left out.
 
@@ -64,10 +63,6 @@ class TrainResult:
     importance: dict[str, float] = field(default_factory=dict)
     seconds: float = 0.0
     skipped: str = ""
-
-
-class ConstantModelError(ModelError):
-    """Nothing was learned: all configurations of a graph score alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,23 +98,18 @@ class TrainRequest:
     def splits(self) -> tuple[str, ...]:
         return ("train", "valid") if self.with_valid else ("train",)
 
-    def require_valid(self) -> None:
-        """Raise `ModelError` for an unknown engine or what it cannot do, `ClusterError` for a missing scheduler or
-        library, `XlarankError` for other values."""
+    def __post_init__(self) -> None:
+        """Raise `XlarankError` for what cannot be used."""
         require_ranges(seeds=self.seeds, rounds=self.rounds, seed=self.seed)
         require_selection(self.select)
         if self.engine not in ENGINES:
             raise ModelError(f"--engine is {self.engine!r}", expected=" or ".join(ENGINES))
-        if self.engine == "local":
-            if self.scheduler is not None:
-                raise ClusterError("--scheduler is named for --engine local", do="pass --engine dask, too")
-            return
-        if self.scheduler is None:
+        if (self.engine == "dask") != (self.scheduler is not None):
             raise ClusterError(
-                "--engine dask has no cluster",
-                expected="--scheduler host:port, or --scheduler local for one on this machine",
+                f"--engine is {self.engine} and --scheduler is {self.scheduler}",
+                expected="--engine dask with --scheduler host:port, or local for one on this machine",
             )
-        if self.model != LambdaRank.name:
+        if self.scheduler is not None and self.model != LambdaRank.name:
             raise ModelError(
                 f"--engine dask with --model {self.model}",
                 expected=f"{LambdaRank.name}: LightGBM distributes its own losses, not those of other rankers",
@@ -150,11 +140,6 @@ class Choice:
     continues: Continued | None = None
     kinds: Sequence[str] = ()
 
-    @property
-    def scores(self) -> dict[str, float]:
-        """Out-of-fold score of each graph."""
-        return {name: values["score"] for name, values in self.metrics.items()}
-
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -166,7 +151,6 @@ class Job:
     request: TrainRequest
     settings: FitSettings
     progress: Progress
-    started: float = field(default_factory=time.monotonic)
 
     def begin(self, candidates: int) -> None:
         """Announce the work of so many candidates and of the boosters."""
@@ -174,24 +158,22 @@ class Job:
         self.progress.begin(f"training {self.training.collection}", steps)
 
     def choose_rounds(
-        self, rankers: Sequence[Ranker[Any]], tuned: bool, default: int, *, exactly: bool = False, name: str = ""
+        self, rankers: Sequence[Ranker[Any]], tuned: bool, default: int, why: str, name: str = ""
     ) -> Choice:
         """Validate the first of the rankers out of fold and choose the number of rounds.
 
-        Without folds, or ``exactly``, it is ``default`` or the most there may be. Steps of the progress begin with
-        ``name``.
+        Without folds it is ``default`` or the most there may be, because of ``why``. Steps of the progress begin
+        with ``name``.
         """
-        default = min(default, self.settings.rounds)
         if not self.plan.folds:
-            return Choice(rankers, tuned, default, "default (one family, no folds)")
+            return Choice(rankers, tuned, min(default, self.settings.rounds), f"default ({why})")
 
         def step(fold: Fold) -> None:
             families = sorted({self.training.data.families[group] for group in fold.held})
             self.progress.step(f"{name}held out {', '.join(families)}")
 
-        settings = replace(self.settings, rounds=default) if exactly else self.settings
-        curves = self.plan.curves(self.training.data, rankers[0], settings, step)
-        stage = -1 if exactly else curves.best_stage(self.request.select)
+        curves = self.plan.curves(self.training.data, rankers[0], self.settings, step)
+        stage = curves.best_stage(self.request.select)
         metrics = curves.at(stage)
         scores = np.array([values["score"] for values in metrics.values()])
         value = float(objective_value(scores, self.request.select))
@@ -208,116 +190,76 @@ def fit_collections(
     """Fit and save the boosters that ``choose`` chooses, collection by collection, by the folds of ``plan_of``.
 
     A collection that cannot be trained is left out with a reason; it raises `CollectionError` when it was asked
-    for by name or when nothing at all could be trained, and `ConstantModelError` after all others where nothing
-    was learned. Raises as `TrainRequest.require_valid` and `connected`, too.
+    for by name or when nothing at all could be trained. Raises as `connected`, too.
     """
-    request.require_valid()
-    threads, progress = thread_count(request.threads), progress or Silent()
+    progress = progress or Silent()
     workspace.require_writable()
     weights = weighted_collections(request.also_from)
     others = dict(zip(chosen_collections(workspace, [*weights]), weights.values(), strict=True)) if weights else {}
+    settings = FitSettings(request.rounds, request.seed, thread_count(request.threads))
     results: list[TrainResult] = []
-    constant: list[str] = []
-    with _fit_settings(request, threads) as settings:
+    with ExitStack() as stack:
+        if request.scheduler is not None:
+            client = stack.enter_context(connected(request.scheduler, settings.threads))
+            # one thread: each booster takes all workers, so folds wait for each other
+            settings = replace(settings, threads=1, cluster=TreeCluster(client))
         for collection in chosen_collections(workspace, request.collections):
+            began = time.monotonic()
             try:
-                training = read_training_set(workspace, collection, request.splits)
-                training = also_learn_from(training, workspace, others)
-                plan = plan_of(training)
+                training = read_training_set(workspace, collection, request.splits, others)
+                job = Job(workspace, training, plan_of(training), request, settings, progress)
+                result = fit_and_save(job, choose)
+                results.append(replace(result, seconds=time.monotonic() - began))
             except CollectionError as error:
                 if request.collections:
                     raise
                 results.append(TrainResult(str(collection), skipped=str(error)))
-                continue
-            try:
-                job = Job(workspace, training, plan, request, settings, progress)
-                results.append(fit_and_save(job, choose(job)))
-            except ConstantModelError as error:
-                constant.append(str(error))
-            finally:
-                progress.end()
-    if constant:
-        raise ConstantModelError("; ".join(constant))
     if all(result.skipped for result in results):
         raise CollectionError("; ".join(result.skipped for result in results))
     return results
 
 
-@contextmanager
-def _fit_settings(request: TrainRequest, threads: int) -> Iterator[FitSettings]:
-    """Settings of all fits, connected to the cluster if one is asked for."""
-    if request.scheduler is None:
-        yield FitSettings(request.rounds, request.seed, threads)
-        return
-    with connected(request.scheduler, threads) as client:
-        # one thread: each booster takes all workers, so folds wait for each other
-        yield FitSettings(request.rounds, request.seed, 1, cluster=TreeCluster(client))
-
-
-def fit_and_save(job: Job, choice: Choice) -> TrainResult:
+def fit_and_save(job: Job, choose: Callable[[Job], Choice]) -> TrainResult:
     """Fit the boosters on all rows and replace the model of the collection.
 
-    Raises `ConstantModelError`, before anything is replaced, where nothing was learned.
+    Raises `CollectionError`, before anything is replaced, where nothing was learned.
     """
-    request, training = job.request, job.training
-    settings, data = job.settings, training.data.whole()
+    request, training, data = job.request, job.training, job.training.data.whole()
     rankers: list[Ranker[Any]] = []
-    for number in range(request.seeds):
-        each = replace(settings, rounds=choice.rounds, seed=(settings.seed + number) % (MAX_SEED + 1))
-        rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, each).finish())
-        job.progress.step(f"seed {each.seed}, {each.rounds} rounds")
-    first = rankers[0]
-    note = ""
+    try:
+        choice = choose(job)
+        for number in range(request.seeds):
+            seed = (request.seed + number) % (MAX_SEED + 1)
+            each = replace(job.settings, rounds=choice.rounds, seed=seed)
+            rankers.append(choice.rankers[number % len(choice.rankers)].clone().fit(data, each).finish())
+            job.progress.step(f"seed {seed}, {each.rounds} rounds")
+    finally:
+        job.progress.end()
+    first, note = rankers[0], ""
     if not any(ranker.importance() for ranker in rankers):
         few = f"{len(data.cost)} rows are too few to train {first.name}"
         note = f"{training.collection}: no tree has a split: {few}"
-        if not request.allow_constant and _constant(first, data):
-            raise ConstantModelError(
+        parts = (first.predict(part.matrix(), data.columns, part.instances) for part in data.parts)
+        if not request.allow_constant and all(np.ptp(scores) == 0 for scores in parts):
+            raise CollectionError(
                 f"{note}, and all scores are equal, so the model is not saved",
                 do="add graphs or configurations, or run tune, which tries smaller leaves (min_data_in_leaf); "
                 "--allow-constant saves it",
             )
     card = ModelCard(
-        collection=str(training.collection),
-        model=first.name,
-        params=first.params.values(),
-        rounds=choice.rounds,
-        tuned=choice.tuned,
-        recipe=training.manifest.recipe,
-        columns=training.manifest.columns,
-        trained_on=training.splits,
-        also_from=training.also_from,
-        also_weights=training.also_weights,
-        continues=choice.continues,
-        folds=choice.metrics,
-        folds_by=job.plan.by,
-        target=target_of(training.collection).name,
-        kinds=sorted({*learned_kinds(data.parts), *choice.kinds}),
-        fallback=Fallback() if job.plan.by == KIND else None,
-        select=request.select,
-    )
+        collection=str(training.collection), model=first.name, params=first.params.values(), rounds=choice.rounds,
+        tuned=choice.tuned, recipe=training.manifest.recipe, columns=training.manifest.columns,
+        trained_on=training.splits, also_from=training.also_from, also_weights=training.also_weights,
+        continues=choice.continues, folds=choice.metrics, folds_by=job.plan.by,
+        target=target_of(training.collection).name, kinds=sorted({*learned_kinds(data.parts), *choice.kinds}),
+        fallback=Fallback() if job.plan.by == KIND else None, select=request.select,
+    )  # fmt: skip
     with workspace_lock(job.workspace, job.progress):
         training.require_current(job.workspace)
         save_model(job.workspace.model(training.collection), card, rankers)
     return TrainResult(
-        collection=card.collection,
-        model=card.model,
-        tuned=card.tuned,
-        why=choice.why,
-        note=note,
-        graphs=data.groups,
-        rows=len(data.cost),
-        families=len(set(data.families)),
-        rounds=choice.rounds,
-        chosen_by=choice.chosen_by,
-        fallback=str(card.fallback) if card.fallback else "",
-        seeds=request.seeds,
+        card.collection, card.model, card.tuned, choice.why, note, graphs=data.groups, rows=len(data.cost),
+        families=len(set(data.families)), rounds=choice.rounds, chosen_by=choice.chosen_by, seeds=request.seeds,
+        fallback=str(card.fallback) if card.fallback else "", importance=first.importance(),
         folds=summarise(choice.metrics) if choice.metrics else {},
-        importance=first.importance(),
-        seconds=time.monotonic() - job.started,
-    )
-
-
-def _constant(ranker: Ranker[Any], data: TrainingData) -> bool:
-    """Whether all rows of each graph score alike."""
-    return all(np.ptp(ranker.predict(part.matrix(), data.columns, part.instances)) == 0 for part in data.parts)
+    )  # fmt: skip

@@ -20,6 +20,7 @@ from xlarank.pipelines.explain import explain
 from xlarank.pipelines.fine_tune import DEFAULT_RATE, DEFAULT_ROUNDS, RATES, FineTuning, fine_tune
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
+from xlarank.pipelines.support.training_sets import read_training_set
 
 OTHER = "layout:tpu-estimate:random"
 
@@ -66,14 +67,14 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
     assert trees[2:] == [trees[0] + card.rounds, trees[1] + card.rounds, trees[0] + card.rounds]
 
 
-@pytest.mark.parametrize(("graphs", "folds"), [(["alpha__a"], 0), (["alpha__a", "beta__a"], 2)])
-def test_one_or_two_measured_graphs_are_enough(two: Workspace, graphs: list[str], folds: int) -> None:
+@pytest.mark.parametrize("graphs", [["alpha__a"], ["alpha__a", "beta__a"]])
+def test_one_or_two_measured_graphs_are_enough(two: Workspace, graphs: list[str]) -> None:
     keep_graphs(two, graphs)
     result, model = tune(two, OTHER, rounds=300)
     assert (model.card.rounds, result.rounds) == (DEFAULT_ROUNDS, DEFAULT_ROUNDS)
     assert model.card.continues is not None and model.card.continues.rate == DEFAULT_RATE
     assert result.chosen_by.startswith("default (fewer than")
-    assert len(model.card.folds) == folds
+    assert model.card.folds == {}
     for graph in stored(two.root, LAYOUT, "valid").values():
         assert kendall_tau(model.score(graph).mean, graph.row_cost) > 0.6
 
@@ -91,13 +92,11 @@ def test_families_that_the_model_knows_are_not_judged(two: Workspace) -> None:
     card = json.loads((folder / "model.json").read_text("utf-8"))
     card["trained_on"] = {"train": ["alpha__z"]}
     (folder / "model.json").write_text(json.dumps(card), "utf-8")
-    tuning = FineTuning.find(OTHER, two)
-    families = ["alpha", "beta", "alpha", "gamma", "beta"]
-    assert tuning.folds(families) == [[1, 4], [3]]
-    assert tuning.folds(["alpha", "beta"]) == []
-    result, model = tune(two, OTHER)
-    assert set(model.card.folds) == {"beta__a", "beta__b", "gamma__a"}
-    assert result.chosen_by == "default (fewer than 3 families that are new to the model)"
+    data = read_training_set(two, Collection.parse(LAYOUT), ("train", "valid")).data
+    known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
+    held = FineTuning.find(OTHER, two).plan(data).held
+    assert len(held) == 3 and {data.names[group] for fold in held for group in fold} == {*data.names} - known
+    assert tune(two, OTHER)[0].chosen_by == "default (fewer than 3 families that are new to the model)"
 
 
 @pytest.mark.slow

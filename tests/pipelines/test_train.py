@@ -206,12 +206,7 @@ def test_auto_trains_the_ranker_of_the_best_score_and_says_why(
     assert (layout.model, layout.tuned, model_of(built, LAYOUT).card.params["pairs"]) == ("ranknet", True, 3)
     assert (tile.model, tile.tuned, model_of(built, TILE).card.model) == ("pair-vote", False, "pair-vote")
     assert tile.why.startswith("pair-vote 0.415, ranknet (tuned) 0.315, lambdarank 0.115, ")
-    apart = "+0.100 (+0.100 to +0.100)"  # the stand-in gives every metric the same number
-    assert (
-        " out of fold; pair-vote leads by 0.100 ± 0.000, less that of ranknet: "
-        f"slowdown@1 {apart} and slowdown@5 {apart}"
-    ) in tile.why
-    assert "xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
+    assert " out of fold; xgb-pairwise is left out: it needs xgboost; ensemble is left out" in tile.why
     assert listener.jobs[1] == (f"training {TILE}", 3 * len(RANKERS) + 1)
     assert any(note.startswith("lambdarank, held out ") for note in listener.notes)
     with pytest.raises(ModelError, match="it needs xgboost"):
@@ -324,7 +319,9 @@ def test_a_model_that_learned_nothing_does_not_replace_the_one_there_is(trained:
     card = trained / "models" / "layout" / "cpu" / "random" / "model.json"
     before = card.read_bytes()
     save_best(trained, LAYOUT, params={"min_data_in_leaf": 5000})
-    with pytest.raises(ModelError, match=r"no tree has a split: .* rows are too few .* all scores are equal.*tune"):
+    with pytest.raises(
+        CollectionError, match=r"no tree has a split: .* rows are too few .* scores are equal.*tune"
+    ):
         run(trained, collections=[LAYOUT], allow_constant=False)
     assert card.read_bytes() == before
     (result,) = run(trained, collections=[LAYOUT])
