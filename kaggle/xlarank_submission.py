@@ -69,12 +69,9 @@ import pandas as pd
 import polars as pl
 
 import xlarank
-from xlarank.data.collection import Collection
-from xlarank.data.errors import XlarankError
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.check_submission import check_submission
-from xlarank.pipelines.reporting.job_pictures import ranks_picture
 from xlarank.pipelines.run_all import run_all
 from xlarank.pipelines.support.budget import RunSettings
 from xlarank.pipelines.support.workspace_collections import trained_collections
@@ -118,10 +115,6 @@ class Lines:
         print(f"{self.what}: {self.done} of {self.total} in {seconds:.0f} s", flush=True)
 
 
-def show_rows(rows) -> None:
-    print(pd.DataFrame([row.as_row() for row in rows]).to_string(index=False))
-
-
 summary = run_all(
     data_root,
     workspace,
@@ -129,19 +122,24 @@ summary = run_all(
     RunSettings(HOURS, RAM_GB, seeds=SEEDS, trials=TRIALS, models=models[0] if models else None),
     collections=[name for name in COLLECTIONS.split(",") if name],
     progress=Lines(),
-    on_plan=lambda plan: None if models else show_rows(plan),
+    on_plan=lambda plan: None if models else print(pd.DataFrame(map(vars, plan)).to_string(index=False)),
 )
 
 # %% [markdown]
 # ## Results
 #
-# *Valid* is scored by the first model, which was trained on the training graphs alone; *out of fold* is scored by
+# *valid* is scored by the first model, which was trained on the training graphs alone; *folds* by
 # models that saw neither the graph nor its program family, over all graphs that the ranking model was trained on;
 # where parameters were tuned it is a little lucky. Layout collections: Kendall's tau. Tile collections: 1 -
 # slowdown of the best of the top 5.
 
 # %%
-show_rows(summary.outcomes)
+outcomes = pd.DataFrame(map(vars, summary.outcomes)).drop(columns="notes")
+for scores in ("valid", "folds"):
+    outcomes[scores] = [
+        f"{one['score']['mean']:.3f} ± {one['score']['std']:.3f}" if one else "-" for one in outcomes[scores]
+    ]
+print(outcomes.to_string(index=False))
 for outcome in summary.outcomes:
     for note in outcome.notes:
         print(f"{outcome.collection}: {note}")
@@ -174,23 +172,17 @@ for name in ranked:
 # %% [markdown]
 # ## Pictures
 #
-# Predicted and measured rank of the validation graph of median score of each collection, ranked by the first model,
-# which was not trained on it: rank 0 is the fastest, 1 the slowest. Then the course of tuning. `run.py report`
-# draws scores, columns and more as one page. Files are kept in `xlarank/reports`.
+# Predicted and measured rank of the validation graph of median score, ranked by the first model, which was not
+# trained on it: rank 0 is the fastest, 1 the slowest. Then the course of tuning. `run.py report` draws scores,
+# columns and more as one page.
 
 # %%
-chosen_ranked = [Collection.parse(name) for name in ranked]
-pictures = workspace.reports()
-try:  # without matplotlib there is none
-    if ranks := ranks_picture(workspace, chosen_ranked):
-        (pictures / "picture-ranks.svg").write_text(ranks, encoding="utf-8")
-except XlarankError as error:
-    print(f"not drawn: {error}")
-patterns = ["picture-ranks.svg", *(f"tune-{'-'.join(one.parts)}-*.svg" for one in chosen_ranked)]
-for path in [path for pattern in patterns for path in sorted(pictures.glob(pattern))]:
-    try:
-        from IPython.display import SVG, display
+for name in ranked:
+    for pattern in ("first", "tune"):
+        for path in sorted(workspace.reports().glob(f"{pattern}-{name.replace(':', '-')}*.svg")):
+            try:
+                from IPython.display import SVG, display
 
-        display(SVG(path.read_text(encoding="utf-8")))
-    except ImportError:  # run as a script
-        print(f"drew {path.name}")
+                display(SVG(path.read_text(encoding="utf-8")))
+            except ImportError:  # run as a script
+                print(f"drew {path.name}")

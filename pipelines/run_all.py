@@ -9,28 +9,27 @@ from __future__ import annotations
 
 import shutil
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from xlarank.data.collection import Collection, GraphFile, discover, graph_files, survey
 from xlarank.data.errors import CollectionError, GraphFileError, XlarankError
-from xlarank.data.files import write_json
+from xlarank.data.files import atomic_write, write_json
 from xlarank.data.graph import graph_size
 from xlarank.data.root import DataRoot
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, read_rows
 from xlarank.models.fit_settings import FitSettings
+from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import ModelCard, model_of, read_card
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.reporting.charts import in_fixed_colours, ranks_chart
 from xlarank.pipelines.submit import submit
 from xlarank.pipelines.support.budget import (
     CollectionPlan,
@@ -51,8 +50,6 @@ from xlarank.pipelines.tune import ROUNDS, tune
 _LAST: Final = 0.95
 #: A final model and the last trial before it, in times of the first model: no trial begins later.
 _AFTER_TUNING: Final = 2.5
-#: Configurations of the example that the first model leaves for a picture.
-_SHOWN: Final = 1000
 #: What the rows of a collection are from, as `CollectionOutcome.ranked_by` names it.
 DEFAULT_ORDER, EARLIER, FIRST, FINAL = "default order", "an earlier run", "first model", "final model"
 ATTACHED: Final = "attached model"
@@ -76,18 +73,6 @@ class CollectionOutcome:
     folds: dict[str, dict[str, Any]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
-
-    def as_row(self) -> dict[str, str]:
-        """Cells of a table by column, the first two text; scores as mean ± standard deviation over graphs."""
-        valid, folds = (
-            "{mean:.3f} ± {std:.3f}".format(**summary["score"]) if summary else "-"
-            for summary in (self.valid, self.folds)
-        )
-        return {
-            "collection": self.collection, "ranked by": self.ranked_by, "valid, first model": valid,
-            "trials": "-" if self.trials is None else str(self.trials), "out of fold": folds,
-            "s": f"{self.seconds:.0f}",
-        }  # fmt: skip
 
 
 @dataclass
@@ -269,16 +254,18 @@ class _Job:
 
 
 def first_model(workspace: Workspace, collection: Collection, request: TrainRequest, *, progress: Progress) -> None:
-    """Train on the train split and write scores on valid for `read_first_scores`."""
+    """Train on the train split, write scores on valid and draw the ranks of the graph of median score."""
     (result,) = train(workspace, request, progress=progress)
-    found: dict[str, Any] = {"seconds": result.seconds}
-    with suppress(XlarankError):  # a valid split that cannot be scored
-        report = evaluate(workspace, collections=[str(collection)], progress=progress).report[str(collection)]
-        graphs = report["score"]["graphs"]
-        graph = sorted(graphs, key=lambda one: (graphs[one], one))[len(graphs) // 2]
+    place, found = first_scores(workspace, collection), {"seconds": result.seconds}
+    write_json(place, found)
+    with suppress(XlarankError):  # a valid split that cannot be scored; no matplotlib
+        report = evaluate(workspace, collections=request.collections, progress=progress).report[str(collection)]
+        write_json(place, {**found, "report": report})
+        scores = report["score"]["graphs"]
+        graph = sorted(scores, key=lambda name: (scores[name], name))[len(scores) // 2]
         rows = read_rows(workspace.graph_rows(collection, "valid", graph)).measured()
-        shown = np.random.default_rng(zlib.crc32(graph.encode())).permutation(len(rows.row_cost))[:_SHOWN]
-        predicted = model_of(workspace, collection).score(rows).mean[shown].tolist()
-        example = {"graph": graph, "score": graphs[graph], "predicted": predicted}
-        found |= {"report": report, "example": {**example, "measured": rows.row_cost[shown].tolist()}}
-    write_json(first_scores(workspace, collection), found)
+        ranks = [mean_rank(one) for one in (model_of(workspace, collection).score(rows).mean, rows.row_cost)]
+        title = f"{collection}\n{graph[:30]}: {scores[graph]:.2f}"
+        with atomic_write(place.with_suffix(".svg")) as partial:
+            svg = in_fixed_colours(ranks_chart(place.stem, [(title, ranks[0], ranks[1])]))
+            partial.write_text(svg, encoding="utf-8")

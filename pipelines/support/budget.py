@@ -97,14 +97,6 @@ class CollectionPlan:
     memory_gb: float
     jobs: int
 
-    def as_row(self) -> dict[str, str]:
-        """Cells of a table by column; the first is text, the others are numbers."""
-        return {
-            "collection": str(self.collection), "configurations kept": f"{self.max_configs:,}",
-            "rows": f"{self.rows:,}", "min to first model": f"{self.first_seconds / 60:.1f}",
-            "GB memory": f"{self.memory_gb:.1f}",
-        }  # fmt: skip
-
 
 def plan_collection(size: CollectionSize, settings: RunSettings, collections: int) -> CollectionPlan:
     """Cut the rows of one of so many collections to what fits into an equal share of the time and the memory."""
@@ -136,8 +128,7 @@ def first_scores(workspace: Workspace, collection: Collection) -> Path:
 def read_first_scores(workspace: Workspace, collection: Collection) -> dict[str, Any]:
     """Scores on valid of a model trained on train alone; empty where there are none.
 
-    ``seconds`` is what its training took; ``report`` is `metrics.summarise` of all graphs; ``example`` its graph of
-    median score: for each configuration the ``predicted`` score and the ``measured`` cost.
+    ``seconds`` is what its training took; ``report`` is `metrics.summarise` of all graphs.
     """
     try:
         return dict(json.loads(read_text(first_scores(workspace, collection))))

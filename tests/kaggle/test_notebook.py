@@ -68,7 +68,8 @@ def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
     assert re.search(rf"{TILE} +final model", out) and re.search(rf"{LAYOUT} +default order", out)
     assert "submission.csv: 2 rows, 0 problems" in out
     rows = (tmp_path / "working" / "submission.csv").read_bytes()
-    assert (tmp_path / "working" / "xlarank" / "reports" / "picture-ranks.svg").exists()
+    picture = (tmp_path / "working" / "xlarank" / "reports" / "first-tile-cpu.svg").read_text(encoding="utf-8")
+    assert "pool__a" in picture and "rank by label" in picture and "drew first-tile-cpu.svg" in out
 
     package_kaggle(tmp_path / "input" / "xlarank", models=tmp_path / "working" / "xlarank")
     out = execute(tmp_path, "inference", HOURS=0.05)

@@ -18,7 +18,7 @@ def _shown(params: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value}" for name, value in values.items())
 
 
-def _spread(score: dict[str, Any] | None) -> str:
+def spread(score: dict[str, Any] | None) -> str:
     """Mean of a score with its standard deviation over graphs; one graph has none."""
     if score is None:
         return "-"
@@ -137,7 +137,7 @@ def train(
              ">out-of-fold score", ">seeds", ">s")  # fmt: skip
     show_rows(heads, (
         (one.collection, one.model + (" (tuned)" if one.tuned else ""), str(one.graphs), f"{one.rows:,}",
-         str(one.families), str(one.rounds), one.chosen_by, _spread(one.folds.get("score")), str(one.seeds),
+         str(one.families), str(one.rounds), one.chosen_by, spread(one.folds.get("score")), str(one.seeds),
          f"{one.seconds:.0f}")
         for one in results if not one.skipped
     ))  # fmt: skip

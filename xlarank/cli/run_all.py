@@ -18,7 +18,7 @@ from xlarank.cli.console import (
     write_json,
 )
 from xlarank.cli.inputs import build, data_root_of, workspace_at
-from xlarank.cli.learning import train, tune
+from xlarank.cli.learning import spread, train, tune
 from xlarank.cli.options import WORK, Collections, Hours, Jobs, Json, Ram, Root, Seed, Seeds, Trials, Work, out_file
 from xlarank.cli.ranking import rank, submit
 from xlarank.cli.scoring import evaluate
@@ -54,30 +54,37 @@ def run_all(
 ) -> None:
     """Build, tune, train and submit within a budget of time and memory; rerun to resume."""
     from xlarank.pipelines.run_all import run_all as run
-    from xlarank.pipelines.support.budget import RunSettings
+    from xlarank.pipelines.support.budget import CollectionPlan, RunSettings
 
     root, place = data_root_of(data_root), workspace_at(workspace)
     settings = RunSettings(
         budget_hours, budget_ram_gb, seeds=seeds, trials=trials, jobs=jobs, models=models, seed=seed
     )
     say(f"budget: {settings.hours:g} h, {settings.ram_gb:.1f} GB of memory, {counted(settings.cores, 'core')}")
+
+    def show_plan(plan: list[CollectionPlan]) -> None:
+        heads = ("collection", ">configurations kept", ">rows", ">min to first model", ">GB memory")
+        show_rows(heads, (
+            (str(one.collection), f"{one.max_configs:,}", f"{one.rows:,}", f"{one.first_seconds / 60:.1f}",
+             f"{one.memory_gb:.1f}")
+            for one in plan if not models
+        ))  # fmt: skip
+
     with progress_bars() as progress:
         summary = run(
-            root, place, out, settings, collections=collection or (), progress=progress,
-            on_plan=lambda plan: None if models else _table([part.as_row() for part in plan], 1),
-        )  # fmt: skip
-    _table([outcome.as_row() for outcome in summary.outcomes], 2)
+            root, place, out, settings, collections=collection or (), progress=progress, on_plan=show_plan
+        )
+    heads = ("collection", "ranked by", ">valid, first model", ">trials", ">out of fold", ">s")
+    show_rows(heads, (
+        (one.collection, one.ranked_by, spread(one.valid.get("score")), str(one.trials or "-"),
+         spread(one.folds.get("score")), f"{one.seconds:.0f}")
+        for one in summary.outcomes
+    ))  # fmt: skip
     for outcome in summary.outcomes:
         list_lines(f"note ({outcome.collection})", outcome.notes)
     say(f"wrote {summary.out}: {counted(summary.rows, 'row')}, checked; {summary.seconds / 60:.1f} min")
     write_json(json_file, {**plain_values(summary), "settings": plain_values(settings)})
     finish(summary.broken)
-
-
-def _table(rows: list[dict[str, str]], texts: int) -> None:
-    """Show a table whose columns but the first ``texts`` are numbers."""
-    heads = [name if at < texts else f">{name}" for at, name in enumerate(rows[0])]
-    show_rows(heads, [row.values() for row in rows])
 
 
 @app.command()
