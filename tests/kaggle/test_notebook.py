@@ -69,7 +69,7 @@ def test_the_source_runs_from_a_package(tmp_path: Path) -> None:
     assert "submission.csv: 2 rows, 0 problems" in out
     rows = (tmp_path / "working" / "submission.csv").read_bytes()
     picture = (tmp_path / "working" / "xlarank" / "reports" / "first-tile-cpu.svg").read_text(encoding="utf-8")
-    assert "pool__a" in picture and "rank by label" in picture and "drew first-tile-cpu.svg" in out
+    assert "pool__a" in picture and "rank by label" in picture
 
     package_kaggle(tmp_path / "input" / "xlarank", models=tmp_path / "working" / "xlarank")
     out = execute(tmp_path, "inference", HOURS=0.05)
