@@ -17,10 +17,10 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.models.trained import TrainedModel, fingerprint, load_model, pretrained_model
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.explain import explain
-from xlarank.pipelines.fine_tune import DEFAULT_RATE, DEFAULT_ROUNDS, RATES, FineTuning, fine_tune
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.support.fitting import TrainRequest, TrainResult
 from xlarank.pipelines.support.training_sets import read_training_set
+from xlarank.pipelines.train import CONTINUED_RATE, CONTINUED_ROUNDS, RATES, find_model, fine_tune, new_families
 
 OTHER = "layout:tpu-estimate:random"
 
@@ -71,8 +71,8 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
 def test_one_or_two_measured_graphs_are_enough(two: Workspace, graphs: list[str]) -> None:
     keep_graphs(two, graphs)
     result, model = tune(two, OTHER, rounds=300)
-    assert (model.card.rounds, result.rounds) == (DEFAULT_ROUNDS, DEFAULT_ROUNDS)
-    assert model.card.continues is not None and model.card.continues.rate == DEFAULT_RATE
+    assert (model.card.rounds, result.rounds) == (CONTINUED_ROUNDS, CONTINUED_ROUNDS)
+    assert model.card.continues is not None and model.card.continues.rate == CONTINUED_RATE
     assert result.chosen_by.startswith("default (fewer than")
     assert model.card.folds == {}
     for graph in stored(two.root, LAYOUT, "valid").values():
@@ -92,9 +92,10 @@ def test_families_that_the_model_knows_are_not_judged(two: Workspace) -> None:
     card = json.loads((folder / "model.json").read_text("utf-8"))
     card["trained_on"] = {"train": ["alpha__z"]}
     (folder / "model.json").write_text(json.dumps(card), "utf-8")
-    data = read_training_set(two, Collection.parse(LAYOUT), ("train", "valid")).data
+    training = read_training_set(two, Collection.parse(LAYOUT), ("train", "valid"))
+    data = training.data
     known = {data.names[group] for group in range(data.groups) if data.families[group] == "alpha"}
-    held = FineTuning.find(OTHER, two).plan(data).held
+    held = new_families(find_model(OTHER, two)[0], training).held
     assert len(held) == 3 and {data.names[group] for fold in held for group in fold} == {*data.names} - known
     assert tune(two, OTHER)[0].chosen_by == "default (fewer than 3 families that are new to the model)"
 

@@ -118,9 +118,8 @@ def train(
     json_file: options.Json = None,
 ) -> None:
     """Train the final models, with tuned parameters if there are any."""
-    from xlarank.pipelines.fine_tune import fine_tune as continue_model
+    from xlarank.pipelines import train as pipeline
     from xlarank.pipelines.support.fitting import TrainRequest
-    from xlarank.pipelines.train import train as fit_anew
 
     place = built_workspace(data_root, workspace)
     request = TrainRequest(
@@ -130,9 +129,9 @@ def train(
     )  # fmt: skip
     with progress_bars() as progress:
         if fine_tune is not None:
-            results = continue_model(place, fine_tune, request, progress=progress)
+            results = pipeline.fine_tune(place, fine_tune, request, progress=progress)
         else:
-            results = fit_anew(place, request, progress=progress)
+            results = pipeline.train(place, request, progress=progress)
     heads = ("collection", "model", ">graphs", ">rows", ">families", ">rounds", "rounds chosen by",
              ">out-of-fold score", ">seeds", ">s")  # fmt: skip
     show_rows(heads, (
