@@ -106,9 +106,7 @@ class Among:
 #: Where a study looks for a parameter, as Optuna's distributions.
 Search = Between | Among
 
-
 _SPEC: Final = "spec"
-_SAME: Final[Any] = object()
 
 
 @dataclass(frozen=True)
@@ -129,11 +127,11 @@ def param(
     check: Check,
     search: Search | None = None,
     *,
-    tile: Any = _SAME,
+    tile: Any = None,
     searched_for: tuple[Kind, ...] = ("layout", "tile"),
 ) -> Any:
     """A field of `RankerParams`; ``tile`` is the default for tiles where it differs from that for layouts."""
-    spec = ParamSpec(default, default if tile is _SAME else tile, check, search, searched_for)
+    spec = ParamSpec(default, default if tile is None else tile, check, search, searched_for)
     return field(metadata={_SPEC: spec})
 
 

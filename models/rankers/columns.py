@@ -21,12 +21,11 @@ CHOICES: Final = ("all", "no_graph", "no_candidates", "alone")
 
 
 def chosen_columns(columns: list[str], choice: str, target: Target | None = None) -> Indices:
-    """Indices into ``columns`` of those that the choice and the target leave, ascending; raises `ModelError`.
+    """Indices into ``columns`` of those that a choice of `CHOICES` and the target leave, ascending.
 
     >>> chosen_columns(["size__nodes__log", "candidates__hamming__mean", "mine"], "alone").tolist()
     [2]
     """
-    OneOf(CHOICES)("columns", choice)
     graph, candidates = choice in ("no_graph", "alone"), choice in ("no_candidates", "alone")
     left_out: set[str] = {*foreign_columns(target)}
     for block in [*every_block("layout"), *every_block("tile")]:
@@ -53,8 +52,7 @@ _MOST_LEAVES: Final = 131_072  # LightGBM's limit
 
 def leaves_param(layout: int, *, tile: int | None = None) -> Any:
     """``num_leaves``: most leaves of a tree."""
-    check, search = Whole(2, _MOST_LEAVES), Between(4, 48, log=True)
-    return param(layout, check, search, tile=layout if tile is None else tile)
+    return param(layout, Whole(2, _MOST_LEAVES), Between(4, 48, log=True), tile=tile)
 
 
 def columns_param() -> Any:

@@ -52,14 +52,13 @@ class EnsembleParams(RankerParams):
 
     members: Mapping[str, RankerParams] = nested_params(_whole_members)
     # By leave-family-out folds of the sample's layouts an even mix of both kinds of rows is as good as any mix with
-    # more members (tau 0.649 on layout:cpu:random, 0.487 on layout:cpu:default; the four wide-row rankers 0.640 and
-    # 0.469). Tiles have one kind of rows only.
+    # more members (tau 0.649 and 0.487; the four wide-row rankers 0.640 and 0.469). Tiles have one kind of rows.
     weight_lambdarank: float = _weight(0.0, tile=1.0)
     weight_ranknet: float = _weight(1.0, tile=1.0)
     weight_xgb_pairwise: float = _weight(0.0, tile=1.0)
     weight_sum_pooled: float = _weight(1.0, tile=0.0)
-    # Not searched: better than ranknet beside sum-pooled where labels are estimates, level with it on a CPU, and a
-    # graph of 1000 configurations takes it three seconds. For those who can wait.
+    # Not searched: better than ranknet beside sum-pooled where labels are estimates, level with it on a CPU, but a
+    # graph of 1000 configurations takes it three seconds.
     weight_pair_vote: float = param(0.0, Number(0))
 
     def __post_init__(self) -> None:
@@ -109,13 +108,10 @@ class Ensemble(Ranker[EnsembleParams]):
         twin._starts = {name: member.continuing(rate) for name, member in self._members.items()}
         return twin
 
-    def _member(self, name: str) -> Ranker[Any]:
-        if self._starts:
-            return self._starts[name].clone()
-        return MEMBERS[name](self.params.members[name], kind=self.kind)
-
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
-        self._members = {name: self._member(name).fit(data, settings) for name in self._weights}
+        own = self.params.members.items()
+        each = self._starts or {name: MEMBERS[name](params, kind=self.kind) for name, params in own}
+        self._members = {name: each[name].clone().fit(data, settings) for name in self._weights}
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
         self._members = {name: member.grow(data, settings) for name, member in self._members.items()}
@@ -123,14 +119,14 @@ class Ensemble(Ranker[EnsembleParams]):
 
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         scores = [member.predict(rows, self.columns, instances) for member in self._members.values()]
-        return blend(scores, list(self._weights.values()))
+        return blend(scores, [*self._weights.values()])
 
     def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         latest: list[Floats] = []
         for stage in zip_longest(*(member.staged(rows, every, instances) for member in self._members.values())):
             # a member that ran out of splits stays where it is
             latest = [old if new is None else new for new, old in zip_longest(stage, latest)]
-            yield blend(latest, list(self._weights.values()))
+            yield blend(latest, [*self._weights.values()])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
         """Scale the contributions of each member to the difference of the ranks that it gives.
@@ -138,8 +134,7 @@ class Ensemble(Ranker[EnsembleParams]):
         A rank has no parts of its own. A member's contributions add up to its own difference of scores; times
         (difference of ranks) / (difference of scores) they add up to what it brings to the ensemble's score.
         """
-        total = sum(self._weights.values())
-        found = []
+        total, found = sum(self._weights.values()), []
         for name, member in self._members.items():
             rank = mean_rank(member.predict(rows.matrix, rows.columns, rows.instances))
             step = float(rank[now] - rank[then]) * self._weights[name] / total
@@ -149,8 +144,7 @@ class Ensemble(Ranker[EnsembleParams]):
 
     def _gains(self) -> dict[str, float]:
         """The weighted mean of the members' shares."""
-        total = sum(self._weights.values())
-        shares: dict[str, float] = {}
+        total, shares = sum(self._weights.values()), dict[str, float]()
         for name, member in self._members.items():
             for column, share in member.importance().items():
                 shares[column] = shares.get(column, 0.0) + share * self._weights[name] / total

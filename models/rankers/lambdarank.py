@@ -16,7 +16,7 @@ from xlarank.models.objectives import LABELS, MAX_GROUP, merge_ties, relevance
 from xlarank.models.params import Among, OneOf, Whole, param
 from xlarank.models.rankers.columns import columns_param, init_score_param, tie_tolerance_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
-from xlarank.models.rankers.lightgbm_data import RowTargets, even_sizes
+from xlarank.models.rankers.lightgbm_data import RowTargets
 from xlarank.models.training_data import TrainingData
 
 #: Sizes of query groups worth trying; small ones are drawn from a graph of few configurations, too.
@@ -53,8 +53,9 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         params = self.params
-        # a graph of more rows is dealt into several query groups
-        sizes = [size for part in data.parts for size in even_sizes(len(part), params.max_group)]
+        # a graph of more rows is dealt into several query groups, the fewest, even in size
+        counts = [(len(part), -(-len(part) // params.max_group)) for part in data.parts]
+        sizes = [len(group) for rows, parts in counts for group in np.array_split(np.empty(rows), parts)]
         if len(sizes) > data.groups:
             data = data.shuffled(settings.seed)
         labels = data.per_group(lambda cost: relevance(merge_ties(cost, params.tie_tolerance), params.labels))

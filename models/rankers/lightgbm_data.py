@@ -54,15 +54,12 @@ class Batches(lgb.Sequence):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RowTargets:
-    """What trees learn of rows, ``(rows,)`` in their order, and sizes of query groups, where there are any.
-
-    Trees add to ``start``.
-    """
+    """What trees learn of rows, ``(rows,)`` in their order."""
 
     label: Floats
     weight: Floats | None = None
-    start: Floats | None = None
-    sizes: list[int] | None = None
+    start: Floats | None = None  # what trees add to
+    sizes: list[int] | None = None  # of query groups, where there are any
 
     def binned(self, rows: Any, threads: int) -> lgb.Dataset:
         """LightGBM's data of a matrix or of `Batches`, constructed."""
@@ -78,11 +75,8 @@ def binning() -> dict[str, Any]:
     as those of AlexNet's file among those of two U-Nets, and bagging takes subsets.
     """
     return {
-        "max_bin": 63,
-        "bin_construct_sample_cnt": _SAMPLED,
-        "feature_pre_filter": False,
-        "is_enable_sparse": False,
-    }
+        "max_bin": 63, "bin_construct_sample_cnt": _SAMPLED, "feature_pre_filter": False, "is_enable_sparse": False,
+    }  # fmt: skip
 
 
 def binned(data: TrainingData, used: Indices, targets: RowTargets, threads: int) -> lgb.Dataset:
@@ -133,24 +127,9 @@ def silence_lightgbm(threads: int) -> None:
 
 def bin_sample(data: TrainingData, used: Indices) -> Matrix | None:
     """``(rows, used columns)`` rows sampled evenly for the bin edges, whatever their order; None means all."""
-    count = _SAMPLED
-    if count >= len(data.cost):
+    if len(data.cost) <= _SAMPLED:
         return None
-    drawn = np.sort(np.random.default_rng(0).choice(len(data.cost), count, replace=False))
-    bounds = np.searchsorted(drawn, data.indptr)
-    sample = np.empty((count, len(used)), np.float32)
-    for part, first, a, b in zip(data.parts, data.indptr[:-1], bounds[:-1], bounds[1:], strict=True):
-        if a < b:
-            sample[a:b] = part.matrix(drawn[a:b] - first, used)
-    return sample
-
-
-def even_sizes(rows: int, most: int) -> list[int]:
-    """Rows of the fewest query groups of at most ``most`` that a graph can be cut into, even in size.
-
-    >>> even_sizes(10, 4)
-    [4, 3, 3]
-    """
-    parts = -(-rows // most)
-    size, larger = divmod(rows, parts)
-    return [size + 1] * larger + [size] * (parts - larger)
+    drawn = np.sort(np.random.default_rng(0).choice(len(data.cost), _SAMPLED, replace=False))
+    each = np.split(drawn, np.searchsorted(drawn, data.indptr[1:-1]))
+    parts = zip(data.parts, data.indptr[:-1], each, strict=True)
+    return np.concatenate([part.matrix(rows - first, used) for part, first, rows in parts])

@@ -48,15 +48,9 @@ class Sibling:
     target: Floats  # ``(configs,)`` from -1 for the fastest to 1
     prior: Floats  # ``(configs,)`` the same of a general ranker that did not see the graph's family
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON takes it."""
-        return {
-            name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(self).items()
-        }
-
     @classmethod
     def of_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """Back from `plain`; raises any error for what is damaged."""
+        """Of lists for the arrays; raises any error for what is damaged."""
         node, sizes = np.array(plain["node"], np.int64), np.array(plain["sizes"], np.int64).reshape(-1, 6)
         outputs = np.array(plain["outputs"], np.int8).reshape(-1, len(node), 6)
         target, prior = (np.array(plain[name], np.float64) for name in ("target", "prior"))
@@ -102,12 +96,12 @@ class SiblingRanker(Ranker[SiblingParams]):
 
     A sibling's ranks t are explained by the general ranker's rank p of the same configurations (of folds without
     its family) and by the layouts of its outputs, node by node: kernel ridge regression with the kernel
-    ``w p p' + k + 1``, where k compares configurations (`alike`). The sibling's solution is then read off at the
+    ``w p p' + k + 1``, where k compares configurations (`alike`). The solution is then read off at the
     configurations asked for. Several siblings are averaged, those of like shapes counting more, and the ranks of
     the result and of the general ranker are mixed. Without siblings, the general ranker is used alone.
 
-    The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees. With some
-    dozens of configurations a sibling, trees have too little to split.
+    The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees; some dozens
+    of configurations a sibling are too few to split.
     """
 
     name = SiblingParams.ranker
@@ -129,10 +123,9 @@ class SiblingRanker(Ranker[SiblingParams]):
         self._structures = {int(lazy.value.structure[0]) for lazy in found if lazy is not None}
 
     def finish(self) -> Self:
-        """Fit the folds that priors come from.
+        """Fit the folds that priors come from, which are most of the work.
 
-        `fit` leaves them until a sibling is ranked: where whole families are held out, as for choosing rounds,
-        none ever is, and these folds are most of the work.
+        `fit` leaves them until a sibling is ranked: where whole families are held out none ever is.
         """
         if self._waiting is None:
             return self
@@ -141,8 +134,12 @@ class SiblingRanker(Ranker[SiblingParams]):
         lazies = [(part.instances, data.rows_of(group)) for group, part in enumerate(data.parts)]
         groups = [(lazy.value, rows) for lazy, rows in lazies if lazy is not None]
         priors = self._priors(data, settings) if groups else np.empty(0)
-        self._known = [self._sibling(table, data.cost[rows], priors[rows], rng) for table, rows in groups]
-        self._waiting = None
+        self._known, self._waiting = [], None
+        for table, rows in groups:
+            kept = even_ranks(data.cost[rows], self.params.configs, rng)
+            ranks = _centred(data.cost[rows][kept]), _centred(priors[rows])[kept]
+            node, sizes = table.node.astype(np.int64), table.sizes.astype(np.int64)
+            self._known.append(Sibling(int(table.structure[0]), node, sizes, table.outputs()[kept], *ranks))
         return self
 
     def _priors(self, data: TrainingData, settings: FitSettings) -> Floats:
@@ -159,21 +156,11 @@ class SiblingRanker(Ranker[SiblingParams]):
         """What copies and pickles hold: what was learned, without the data that deferred fitting needs."""
         return vars(self.finish())
 
-    def _sibling(self, instances: Instances, cost: Floats, score: Floats, rng: np.random.Generator) -> Sibling:
-        kept = even_ranks(cost, self.params.configs, rng)
-        return Sibling(
-            int(instances.structure[0]), instances.node.astype(np.int64), instances.sizes.astype(np.int64),
-            instances.outputs()[kept], _centred(cost[kept]), _centred(score)[kept],
-        )  # fmt: skip
-
     def siblings_of(self, instances: Instances) -> list[Sibling]:
         """Training graphs of the same structure with configurable nodes in common."""
         structure = int(instances.structure[0])
-        if structure not in self._structures:
-            return []
-        self.finish()
-        same = [known for known in self._known if known.structure == structure]
-        return [known for known in same if np.isin(known.node, instances.node).any()]
+        known = self.finish()._known if structure in self._structures else []
+        return [one for one in known if one.structure == structure and np.isin(one.node, instances.node).any()]
 
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         return self._corrected(self._general.predict(rows, self.columns, instances), instances)
@@ -183,13 +170,10 @@ class SiblingRanker(Ranker[SiblingParams]):
             yield self._corrected(score, instances)
 
     def _corrected(self, score: Floats, lazy: LazyInstances | None) -> Floats:
-        if lazy is None:
+        known = self.siblings_of(lazy.value) if lazy else []
+        if not lazy or not known:
             return score
-        instances = lazy.value
-        known = self.siblings_of(instances)
-        if not known:
-            return score
-        weight, nearest = self.params.sibling_weight, self._averaged(known, instances, instances, _centred(score))
+        weight, nearest = self.params.sibling_weight, self._averaged(known, lazy.value, lazy.value, _centred(score))
         return blend([score, nearest], [1 - weight, weight])
 
     def _averaged(self, known: list[Sibling], graph: Instances, asked: Instances, prior: Floats) -> Floats:
@@ -205,18 +189,14 @@ class SiblingRanker(Ranker[SiblingParams]):
         kernel = alike(learned, learned) + weight * np.outer(known.prior, known.prior) + 1
         solution = np.linalg.solve(kernel + self.params.ridge * np.eye(len(kernel)), known.target)
         step = max(1, (1 << 22) // max(1, learned[..., 0].size))
-        found = np.empty(len(asked))
-        for at in range(0, len(asked), step):
-            part = slice(at, at + step)
-            across = alike(asked[part], learned) + weight * np.outer(prior[part], known.prior) + 1
-            found[part] = across @ solution
-        return found
+        parts = [slice(at, at + step) for at in range(0, len(asked), step)]
+        across = (alike(asked[part], learned) + weight * np.outer(prior[part], known.prior) + 1 for part in parts)
+        return np.concatenate([kernel @ solution for kernel in across])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
         """Scale the general ranker's contributions to what its rank counts for; siblings add theirs node by node.
 
-        Siblings compare whole configurations, so their ranks are followed from one configuration to the other as
-        columns are (`xlarank.features.attribution`).
+        Their ranks are followed from one configuration to the other (`xlarank.features.attribution`).
         """
         scores = self.predict(rows.matrix, rows.columns, rows.instances)
         difference = float(scores[now] - scores[then])
@@ -235,14 +215,13 @@ class SiblingRanker(Ranker[SiblingParams]):
             return None
         nodes = np.flatnonzero(table.codes[now] != table.codes[then])
         walk = replace(table, codes=walk_codes(table.codes[then], table.codes[now], nodes))
-        ranks = self._averaged(known, table, walk, np.zeros(walk.configs))
-        steps = walk_steps(ranks)
-        texts = [
+        steps = walk_steps(self._averaged(known, table, walk, np.zeros(walk.configs)))
+        ours, theirs = (
             {part.nodes[0]: part.text for part in table.parts(config) if len(part.nodes) == 1}
             for config in (now, then)
-        ]
+        )
         places = tuple(
-            Place((node,), texts[0].get(node, ""), texts[1].get(node, ""), float(step))
+            Place((node,), ours.get(node, ""), theirs.get(node, ""), float(step))
             for node, step in zip(map(int, table.node[nodes]), steps, strict=True)
         )
         total = float(steps.sum())
@@ -253,7 +232,7 @@ class SiblingRanker(Ranker[SiblingParams]):
 
     def _learned(self) -> Learned:
         self.finish()
-        plain = json.dumps([known.plain() for known in self._known])
+        plain = json.dumps([vars(known) for known in self._known], default=np.ndarray.tolist)
         return Learned(files={_SIBLINGS: plain}, parts={_GENERAL: self._general})
 
     def _restore(self, learned: Learned) -> None:
