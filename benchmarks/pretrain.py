@@ -29,11 +29,10 @@ from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU
 from xlarank.models.base import Ranker
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.ensemble import Ensemble
 from xlarank.models.rankers.tile_cost import TileCost
 from xlarank.models.trained import SHIPPED_COLLECTION, SHIPPED_FOLDERS, ModelCard, save_model
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import graph_metrics
 

@@ -23,10 +23,9 @@ from benchmarks.pretrain import ROUNDS, WEIGHTS, estimated
 from xlarank.data.family import program_family
 from xlarank.data.root import SAMPLE
 from xlarank.features.rows import GraphRows
-from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.columns import chosen_columns
+from xlarank.models.rankers.boosted import chosen_columns
 from xlarank.models.rankers.ensemble import Ensemble
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds
 from xlarank.models.validation.metrics import kendall_tau
 

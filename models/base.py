@@ -17,9 +17,8 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.explanation.parts import Parts, Rows
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 
 _STATE: Final = "ranker.json"
 

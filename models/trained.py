@@ -67,7 +67,7 @@ class ModelCard:
     # kinds: of the kernels that it was trained on, where that is certain; empty for layouts.
     kinds: list[str] = field(default_factory=list)
     fallback: Fallback | None = None  # what kernels of other kinds fall back on; None where that was not measured
-    # select: what the number of rounds was chosen by, one of `xlarank.models.validation.paired.SELECTIONS`.
+    # select: what the number of rounds was chosen by, one of `xlarank.models.validation.metrics.SELECTIONS`.
     select: str = "mean"
     # also_from: other collections that it was trained on -> names of their graphs.
     also_from: dict[str, list[str]] = field(default_factory=dict)

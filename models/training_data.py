@@ -1,19 +1,23 @@
-"""What rankers are trained and validated on: rows of many graphs with group boundaries."""
+"""What rankers are trained and validated on, rows of many graphs with group boundaries, and how."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from xlarank.data.errors import ModelError, counted
 from xlarank.data.family import program_family
+from xlarank.data.ranges import MAX_ROUNDS, MAX_SEED, MAX_THREADS
 from xlarank.features.rows import GraphRows, draw_of_graph
 from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
-from xlarank.models.params import Number
+from xlarank.models.params import Number, Whole
+
+if TYPE_CHECKING:  # it loads LightGBM
+    from xlarank.models.rankers.tree_cluster import TreeCluster
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
@@ -22,6 +26,23 @@ BATCHED: Final = 2**27
 def in_batches(rows: int, columns: int) -> bool:
     """Whether boosters get so many rows and columns in batches."""
     return rows * columns >= BATCHED
+
+
+@dataclass(frozen=True)
+class FitSettings:
+    """How long, from which random numbers and on how many cores; raises `ModelError` for what makes no sense."""
+
+    rounds: int  # trees to learn
+    seed: int = 0  # of every random draw. The same data, parameters and seed give the same scores.
+    threads: int = 0  # 0 takes all cores, and -1, which becomes 0
+    # cluster: grows LightGBM's trees in place of this process; only for what it has objectives for itself.
+    cluster: TreeCluster | None = field(default=None, compare=False, repr=False)
+    grows: bool = False  # keep what `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("rounds", 1, MAX_ROUNDS), ("seed", 0, MAX_SEED), ("threads", -1, MAX_THREADS)):
+            object.__setattr__(self, name, Whole(low, high)(name, getattr(self, name)))
+        object.__setattr__(self, "threads", max(0, self.threads))
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,14 +13,13 @@ from xlarank.data.errors import CollectionError, XlarankError, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
 from xlarank.models.validation.folds import family_folds, graph_folds, kind_folds, whole_folds
-from xlarank.models.validation.metrics import summarise
-from xlarank.models.validation.paired import compare_rankers, graph_scores
+from xlarank.models.validation.metrics import compare_rankers, graph_scores, summarise
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set

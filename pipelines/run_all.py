@@ -23,9 +23,9 @@ from xlarank.data.root import DataRoot
 from xlarank.data.submission import complete_submission, submission_id
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import read_manifest, read_rows
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import mean_rank
 from xlarank.models.trained import ModelCard, model_of, read_card
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.metrics import summarise
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.evaluate import evaluate

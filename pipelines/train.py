@@ -15,8 +15,7 @@ from xlarank.models.trained import CARD, Continued, TrainedModel
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import MOST_FOLDS, FoldPlan
 from xlarank.models.validation.folds import family_folds
-from xlarank.models.validation.metrics import graph_metrics
-from xlarank.models.validation.paired import paired_difference
+from xlarank.models.validation.metrics import graph_metrics, paired_difference
 from xlarank.pipelines.support.fitting import Choice, Job, TrainRequest, TrainResult, fit_collections
 from xlarank.pipelines.support.progress import Progress
 from xlarank.pipelines.support.training_sets import StoredTrainingSet

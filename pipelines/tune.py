@@ -16,11 +16,11 @@ from xlarank.data.errors import CollectionError, XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.ranges import require_ranges, require_seconds
 from xlarank.data.workspace import Workspace
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import DEFAULT, ranker_class
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import BestParams, tuned_members
 from xlarank.models.validation.curves import FoldPlan
-from xlarank.models.validation.paired import paired_difference
+from xlarank.models.validation.metrics import paired_difference
 from xlarank.pipelines.support.progress import Progress, Silent, steps_of
 from xlarank.pipelines.support.studies import (
     FINISHED,

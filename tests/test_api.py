@@ -20,9 +20,8 @@ from xlarank.data.graph import LayoutGraph, TileGraph
 from xlarank.data.root import SAMPLE
 from xlarank.features.assemble import assemble
 from xlarank.features.targets import TARGETS
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.ranknet import RankNet
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 
 TILES = SAMPLE / "npz" / "tile" / "cpu" / "train"

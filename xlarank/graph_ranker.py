@@ -19,10 +19,9 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TARGETS, TPU
 from xlarank.models.base import Ranker
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import OneOf, Whole
 from xlarank.models.registry import ranker_class
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 
 GraphLike = Graph | str | Path

@@ -21,10 +21,10 @@ from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import each_graph, read_manifest, stored_collections
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import pretrained_model
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
-from xlarank.models.validation.paired import difference
+from xlarank.models.validation.metrics import difference
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.cross_validate import cross_validate
 

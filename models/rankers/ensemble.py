@@ -15,7 +15,6 @@ from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Matrix
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, nested_params, param
 from xlarank.models.rankers.lambdarank import LambdaRank
@@ -23,7 +22,7 @@ from xlarank.models.rankers.pair_vote import PairVote
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.rankers.sum_pooled import SumPooled
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 
 #: What an ensemble can be made of.
 MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {

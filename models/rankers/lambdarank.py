@@ -11,13 +11,12 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import LABELS, MAX_GROUP, merge_ties, relevance
 from xlarank.models.params import Among, OneOf, Whole, param
-from xlarank.models.rankers.columns import columns_param, init_score_param, tie_tolerance_param
+from xlarank.models.rankers.boosted import columns_param, init_score_param, tie_tolerance_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 
 #: Sizes of query groups worth trying; small ones are drawn from a graph of few configurations, too.
 _GROUPS: Final = (30, 100, 250, 1000)

@@ -14,13 +14,11 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned, places_by_name
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
-from xlarank.models.rankers.boosted import BoostedTrees, InitScore
+from xlarank.models.rankers.boosted import BoostedTrees, InitScore, chosen_columns, leaves_param
 from xlarank.models.rankers.booster_text import checked_text, joined, whole
-from xlarank.models.rankers.columns import chosen_columns, leaves_param
 from xlarank.models.rankers.lightgbm_data import RowTargets, binned, silence_lightgbm, train_booster
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 
 #: ``(scores of all rows, data) -> (gradient, hessian)``, each ``(rows,)``, as LightGBM calls it while it trains.
 Objective = Callable[[Floats, lgb.Dataset], tuple[Floats, Floats]]

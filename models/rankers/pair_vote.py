@@ -17,15 +17,13 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import RankNetLoss, faster_by_sign, row_weights
 from xlarank.models.params import Between, Number, Whole, param
-from xlarank.models.rankers.boosted import InitScore
+from xlarank.models.rankers.boosted import InitScore, PairLossParams, checked_indices, chosen_columns
 from xlarank.models.rankers.booster_text import narrowed_text
-from xlarank.models.rankers.columns import PairLossParams, checked_indices, chosen_columns
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import Batches, RowTargets
-from xlarank.models.training_data import TrainingData, in_batches
+from xlarank.models.training_data import FitSettings, TrainingData, in_batches
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,13 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import RankNetLoss, row_weights
 from xlarank.models.params import Between, Number, param
-from xlarank.models.rankers.columns import PairLossParams, leaves_param
+from xlarank.models.rankers.boosted import PairLossParams, leaves_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -18,11 +18,10 @@ from xlarank.features.rows import even_ranks
 from xlarank.models.arrays import Floats, Integers, Matrix
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Place, Rows
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, Whole, nested_params, param
 from xlarank.models.rankers.ensemble import Ensemble, EnsembleParams, blend
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import family_folds, whole_folds
 

@@ -18,12 +18,11 @@ from xlarank.features.rows import even_ranks
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import faster_by_sign, graph_weights
 from xlarank.models.params import Between, Number, Whole, param
-from xlarank.models.rankers.columns import columns_param, graph_weight_param, leaves_param, tie_tolerance_param
+from xlarank.models.rankers.boosted import columns_param, graph_weight_param, leaves_param, tie_tolerance_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 
 #: Pairs of configurations that are worked on at once.
 _PAIRS: Final = 1 << 14

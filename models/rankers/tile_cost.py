@@ -8,12 +8,10 @@ from typing import ClassVar, Final
 import numpy as np
 
 from xlarank.models.arrays import Floats
-from xlarank.models.fit_settings import FitSettings
-from xlarank.models.rankers.boosted import InitScore
-from xlarank.models.rankers.columns import columns_param
+from xlarank.models.rankers.boosted import InitScore, columns_param
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import RowTargets
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 
 #: Logarithms (base 2) beyond which trees have lost their way; keeps times finite.
 _MOST: Final = 100.0

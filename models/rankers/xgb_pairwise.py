@@ -14,13 +14,11 @@ from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.objectives import mean_rank, merge_ties, row_weights
 from xlarank.models.params import Between, Number, RankerParams, Whole, param
-from xlarank.models.rankers.boosted import BoostedTrees, InitScore
+from xlarank.models.rankers.boosted import BoostedTrees, InitScore, PairLossParams, chosen_columns, leaves_param
 from xlarank.models.rankers.booster_text import checked_json
-from xlarank.models.rankers.columns import PairLossParams, chosen_columns, leaves_param
-from xlarank.models.training_data import TrainingData, in_batches
+from xlarank.models.training_data import FitSettings, TrainingData, in_batches
 
 if TYPE_CHECKING:
     import xgboost as xgb

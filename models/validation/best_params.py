@@ -24,7 +24,7 @@ class BestParams:
     rounds: int
     mean: float
     std: float
-    select: str  # what the choice went by, one of `xlarank.models.validation.paired.SELECTIONS`
+    select: str  # what the choice went by, one of `xlarank.models.validation.metrics.SELECTIONS`
     graphs: dict[str, float]
     trial: int
     folds: list[list[str]]  # families held out together

@@ -35,7 +35,7 @@ class Evaluation:
         judged: description of the scored graphs: a split, or what was held out.
         report: ``{collection: {metric: {mean, std, low, high, graphs: {name: value}}}}``, by
             `xlarank.models.validation.metrics.summarise`; with a level of rankers above the metrics where several
-            are compared (`xlarank.models.validation.paired.compare_rankers`).
+            are compared (`xlarank.models.validation.metrics.compare_rankers`).
         speedups: ``{collection: {speedup: {mean, std, low, high, graphs}}}`` over the compiler's default, of the
             graphs where its runtime is known.
         verdicts: collection -> whether the model is better than the best rule, by `verdict`.

@@ -16,15 +16,14 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.base import Ranker
 from xlarank.models.fallback import Fallback, learned_kinds
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import Continued, ModelCard, save_model
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import KIND, FoldPlan
 from xlarank.models.validation.folds import Fold
-from xlarank.models.validation.metrics import summarise
-from xlarank.models.validation.paired import objective_value, require_selection
+from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress, Silent
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, read_training_set
@@ -74,7 +73,7 @@ class TrainRequest:
             ``NAME=WEIGHT``, the weight of each graph (1). A fold holds out a family in all of them.
         with_valid: also train on the valid split, before a submission; scores on valid mean nothing afterwards.
         rounds: the most boosting rounds; folds choose the number.
-        select: criterion of the best number of rounds, one of `xlarank.models.validation.paired.SELECTIONS`.
+        select: criterion of the best number of rounds, one of `xlarank.models.validation.metrics.SELECTIONS`.
         threads: cores, 0 for all; with ``scheduler`` "local" the number of worker processes.
         engine: "local", or "dask" to grow trees, those of the folds too, on the workers of a cluster. One worker
             makes the trees that this process would; several make others, and as many always the same.

@@ -22,10 +22,10 @@ from optuna.trial import FrozenTrial, TrialState
 from xlarank.data.errors import WorkspaceError, XlarankError
 from xlarank.data.files import regular_no_link
 from xlarank.data.passwords import UNREADABLE, hide_passwords, without_password
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import ranker_class
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import FACTOR, FoldPlan, climb, rungs_of
-from xlarank.models.validation.paired import require_selection
+from xlarank.models.validation.metrics import require_selection
 from xlarank.pipelines.support.training_sets import StoredTrainingSet
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class StudyOptions:
     Attributes:
         storage: ``journal:PATH`` or a database URL; None is a journal in the workspace.
         worker: join a study that several machines share.
-        select: one of `xlarank.models.validation.paired.SELECTIONS`.
+        select: one of `xlarank.models.validation.metrics.SELECTIONS`.
     """
 
     storage: str | None = None

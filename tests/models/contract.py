@@ -16,9 +16,8 @@ from tests.models.rows import COLUMNS, easy_data, easy_graph
 from xlarank.data.errors import ModelError
 from xlarank.data.graph import Kind
 from xlarank.models.base import Ranker
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.registry import RANKERS, ranker_class
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 ROUNDS = 20

@@ -15,8 +15,7 @@ from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows
 from xlarank.data.errors import ModelError
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Ranker
-from xlarank.models.fit_settings import FitSettings
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 #: Those that can; an ensemble of LightGBM's.

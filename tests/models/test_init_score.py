@@ -10,10 +10,9 @@ import pytest
 
 from tests.models.rows import graph_rows
 from xlarank.features.targets import CPU, TPU
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.boosted import InitScore
 from xlarank.models.registry import ranker_class
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
 ESTIMATE = CPU.estimate

@@ -29,22 +29,20 @@ from xlarank.models.validation.metrics import (
     LAYOUTS_SET,
     METRICS,
     SPEEDUPS,
+    Difference,
+    compare_rankers,
     compiler_cost,
+    difference,
     graph_metrics,
+    graph_scores,
     kendall_tau,
     order_of,
+    paired_difference,
     slowdown_at,
     speedups,
     summarise,
     summarise_speedups,
     top_of,
-)
-from xlarank.models.validation.paired import (
-    Difference,
-    compare_rankers,
-    difference,
-    graph_scores,
-    paired_difference,
 )
 
 #: Few values, so that ties are common on both sides; costs are above 0, as runtimes are.

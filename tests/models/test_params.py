@@ -15,13 +15,13 @@ from xlarank.features.block import Scope
 from xlarank.features.catalogue import blocks_of
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.targets import CPU, TPU
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import Number, OneOf, Whole
-from xlarank.models.rankers.columns import chosen_columns
+from xlarank.models.rankers.boosted import chosen_columns
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.rankers.ranknet import RankNetParams
 from xlarank.models.rankers.sibling import SiblingParams
 from xlarank.models.registry import RANKERS
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import BestParams, load_best, params_for
 
 #: What a study draws, in the order in which it draws it. A study goes on only in the space that it began in:

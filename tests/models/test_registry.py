@@ -41,7 +41,7 @@ SCRIPT = """
 import os, signal, sys
 import numpy as np
 from tests.models.rows import COLUMNS, easy_data
-from xlarank.models.fit_settings import FitSettings
+from xlarank.models.training_data import FitSettings
 from xlarank.models.registry import ranker_class
 
 data, settings = easy_data(), FitSettings(3, threads=2)

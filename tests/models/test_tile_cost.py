@@ -10,9 +10,8 @@ import pytest
 
 from tests.models.rows import graph_rows
 from xlarank.features.targets import TPU
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.tile_cost import TileCost
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 
 COLUMNS = ["size", TPU.estimate, "wrong"]
 

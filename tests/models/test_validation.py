@@ -16,12 +16,11 @@ from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows, kernel
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.params import RankerParams, Whole, param
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.registry import ranker_class
-from xlarank.models.training_data import TrainingData
+from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.curves import (
     FAMILY,
     KIND,

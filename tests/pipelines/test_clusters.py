@@ -35,12 +35,12 @@ from xlarank.data.collection import Collection, discover
 from xlarank.data.errors import ClusterError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe, Source
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.booster_text import checked_text
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.lightgbm import BOOSTER
 from xlarank.models.rankers.tree_cluster import TreeCluster
 from xlarank.models.trained import model_of
+from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module
 from xlarank.pipelines.support import cluster
 from xlarank.pipelines.support.cluster import connected, local_cluster

@@ -30,8 +30,8 @@ from xlarank.features.assemble import instance_table
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.targets import CPU
 from xlarank.models.fallback import Fallback
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.trained import load_model
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import out_of_fold_scores
 from xlarank.models.validation.folds import Fold, kind_folds
 from xlarank.models.validation.metrics import kendall_tau

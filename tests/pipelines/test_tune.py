@@ -22,9 +22,9 @@ from tests.pipelines.tune_worker import CLIMB, made_up
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.fit_settings import FitSettings
 from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
 from xlarank.models.registry import DEFAULT
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import load_best, params_for
 from xlarank.models.validation.curves import Curves, FoldPlan, climb, rungs_of
 from xlarank.pipelines.support.studies import RESULT, Objective, StudyOptions, open_storage

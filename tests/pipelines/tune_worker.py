@@ -14,7 +14,7 @@ from typing import Any
 from tests.pipelines.trees import TILE
 from xlarank.data.errors import XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.fit_settings import FitSettings
+from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import Curves
 from xlarank.pipelines.support import studies
 from xlarank.pipelines.support.studies import StudyOptions

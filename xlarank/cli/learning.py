@@ -50,7 +50,7 @@ def tune(
     json_file: options.Json = None,
 ) -> None:
     """Tune parameters with Optuna, cross-validated by family (tiles: kind of kernel). Rerun to resume."""
-    from xlarank.models.fit_settings import FitSettings
+    from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.support.studies import StudyOptions
     from xlarank.pipelines.tune import tune as run
 

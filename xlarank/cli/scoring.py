@@ -74,7 +74,7 @@ def cross_validate(
     graphs: Listed = True,
 ) -> None:
     """Cross-validate: score each graph with a ranker fitted without it. Nothing is stored."""
-    from xlarank.models.fit_settings import FitSettings
+    from xlarank.models.training_data import FitSettings
     from xlarank.pipelines.cross_validate import cross_validate as run
     from xlarank.pipelines.cross_validate import cross_validate_rankers
 
@@ -124,7 +124,7 @@ def with_interval(summary: Mapping[str, Any]) -> str:
 
 def comparison_table(collection: str, rankers: dict[str, dict[str, Any]]) -> Table:
     """Return the metrics of rankers side by side, then the differences to the first with intervals."""
-    from xlarank.models.validation.paired import COMPARED, Difference
+    from xlarank.models.validation.metrics import COMPARED, Difference
 
     metrics = COMPARED["tile" if collection.startswith("tile:") else "layout"]
     first = next(iter(rankers))
