@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,9 +15,6 @@ from xlarank.features.rows import GraphRows, draw_of_graph
 from xlarank.features.targets import Target
 from xlarank.models.arrays import Floats, Indices, Integers, Matrix
 from xlarank.models.params import Number, Whole
-
-if TYPE_CHECKING:  # it loads LightGBM
-    from xlarank.models.rankers.tree_cluster import TreeCluster
 
 #: Numbers from which on a booster gets rows in batches, 0.5 GB: below, one copy costs less than many calls.
 BATCHED: Final = 2**27
@@ -35,8 +32,8 @@ class FitSettings:
     rounds: int  # trees to learn
     seed: int = 0  # of every random draw. The same data, parameters and seed give the same scores.
     threads: int = 0  # 0 takes all cores, and -1, which becomes 0
-    # cluster: grows LightGBM's trees in place of this process; only for what it has objectives for itself.
-    cluster: TreeCluster | None = field(default=None, compare=False, repr=False)
+    # cluster: a `TreeCluster` that grows LightGBM's trees in place of this process; only for its own objectives.
+    cluster: Any = field(default=None, compare=False, repr=False)
     grows: bool = False  # keep what `xlarank.models.base.Ranker.grow` needs, mostly the binned rows.
 
     def __post_init__(self) -> None:
