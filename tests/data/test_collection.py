@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from tests.graphs import layout_arrays, tile_arrays
 from xlarank.data.collection import (
     SPLITS,
     Collection,
@@ -17,16 +19,18 @@ from xlarank.data.collection import (
     discover,
     graph_files,
     skipped_files,
+    survey,
 )
-from xlarank.data.errors import CollectionError, DataRootError
+from xlarank.data.errors import CollectionError, DataRootError, GraphFileError
+from xlarank.data.graph import GraphCounts, graph_size
+from xlarank.data.root import SAMPLE
 
 
 def plant(npz: Path, names: Iterable[str]) -> Path:
     """Empty files at these places below an ``npz`` folder: discovery never opens them."""
     for name in names:
-        path = npz / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
+        (npz / name).parent.mkdir(parents=True, exist_ok=True)
+        (npz / name).touch()
     return npz
 
 
@@ -38,12 +42,8 @@ def test_names_are_parsed_or_refused():
     for name in ("", *f"{wrong} Layout:xla:random fusion:xla layout/xla/random".split()):
         with pytest.raises(CollectionError, match=r"not a collection name; expected layout:<source>:<search>"):
             Collection.parse(name)
-    assert Collection.parse("layout:a:z") < Collection.parse("layout:b:a") < Collection.parse("tile:a")
     file = GraphFile(Collection.parse("layout:xla:random"), "valid", Path("x/unet_3d.4x4.bf16.npz"))
     assert (file.name, file.family) == ("unet_3d.4x4.bf16", "unet"), "only .npz is cut off"
-
-
-# Discovery ----------------------------------------------------------------------------------------------
 
 
 def test_invented_sources_and_searches_are_found_in_order(tmp_path):
@@ -53,16 +53,9 @@ def test_invented_sources_and_searches_are_found_in_order(tmp_path):
         "layout/xla/random/test/c.npz",
         *(f"tile/fpga/{split}/{name}.npz" for split in ("train", "valid", "test") for name in "abc"),
     ]
-    npz = plant(tmp_path, reversed(places))
-    found = discover(npz)
-    assert [file.path for file in found] == [npz / place for place in places]
-    assert [(str(file.collection), file.split, file.name) for file in found[:4]] == [
-        ("layout:my-gpu:annealing", "valid", "b"),
-        ("layout:my-gpu:beam", "train", "a"),
-        ("layout:xla:random", "test", "c"),
-        ("tile:fpga", "train", "a"),
-    ]
-    assert discover(tmp_path / "absent") == []
+    found = discover(plant(tmp_path, reversed(places)))
+    assert [file.path for file in found] == [tmp_path / place for place in places]
+    assert (str(found[1].collection), found[1].split, found[1].name) == ("layout:my-gpu:beam", "train", "a")
     with pytest.raises(DataRootError, match=r"here has no graph files; expected npz/layout/<source>"):
         graph_files(tmp_path / "absent", [], where="here")
 
@@ -83,7 +76,8 @@ OTHER = [f"layout/xla/random/train/{n}" for n in (".partial-k3j2.npz", "._a.npz"
 OTHER += ["fusion/xla/train/a.npz", "elsewhere/a.npz", "tile/.cache/a.npz"]
 
 
-def test_what_lies_elsewhere_is_no_graph_and_named(tmp_path):
+def test_what_lies_elsewhere_is_no_graph_and_named(tmp_path, monkeypatch):
+    """Permission bits do not bind root, so the system's answer about a locked folder is made up."""
     plant(tmp_path, (*WRONG, *OTHER))
     assert discover(tmp_path) == []
     (tmp_path / "tile" / "xla" / "again").symlink_to(tmp_path / "tile")
@@ -91,12 +85,7 @@ def test_what_lies_elsewhere_is_no_graph_and_named(tmp_path):
     assert {where for where in skipped if "again" not in where} == {os.path.dirname(place) for place in WRONG}
     assert {place: why for place, why in WRONG.items() if why not in skipped[os.path.dirname(place)]} == {}
     assert 0 < max(where.count("again") for where in skipped) < 8, "links in a circle come to an end"
-
-
-def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
-    """Permission bits do not bind root, so the system's answer is made up."""
-    locked = plant(tmp_path, ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train"
-    scandir = os.scandir
+    locked, scandir = plant(tmp_path / "b", ["tile/xla/train/a.npz"]) / "tile" / "xla" / "train", os.scandir
 
     def refuses(path: Path):
         if Path(path) == locked:
@@ -104,37 +93,37 @@ def test_a_folder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
         return scandir(path)
 
     monkeypatch.setattr("os.scandir", refuses)
-    (found,) = skipped_files(tmp_path)
+    (found,) = skipped_files(tmp_path / "b")
     assert found.unreadable and str(found) == f"{locked}: cannot be read (Permission denied)"
 
 
-# Choosing -----------------------------------------------------------------------------------------------
-
-AVAILABLE = [Collection.parse(name) for name in ("tile:cpu", "layout:cpu:random", "layout:cpu:default")]
-
-
-def test_all_are_chosen_or_those_named_once_in_the_order_asked():
-    assert [*map(str, choose([], AVAILABLE * 2))] == ["layout:cpu:default", "layout:cpu:random", "tile:cpu"]
+def test_all_are_chosen_or_those_named_and_others_refused_with_the_close_ones():
+    available = [Collection.parse(name) for name in ("tile:cpu", "layout:cpu:random", "layout:cpu:default")]
+    assert [*map(str, choose([], available * 2))] == ["layout:cpu:default", "layout:cpu:random", "tile:cpu"]
     asked = ["tile:cpu", "layout:cpu:default", "tile:cpu"]
-    assert [*map(str, choose(asked, iter(AVAILABLE)))] == ["tile:cpu", "layout:cpu:default"]
+    assert [*map(str, choose(asked, iter(available)))] == ["tile:cpu", "layout:cpu:default"]
     assert choose_splits([]) == list(SPLITS) == ["train", "valid", "test"]
     assert choose_splits(["test", "train", "test"]) == ["train", "test"]
-
-
-def test_a_name_that_is_not_there_is_refused_with_the_close_ones():
-    for asked, do in (
-        ("layout:cpu:randm", "did you mean layout:cpu:random"),
-        ("layout:xla:default", "layout:cpu:default"),
-        ("tile:gpu", "tile:cpu"),
-        ("zzz", "name one of these"),
-    ):
+    for name, do in (("layout:cpu:randm", "did you mean layout:cpu:random"), ("zzz", "name one of these")):
         with pytest.raises(CollectionError) as caught:
-            choose(["tile:cpu", asked], AVAILABLE, where="the workspace")
-        assert caught.value.got == f"collection {asked!r} is not in the workspace"
+            choose(["tile:cpu", name], available, where="the workspace")
+        assert caught.value.got == f"collection {name!r} is not in the workspace"
         assert caught.value.expected == "layout:cpu:default, layout:cpu:random, tile:cpu"
         assert do in caught.value.do
-    for some in ([], ["tile:cpu"]):
-        with pytest.raises(CollectionError, match="the data root holds no collections"):
-            choose(some, [])
+    with pytest.raises(CollectionError, match="the data root holds no collections"):
+        choose(["tile:cpu"], [])
     with pytest.raises(CollectionError, match="'holdout' is not a split; expected train, valid, test"):
         choose_splits(["train", "holdout"])
+
+
+def test_sizes_stand_in_headers_and_a_survey_goes_on_after_a_broken_file(graph_file, tmp_path):
+    layout, tile = graph_file(layout_arrays(), "a"), graph_file(tile_arrays(), "b")
+    assert (graph_size(layout, "layout"), graph_size(tile, "tile")) == (GraphCounts(6, 5, 2), GraphCounts(5, 4))
+    with pytest.raises(GraphFileError, match=r"^b\.npz: array node_config_ids is missing"):
+        graph_size(tile, "layout")
+    shutil.copytree(SAMPLE / "npz" / "tile" / "cpu", tmp_path / "tile" / "cpu")
+    (tmp_path / "tile" / "cpu" / "test" / "bad.npz").write_bytes(b"no zip")
+    (size,) = survey(graph_files(tmp_path, [], where="here"))
+    assert (str(size.collection), size.families) == ("tile:cpu", 8)
+    assert [len(size.graphs[split]) for split in ("train", "valid", "test")] == [30, 12, 15]
+    assert (size.rows("train"), size.rows("train", 10), size.rows("absent")) == (1920, 300, 0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+
 import numpy as np
 import pytest
 
-from xlarank.data.collection import discover
+from xlarank.data.collection import SPLITS, discover
 from xlarank.data.graph import LayoutGraph, TileGraph, read_graph, tensor_ranks
-from xlarank.data.root import SAMPLE
+from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.data.schema import (
     ELEMENT_BYTES,
     LAYOUT_COLUMNS,
@@ -44,8 +46,6 @@ OPCODE_IDS = {
 def test_names_are_where_the_format_puts_them():
     for columns, width in ((NODE_COLUMNS, 140), (LAYOUT_COLUMNS, 18), (TILE_COLUMNS, 24), (OPCODES, 121)):
         assert len(columns) == len(set(columns)) == width
-    assert NODE_COLUMN == {name: i for i, name in enumerate(NODE_COLUMNS)}
-    assert OPCODE == {name: i for i, name in enumerate(OPCODES)}
     assert {name: NODE_COLUMN.get(name) for name in POSITIONS} == POSITIONS
     assert {name: OPCODE.get(name) for name in OPCODE_IDS} == OPCODE_IDS
     assert frozenset({97, 101}) == RETIRED_OPCODES
@@ -86,11 +86,9 @@ def check_identities(graph: LayoutGraph | TileGraph) -> None:
         product = np.where(in_window, values, 1).prod(axis=1)
         np.testing.assert_allclose(at(f"window_{part}_product"), product, rtol=1e-6)
     default = block("layout_minor_to_major")
-    for node in range(graph.nodes):
-        rank = int(inside[node].sum())
+    for node, rank in enumerate(inside.sum(axis=1).tolist()):
         assert sorted(default[node, :rank]) == list(range(rank)), "a default layout is a permutation"
-    convolutions = graph.opcode == OPCODE["convolution"]
-    assert (at("feature_group_count")[convolutions] >= 1).all()
+    assert (at("feature_group_count")[graph.opcode == OPCODE["convolution"]] >= 1).all()
     assert set(np.unique(at("is_root"))) <= {0.0, 1.0}
     parameters = graph.opcode == OPCODE["parameter"]
     assert (at("parameter_number")[~parameters] == 0).all()
@@ -106,22 +104,53 @@ def check_identities(graph: LayoutGraph | TileGraph) -> None:
 @pytest.mark.slow
 def test_every_file_of_the_sample_is_read():
     """Promised by the sample's README: how many graphs and configurations, labels withheld in test only."""
-    count: dict[tuple[str, str], int] = {}
-    configs: dict[str, set[int]] = {}
+    count, configs = Counter[tuple[str, str]](), defaultdict[str, set[int]](set)
     for number, file in enumerate(discover(SAMPLE / "npz")):
         graph = read_graph(file.path, file.collection.kind)
-        assert graph.name == file.name
+        assert (graph.name, graph.labelled) == (file.name, file.split != "test")
         if number % 27 == 0:
             check_identities(graph)
-        assert graph.labelled == (file.split != "test")
         if file.collection.parts[:2] == ("layout", "tpu-estimate") and graph.labelled:
             assert len(np.unique(graph.runtime)) >= (4 if file.collection.parts[-1] == "tied" else 8)
-        key = (str(file.collection), file.split)
-        count[key] = count.get(key, 0) + 1
-        configs.setdefault(key[0], set()).add(graph.configs)
+        count[str(file.collection), file.split] += 1
+        configs[str(file.collection)].add(graph.configs)
     table = (SAMPLE / "README.md").read_text(encoding="utf-8")
     for collection, sizes in configs.items():
-        graphs = " / ".join(str(count.pop((collection, split), 0)) for split in ("train", "valid", "test"))
+        graphs = " / ".join(str(count[collection, split]) for split in SPLITS)
         few, most = min(sizes), max(sizes)
         assert f"| {collection} | {graphs} | {few if few == most else f'{few}-{most}'} |" in table
-    assert not count
+
+
+def test_every_file_is_read_as_numpy_reads_it(real_data):
+    """Layout physics builds on convolution, dot and reshape alone being configurable; the CPU sample differs."""
+    tree = find_data_root(real_data).npz
+    files = discover(tree)
+    assert {str(file.collection) for file in files} >= {"layout:xla:default", "layout:xla:random", "tile:xla"}
+    assert len(files) == len(list(tree.rglob("*.npz"))), "discovery finds every file of the tree"
+    kinds, named = set(), set()
+    for file in files:
+        graph = read_graph(file.path, file.collection.kind)
+        assert (graph.name, graph.labelled) == (file.name, file.split != "test")
+        check_identities(graph)
+        pairs = {"node_feat": graph.node_feat, "node_opcode": graph.opcode, "edge_index": graph.edges}
+        pairs["config_runtime"] = graph.runtime
+        if isinstance(graph, LayoutGraph):
+            pairs |= {"node_config_ids": graph.configurable, "node_splits": graph.splits[None]}
+            pairs["node_config_feat"] = full = graph.table.rows[graph.table.codes]
+            of_convolution = graph.opcode[graph.configurable[graph.table.node]] == OPCODE["convolution"]
+            named |= set((graph.table.rows[of_convolution, :6] >= 0).sum(axis=1).tolist())
+            kinds |= set(graph.opcode[graph.configurable].tolist())
+            assert np.diff(graph.table.start).max() <= 64, (
+                "a node takes a handful of rows: the premise of the table"
+            )
+        else:
+            pairs |= {"config_feat": graph.config_feat, "config_runtime_normalizers": graph.normalizers}
+            full = graph.config_feat
+            assert (graph.cost > 0).all()
+        with np.load(file.path) as archive:
+            assert {name: np.array_equal(ours, archive[name]) for name, ours in pairs.items()} == dict.fromkeys(
+                archive.files, True
+            )
+        assert graph.duplicates.distinct == len({config.tobytes() for config in full})
+    assert kinds == {OPCODE["convolution"], OPCODE["dot"], OPCODE["reshape"]}
+    assert named - {0, 4}, "layouts are partial: never assume a permutation"

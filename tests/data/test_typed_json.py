@@ -29,34 +29,26 @@ class Outer:
 GOOD = Outer("a", 0.5, Inner(3), {"train": ["x"]}, {"anything": [1, None]}, "n", True)
 
 
-def test_what_was_written_is_read() -> None:
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"name": 3}, "name is '3', not str"),
+        *(({"share": value}, "share is") for value in ("0.5", float("nan"), True)),
+        ({"inner": [3]}, "inner is no JSON object"),
+        *(({"inner": {"size": value}}, "size is") for value in (3.0, True)),
+        ({"inner": {}}, "inner lacks size"),
+        ({"names": []}, "names is"),
+        ({"names": {"train": "x"}}, "names.train is"),
+        ({"names": {"train": [1]}}, "an entry of names.train is '1'"),
+        ({"note": 1}, "note is"),
+        ({"done": 1}, "done is"),
+        ({"more": 1}, "unknown entry 'more'"),
+        *((value, "it is no JSON object") for value in (None, 3, "text", [], [{}])),
+    ],
+)
+def test_what_was_written_is_read_and_another_type_refused_by_name(change: Any, message: str) -> None:
     assert from_json(Outer, asdict(GOOD)) == GOOD
     short = {"name": "a", "share": 1, "inner": {"size": 3}, "names": {}}
     assert from_json(Outer, short) == Outer("a", 1.0, Inner(3), {})
-
-
-WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"name": 3}, "name is '3', not str"),
-    ({"share": "0.5"}, "share is"),
-    ({"share": float("nan")}, "share is"),
-    ({"share": True}, "share is"),
-    ({"inner": [3]}, "inner is no JSON object"),
-    ({"inner": {"size": 3.0}}, "size is"),
-    ({"inner": {"size": True}}, "size is"),
-    ({"inner": {}}, "inner lacks size"),
-    ({"names": []}, "names is"),
-    ({"names": {"train": "x"}}, "names.train is"),
-    ({"names": {"train": [1]}}, "an entry of names.train is '1'"),
-    ({"note": 1}, "note is"),
-    ({"done": 1}, "done is"),
-    ({"more": 1}, "unknown entry 'more'"),
-]
-
-
-def test_another_type_is_refused_by_name() -> None:
-    for change, message in WRONG:
-        with pytest.raises(TypeError, match=message):
-            from_json(Outer, {**asdict(GOOD), **change})
-    for value in (None, 3, "text", [], [{}]):
-        with pytest.raises(TypeError, match="is no JSON object"):
-            from_json(Outer, value)
+    with pytest.raises(TypeError, match=message):
+        from_json(Outer, {**asdict(GOOD), **change} if isinstance(change, dict) else change)

@@ -13,47 +13,45 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.workspace import Workspace
 
-LAYOUT = Collection.parse("layout:xla:random")
-TILE = Collection.parse("tile:cpu")
-
+LAYOUT, TILE = Collection.parse("layout:xla:random"), Collection.parse("tile:cpu")
 ESCAPES = [
     "", ".", "..", "../x", "a/b", "a/../../b", "/etc/passwd", "/", "a/", "\\", "a\\b", "C:\\x", "C:x",
     ".hidden", ".partial-x", "a\nb", "a\n", "\n", "a\0b", "\0", "a\tb", "~", "~root", "a:b", "a*b", "a?b",
     "$HOME", "`ls`", "a;b", "a|b", "a\r", " ", " a", "\u2028", "a\u200b", "\ud800",
+]  # fmt: skip
+ALLOWED = [
+    "alexnet_train_batch_32_-3006cd0d02fa72c4", "unet_3d.4x4.bf16", "resnet50 copy", "größe", "模型", "a..b",
+    "net (1)", "a[0]{1}", "-x", "a=1,b=2@c+d",
 ]  # fmt: skip
 
 
 def test_paths_repeat_the_tree_of_collections(tmp_path):
     work = Workspace(tmp_path)
     assert work.features(LAYOUT, "train") == tmp_path / "features/layout/xla/random/train"
-    assert work.graph_rows(TILE, "valid", "unet_3d.4x4.bf16") == (
-        tmp_path / "features/tile/cpu/valid/unet_3d.4x4.bf16.parquet"
-    )
+    assert work.graph_rows(TILE, "valid", "a.4x4") == tmp_path / "features/tile/cpu/valid/a.4x4.parquet"
     assert work.study(LAYOUT) == tmp_path / "studies/layout/xla/random"
-    assert work.model(TILE) == tmp_path / "models/tile/cpu"
-    assert work.reports() == tmp_path / "reports"
+    assert (work.model(TILE), work.reports()) == (tmp_path / "models/tile/cpu", tmp_path / "reports")
     assert list(tmp_path.iterdir()) == [], "naming a path makes nothing"
 
 
-def test_names_that_try_to_leave_are_refused_and_others_allowed():
-    """By every way in which a name from outside becomes a part of a path."""
-    asks = (
+@pytest.mark.parametrize(
+    "ask",
+    [
         lambda work, name: work.graph_rows(LAYOUT, "train", name),
         lambda work, name: work.graph_rows(LAYOUT, name, "a"),
         lambda work, name: work.features(Collection(("layout", name, "random")), "train"),
         lambda work, name: work.study(Collection(("tile", name))),
         lambda work, name: work.model(Collection(("tile", name))),
-    )
-    for ask in asks:
-        for name in ESCAPES:
-            with pytest.raises(WorkspaceError, match="cannot be used inside the workspace") as caught:
-                ask(Workspace(Path("work")), name)
-            assert caught.value.do == "rename the file or folder"
-            assert "\n" not in str(caught.value) and "\0" not in str(caught.value)
-    for name in ("alexnet_train_batch_32_-3006cd0d02fa72c4", "unet_3d.4x4.bf16", "resnet50 copy", "größe", "模型",
-                 "a..b", "net (1)", "a[0]{1}", "-x", "a=1,b=2@c+d"):  # fmt: skip
-        path = Workspace(Path("work")).graph_rows(LAYOUT, "train", name)
-        assert path == Path("work/features/layout/xla/random/train") / f"{name}.parquet"
+    ],
+)
+def test_names_that_try_to_leave_are_refused_and_others_allowed(ask):
+    """By every way in which a name from outside becomes a part of a path."""
+    for name in ESCAPES:
+        with pytest.raises(WorkspaceError, match=r"cannot be used inside the workspace; .*; rename the") as caught:
+            ask(Workspace(Path("work")), name)
+        assert "\n" not in str(caught.value) and "\0" not in str(caught.value)
+    for name in ALLOWED:
+        assert name in str(ask(Workspace(Path("work")), name))
 
 
 @given(name=st.text(max_size=12))
@@ -64,8 +62,7 @@ def test_every_allowed_name_is_one_plain_step_below_the_split(name):
     except WorkspaceError:
         return
     assert os.path.normpath(path) == str(path)
-    assert path.parent == work.features(LAYOUT, "train")
-    assert os.path.basename(path) == f"{name}.parquet"
+    assert path.parent == work.features(LAYOUT, "train") and os.path.basename(path) == f"{name}.parquet"
 
 
 def test_a_missing_workspace_is_made_and_what_cannot_be_written_refused(tmp_path, monkeypatch):
@@ -73,11 +70,9 @@ def test_a_missing_workspace_is_made_and_what_cannot_be_written_refused(tmp_path
         Workspace(tmp_path / "a" / "b").require_writable()
     assert (tmp_path / "a" / "b").is_dir()
     (tmp_path / "file").write_text("keep me")
-    for below in ("", "work", "deep/work"):
-        with pytest.raises(WorkspaceError) as caught:
+    for below in ("", "deep/work"):
+        with pytest.raises(WorkspaceError, match=r"file.* cannot be written .*pass another --workspace"):
             Workspace(tmp_path / "file" / below).require_writable()
-        assert f"{tmp_path / 'file' / below} cannot be written" in caught.value.got
-        assert "--workspace" in caught.value.do
     assert (tmp_path / "file").read_text() == "keep me"
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # to root nothing is read-only
     with pytest.raises(WorkspaceError, match="permission denied"):
