@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from xlarank.data.collection import Collection, choose_splits
-from xlarank.data.errors import CollectionError, HloError, XlarankError, naming
+from xlarank.data.errors import CollectionError, HloError, XlarankError
 from xlarank.data.graph import Kind
 from xlarank.data.hlo.encoding import Arrays, unexpressed
-from xlarank.data.hlo.messages import ModuleTuningData, TuningData
+from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
 from xlarank.data.hlo.reading import graph_name, read_program, unlabelled_arrays
 from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 from xlarank.data.writing import write_graph
@@ -86,60 +86,54 @@ def import_hlo(
     written: dict[Path, Path] = {}
     with steps_of(progress, "importing programs", len(files)) as step:
         for file in files:
-            start = time.perf_counter()
             try:
-                for graph, kind, arrays, notes in _graphs(file, name, report):
-                    place = wanted or OWN[kind]
-                    path = root / Path(*place.parts) / split / f"{graph}.npz"
-                    try:
-                        if place.kind != kind:
-                            raise HloError(f"it is a {kind} graph", expected=f"a {place.kind} graph for {place}")
-                        if path in written:
-                            raise HloError(
-                                f"{path.name} was written from {written[path]} already", do="pass other names"
-                            )
-                        made = write_graph(path, **arrays)
-                    except XlarankError as error:
-                        report.broken[str(file) if kind == "layout" else f"{file} {graph}"] = str(error)
-                    else:
-                        written[path] = file
-                        seconds, start = time.perf_counter() - start, time.perf_counter()
-                        configurable = len(arrays.get("node_config_ids", ()))
-                        imported = Imported(
-                            str(file), made.name, str(place), str(path), made.nodes, len(made.edges), configurable,
-                            made.configs, made.labelled, seconds, notes,
-                        )  # fmt: skip
-                        report.graphs.append(imported)
+                parts = list(_parts(file, name or graph_name(file)))
             except (XlarankError, MemoryError) as error:
-                why = str(error).removeprefix(f"{file.name}: ")
-                report.broken[str(file)] = why or "it does not fit into memory"
+                report.broken[str(file)], parts = _reason(error, file), []
+            for called, graph, make, message in parts:
+                kind: Kind = "tile" if make is tile_arrays else "layout"
+                if kind == "tile" and len(message.runs) < 2:
+                    report.left_out.append(f"{called}: nothing to choose between ({len(message.runs)} runs)")
+                    continue
+                place = wanted or OWN[kind]
+                path, start = root / Path(*place.parts) / split / f"{graph}.npz", time.perf_counter()
+                try:
+                    if place.kind != kind:
+                        raise HloError(f"it is a {kind} graph", expected=f"a {place.kind} graph for {place}")
+                    if path in written:
+                        raise HloError(
+                            f"{path.name} was written from {written[path]} already", do="pass other names"
+                        )
+                    arrays = make(message)
+                    made = write_graph(path, **arrays)
+                except (XlarankError, MemoryError) as error:
+                    report.broken[called] = _reason(error, file)
+                    continue
+                written[path] = file
+                module = message if isinstance(message, HloModuleProto) else message.module
+                imported = Imported(
+                    str(file), made.name, str(place), str(path), made.nodes, len(made.edges),
+                    len(arrays.get("node_config_ids", ())), made.configs, made.labelled,
+                    time.perf_counter() - start, unexpressed(module),
+                )  # fmt: skip
+                report.graphs.append(imported)
             step(file.name)
     return report
 
 
-def _graphs(
-    file: Path, name: str | None, report: ImportReport
-) -> Iterator[tuple[str, Kind, Arrays, tuple[str, ...]]]:
-    """(name, kind, arrays, notes) of every graph in a file; a broken kernel goes into the report."""
-    stem = name or graph_name(file)
+def _parts(file: Path, stem: str) -> Iterator[tuple[str, str, Callable[[Message], Arrays], Message]]:
+    """Yield what a program of a file is called, its name, what makes its arrays, and its message."""
     message = read_program(file)
-    if not isinstance(message, TuningData):
-        with naming(file.name):
-            tuned = isinstance(message, ModuleTuningData)
-            arrays = layout_arrays(message) if tuned else unlabelled_arrays(message)
-        yield stem, "layout", arrays, unexpressed(message.module if tuned else message)
-        return
-    for number, kernel in enumerate(message.modules):
-        called = f"{file} kernel {number}"
-        if len(kernel.runs) < 2:
-            report.left_out.append(f"{called}: nothing to choose between ({len(kernel.runs)} runs)")
-            continue
-        try:
-            arrays = tile_arrays(kernel)
-        except HloError as error:
-            report.broken[called] = str(error)
-            continue
-        yield kernel_name(stem, kernel.fingerprint), "tile", arrays, unexpressed(kernel.module)
+    if isinstance(message, TuningData):
+        for number, kernel in enumerate(message.modules):
+            yield f"{file} kernel {number}", kernel_name(stem, kernel.fingerprint), tile_arrays, kernel
+    else:
+        tuned = isinstance(message, ModuleTuningData)
+        yield str(file), stem, layout_arrays if tuned else unlabelled_arrays, message
+
+
+def _reason(error: BaseException, file: Path) -> str:
+    return str(error).removeprefix(f"{file.name}: ") or "it does not fit into memory"
 
 
 def _is_plain(name: str) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +39,8 @@ class Advice:
 
     Attributes:
         program, target, versions: what was compiled by what.
-        default_ns, best_ns: estimates by the compiler, not measurements; best is that of the module written, never
-            above default.
+        default_ns, best_ns, speedup: estimates by the compiler, not measurements; best is that of the module
+            written, never above default.
         compiled: how many configurations ended how (`xlarank.data.hlo.compiler.outcome.Status`; ``known`` became a
             program that had an estimate already), the compiler's default included.
         diagnosis, diagnosis_after: where the cycles go, as written and by the advice.
@@ -53,8 +53,10 @@ class Advice:
     program: str
     target: str
     versions: dict[str, str]
+    labels: str
     default_ns: int
     best_ns: int
+    speedup: float
     compiled: dict[str, int]
     stopped: str
     diagnosis: Diagnosis
@@ -68,21 +70,12 @@ class Advice:
     files: list[str]
 
     @property
-    def speedup(self) -> float:
-        """Estimate of the compiler's default over that of the best; at least 1."""
-        return self.default_ns / self.best_ns
-
-    @property
     def difference_words(self) -> str:
         if not isinstance(self.difference, float):
             return "outputs were not compared" + (f" on this CPU: {self.difference}" if self.difference else "")
         words = f"on this CPU outputs differ by {self.difference:.2g} of their largest value"
         more = self.difference > TOLERANCE
         return f"warning: {words}: more than a different order of additions explains" if more else words
-
-    def as_json(self) -> dict[str, Any]:
-        labels = f"estimated by the compiler for {self.target}"
-        return asdict(self) | {"speedup": self.speedup, "labels": labels}
 
 
 @dataclass(frozen=True)
@@ -146,8 +139,10 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         program=loaded.name,
         target=chip.name,
         versions=versions,
+        labels=f"estimated by the compiler for {chip.name}",
         default_ns=chip.nanoseconds(default),
         best_ns=chip.nanoseconds(best.cycles),
+        speedup=chip.nanoseconds(default) / chip.nanoseconds(best.cycles),
         compiled=_statuses(search.outcomes),
         stopped=search.stopped,
         diagnosis=diagnose(search.text(0), *leaves),
@@ -170,7 +165,7 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
         files[2].unlink(missing_ok=True)  # of an earlier advice
     else:
         _write_module(files[2], best.module)
-    write_json(files[1], advice.as_json())
+    write_json(files[1], asdict(advice))
     return advice
 
 

@@ -58,7 +58,12 @@ class Space:
     def of(cls, program: Program, rng: np.random.Generator, per_node: int) -> Space:
         """Draw candidate layouts of a program."""
         inputs, outputs = leaves_of(program.module, program.lowered.leaves)
-        nodes = _unlike_the_compilers(program, candidate_rows(program.graph, rng, per_node=per_node))
+        drawn = candidate_rows(program.graph, rng, per_node=per_node).rows
+        names = [one.name for _, one in instructions(program.module)]
+        nodes = []
+        for node, rows in zip(program.graph.configurable.tolist(), drawn, strict=True):
+            own = program.lowered.chosen.get(names[node], ())
+            nodes.append(rows[[not own or tuple(row[: len(own)]) != own for row in rows.tolist()]])
         side = np.array([_row(()), _row((0,))], np.int8)
         return cls(program, inputs, outputs, Candidates((*nodes, side, side)))
 
@@ -113,16 +118,6 @@ class Space:
         """One configuration as a text of its layouts, whatever the numbering of candidates."""
         modes = [";".join(part) for part in self.modes(code)] if code[-2:].any() else []
         return " | ".join([configuration_key(self.nodes, code[:-2]), *modes])
-
-
-def _unlike_the_compilers(program: Program, candidates: Candidates) -> list[NDArray[np.int8]]:
-    """Candidate rows without those that the compiler chooses where nothing is set."""
-    names = [one.name for _, one in instructions(program.module)]
-    kept = []
-    for node, rows in zip(program.graph.configurable.tolist(), candidates.rows, strict=True):
-        own = program.lowered.chosen.get(names[node], ())
-        kept.append(rows[[not own or tuple(row[: len(own)]) != own for row in rows.tolist()]])
-    return kept
 
 
 def _row(order: Order) -> list[int]:
@@ -189,15 +184,8 @@ class LayoutSearch:
     @property
     def spent(self) -> int:
         """Compilations so far: what became a known program, or was screened out, costs nothing."""
-        known = set[str]()
-        count = 0
-        for one in self.outcomes:
-            if one.status is Status.OK:
-                count += one.fingerprint not in known
-                known.add(one.fingerprint)
-            else:
-                count += one.status is not Status.SCREENED
-        return count
+        programs = {one.fingerprint for one in self.outcomes if one.status is Status.OK}
+        return len(programs) + sum(one.status not in (Status.OK, Status.SCREENED) for one in self.outcomes)
 
     def text(self, at: int) -> str:
         """The compiled program of a configuration that has an estimate."""
@@ -214,7 +202,7 @@ class LayoutSearch:
         what = f"compiling {self.space.program.name} for {self.compiler.target.name}"
         with steps_of(self.progress, what, budget):
             self._compile(self.space.entry(False, False), screen=False)
-            self._check_default(budget, minutes)
+            self._check_default()
             if entry:
                 for sides in ((True, True), (True, False), (False, True)):
                     if self.spent < budget and time.monotonic() < end:
@@ -225,7 +213,7 @@ class LayoutSearch:
                 self._propose(budget, end)
             self.stopped = self.stopped or f"the budget of {budget} compilations is spent"
 
-    def _check_default(self, budget: int, minutes: float) -> None:
+    def _check_default(self) -> None:
         default = self.outcomes[0]
         if default.status is not Status.OK or not default.estimate.cycles:
             raise CompilerError(
@@ -233,9 +221,7 @@ class LayoutSearch:
                 expected="a program that compiles within the limit",
                 do="check the program, or give it more seconds with --limit",
             )
-        seconds = min(default.seconds * budget, 60 * minutes)
-        clock = time.strftime("%H:%M", time.localtime(time.time() + seconds))
-        self.progress.step(f"{default.seconds:.1f} s a compilation, all done by about {clock}")
+        self.progress.step(f"{default.seconds:.1f} s a compilation")
 
     def _without_copies(self, budget: int, end: float) -> None:
         """Give operations around each copy of the best program the layout it makes or had; again as it helps."""

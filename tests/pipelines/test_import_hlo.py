@@ -96,7 +96,7 @@ def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path: Path) -
     data.modules[2].runs[0].is_default = True
     report = import_hlo([saved(tmp_path / "twice.pb", data)], tmp_path)
     assert [graph.graph for graph in report.graphs] == ["twice_7", "twice_-1"]
-    assert "written from" in report.broken[f"{tmp_path / 'twice.pb'} twice_7"]
+    assert "written from" in report.broken[f"{tmp_path / 'twice.pb'} kernel 1"]
 
 
 def test_a_broken_file_does_not_stop_the_others(tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def advise(
     if budget > 1:
         _show_advice(advice)
     list_lines("wrote", advice.files)
-    write_json(json_file, advice.as_json())
+    write_json(json_file, plain_values(advice))
 
 
 def _show_advice(advice: Advice) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count, islice
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import xlarank
 from xlarank.data.errors import CompilerError, XlarankError
@@ -41,7 +41,7 @@ _MEMORY: Final = Path("/dev/shm")
 
 @dataclass(eq=False)
 class _Job:
-    """Work in a child; ``waiting`` are modules that became the same program."""
+    """Work in a child; modules that became the same program wait for it."""
 
     folder: Path
     limit: float
@@ -59,15 +59,14 @@ class _Job:
         path = self.folder / ANSWER
         if path.exists():
             return pickle.loads(path.read_bytes())  # our own process wrote it
-        late = f"not compiled within {self.limit:.3g} s"
+        late = f"not done within {self.limit:.3g} s"
         return Outcome(Status.TIMEOUT, message=late) if self.seconds > self.limit else None
 
 
 class Compiler:
     """XLA for one target, in a process of its own; use as a context.
 
-    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds. ``effort`` is XLA's own setting (-1
-    halves the time and changes labels; None leaves it).
+    ``jobs`` modules are compiled at a time, each for at most ``limit`` seconds, with an ``effort`` of XLA's own.
     Raises `CompilerError` where jax or libtpu is missing, or the machine is not one they run on.
     """
 
@@ -210,8 +209,7 @@ class Compiler:
                 expected="a program for one device, without sharding or collectives",
                 do="check that it compiles in JAX",
             )
-        lowered: Lowered = answer
-        return lowered
+        return cast(Lowered, answer)
 
     def compare(self, plain: Message, edited: Message, seconds: float) -> float | str:
         """Return the largest relative difference of outputs of two modules on random inputs, or why not."""
@@ -220,9 +218,7 @@ class Compiler:
             answer = self._ask(partial(compare, modules=modules), seconds)
         except CompilerError as error:
             return str(error)
-        if isinstance(answer, Outcome):
-            return f"not done within {seconds:g} s" if answer.status is Status.TIMEOUT else answer.message
-        return float(answer)
+        return answer.message if isinstance(answer, Outcome) else float(answer)
 
     def measure(self, modules: Iterable[Message], *, rounds: int, seed: int) -> list[list[float]]:
         """Return run times of every module on this machine, ``(modules, rounds)`` seconds, in shuffled rounds.
@@ -238,13 +234,10 @@ class Compiler:
                 expected="a program that runs on one CPU device",
                 do="collect for a TPU target, or fewer configurations",
             )
-        times: list[list[float]] = answer
-        return times
+        return cast(list[list[float]], answer)
 
     def under_limit(self, module: Message, kib: int, seconds: float) -> bytes | str:
-        """Return the compiled module, serialized, under a limit of vector memory (0: the compiler's own), or why
-        there is none.
-        """
+        """Return the compiled module under a limit of vector memory (0: the compiler's own), or why not."""
         answer = self._ask(partial(under_limit, module=module.SerializeToString(), kib=kib), seconds)
         return answer if isinstance(answer, bytes) else answer.message
 
