@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,14 +22,12 @@ from xlarank.data.hlo.messages import Message
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.programs.sources import (
     Collected,
-    Program,
     Search,
     SearchSettings,
     compile_new,
     configuration_key,
     existing_manifest,
     label_settings,
-    label_words,
     load_program,
     write_configurations,
 )
@@ -99,7 +96,12 @@ def collect(
             steps_of(progress, f"compiling {loaded.name} for {target.name}", count) as step,
         ):
             compiler.know(journal.estimates)
-            outcomes_of = partial(_outcomes, compiler, journal, loaded, candidates, step)
+
+            def outcomes_of(codes: Codes) -> list[Outcome]:
+                rows = candidates.expand(codes)
+                keys = list(map(configuration_key, rows))
+                return compile_new(compiler, journal, keys, lambda at: loaded.constrained(rows[at]), step=step)
+
             codes, outcomes = _searched(settings.search, count, candidates, rng, outcomes_of)
         good = [at for at, outcome in enumerate(outcomes) if outcome.status is Status.OK]
         # a genetic search finds good ones late: the order must not give labels away
@@ -121,28 +123,11 @@ def collect(
             file.write_bytes(loaded.lowered.module)
         labels = np.array([label[outcomes[at].fingerprint] for at in order], np.int64)
         write_configurations(place, loaded.graph, candidates.expand(codes[order]), labels)
-        manifest = about | facts | {"distinct_programs": len(first), "source": label_words(target)}
+        manifest = about | facts | {"distinct_programs": len(first), "source": target.labels}
         manifest["configurations"] = _records(order, outcomes)
         write_json(place.with_suffix(".json"), manifest)
         journal.path.unlink(missing_ok=True)
     return Collected(place, manifest, fresh=True)
-
-
-def _outcomes(
-    compiler: Compiler,
-    journal: Journal,
-    program: Program,
-    candidates: Candidates,
-    step: Callable[[str], None],
-    codes: Codes,
-) -> list[Outcome]:
-    """Return the outcomes of some configurations in their order."""
-    rows, found = candidates.expand(codes), {}
-    keys = [configuration_key(candidates, code) for code in codes]
-    for at, outcome in compile_new(compiler, journal, keys, lambda at: program.constrained(rows[at])):
-        found[at] = outcome
-        step(outcome.message[:60])
-    return [found[at] for at in range(len(codes))]
 
 
 def _searched(
@@ -196,9 +181,11 @@ def _measured(compiler: Compiler, modules: list[Message], seed: int) -> tuple[li
             "the program's outputs are not the same from run to run", expected="a program without randomness"
         )
     times = np.array([one for one in found if one])
+    halves = fastest(times[:, ::2]), fastest(times[:, 1::2])
     facts = {
         "rounds": ROUNDS,
-        "retest_tau": round(retest_tau(times), 4) if len(times) > 1 else None,
+        # what a perfect ranker could reach: the agreement of labels of the even and of the odd rounds
+        "retest_tau": round(float(kendall_tau(*halves)), 4) if len(times) > 1 else None,
         "wrong_outputs": len(found) - len(times),
     }
     return [round(float(fastest(np.array([one]))[0]) * 1e9) if one else 0 for one in found], facts
@@ -213,11 +200,6 @@ def fastest(times: NDArray[np.float64]) -> NDArray[np.float64]:
     count = max(1, times.shape[1] // _SHARE)
     mean: NDArray[np.float64] = np.sort(times, axis=1)[:, :count].mean(axis=1)
     return mean
-
-
-def retest_tau(times: NDArray[np.float64]) -> float:
-    """Kendall tau between the labels of the even and of the odd rounds: what a perfect ranker could reach."""
-    return float(kendall_tau(fastest(times[:, ::2]), fastest(times[:, 1::2])))
 
 
 def _records(order: list[int], outcomes: list[Outcome]) -> list[dict[str, Any]]:

@@ -25,7 +25,6 @@ from xlarank.pipelines.programs.sources import (
     digest_of,
     existing_manifest,
     label_settings,
-    label_words,
     load_program,
 )
 
@@ -104,7 +103,7 @@ def collect_tiles(
             do=f"try another --target, or more seconds; to begin anew remove {scratch}",
         )
     manifest = about | {
-        "source": label_words(target),
+        "source": target.labels,
         "limits_kib": {str(limit): _said(scratch, limit) for limit in limits},
         "kernels": [_write(one, loaded.name, folder, target) for one in _kernels(scratch, limits)],
     }

@@ -117,7 +117,7 @@ class Space:
     def key(self, code: NDArray[np.int32]) -> str:
         """One configuration as a text of its layouts, whatever the numbering of candidates."""
         modes = [";".join(part) for part in self.modes(code)] if code[-2:].any() else []
-        return " | ".join([configuration_key(self.nodes, code[:-2]), *modes])
+        return " | ".join([configuration_key(self.rows(code)), *modes])
 
 
 def _row(order: Order) -> list[int]:
@@ -265,14 +265,14 @@ class LayoutSearch:
         settled = tuple(Status) if screen else (Status.OK, Status.FAILED)
         best = min(self._costs(), default=np.inf)
         keys = [self.space.key(code) for code in codes]
-        found = dict(compile_new(
-            self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled,
+        found = compile_new(
+            self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled=settled,
             limit=self._limit(), keep=True, screen=float(best) if screen else None,
-        ))  # fmt: skip
-        self.texts |= {one.fingerprint: one.text for one in found.values() if one.text}
+        )  # fmt: skip
+        self.texts |= {one.fingerprint: one.text for one in found if one.text}
         before = self.spent
         self.codes = np.concatenate([self.codes, codes])
-        self.outcomes += [replace(found[at], text="") for at in range(len(codes))]
+        self.outcomes += [replace(one, text="") for one in found]
         if len(self.codes) > 1:
             for _ in range(self.spent - before):
                 gain = self.outcomes[0].estimate.cycles / min(self._costs())

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 from xlarank.data.errors import CompilerError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.candidates import Candidates, Codes, Tie, candidate_rows, tied_candidates
+from xlarank.data.hlo.candidates import Candidates, Tie, candidate_rows, tied_candidates
 from xlarank.data.hlo.compiler.constrain import constrain, layouts_of
 from xlarank.data.hlo.compiler.outcome import Journal, Outcome, Status
 from xlarank.data.hlo.compiler.session import Compiler
-from xlarank.data.hlo.compiler.targets import Target
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloComputationProto, HloModuleProto, Message, ModuleTuningData
 from xlarank.data.hlo.reading import graph_name, module_graph, module_of, read_program
@@ -108,17 +107,22 @@ def compile_new(
     journal: Journal,
     keys: Sequence[str],
     module: Callable[[int], Message],
+    *,
     settled: Collection[Status] = tuple(Status),
+    step: Callable[[str], None] = lambda note: None,
     **options: Any,
-) -> Iterator[tuple[int, Outcome]]:
-    """Yield position and outcome of configurations, from the journal where they are settled there, or compiled."""
+) -> list[Outcome]:
+    """Return the outcomes of configurations, from the journal where they are settled there, or compiled."""
     known = {at: journal.outcomes[key] for at, key in enumerate(keys) if key in journal.outcomes}
-    known = {at: outcome for at, outcome in known.items() if outcome.status in settled}
-    yield from known.items()
-    todo = [at for at in range(len(keys)) if at not in known]
+    found = {at: outcome for at, outcome in known.items() if outcome.status in settled}
+    for outcome in found.values():
+        step(outcome.message[:60])
+    todo = [at for at in range(len(keys)) if at not in found]
     for number, outcome in compiler.compile((module(at) for at in todo), **options):
         journal.add(keys[todo[number]], outcome)
-        yield todo[number], outcome
+        found[todo[number]] = outcome
+        step(outcome.message[:60])
+    return [found[at] for at in range(len(keys))]
 
 
 def write_configurations(
@@ -137,9 +141,8 @@ def write_configurations(
     )
 
 
-def configuration_key(candidates: Candidates, code: Codes) -> str:
-    """Return a configuration as a short text of its layouts, whatever the numbering of candidates."""
-    rows = candidates.expand(np.asarray(code, np.int32)[None])[0]
+def configuration_key(rows: NDArray[np.int8]) -> str:
+    """Return a configuration ``rows (nodes, 18)`` as a short text of its layouts."""
     nodes = np.flatnonzero((rows >= 0).any(axis=1))
     return " ".join(f"{node}:{''.join('-' if entry < 0 else str(entry) for entry in rows[node])}" for node in nodes)
 
@@ -208,10 +211,3 @@ def existing_manifest(path: Path, about: dict[str, Any]) -> dict[str, Any] | Non
             do="remove it, or pass another --out or --name",
         )
     return found
-
-
-def label_words(target: Target) -> str:
-    """Return the source of labels for a target."""
-    if target.estimated:
-        return f"estimated by the TPU's compiler for {target.name}, not measured"
-    return "measured on this machine's CPU"

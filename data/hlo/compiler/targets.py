@@ -28,6 +28,12 @@ class Target:
             return "tpu-estimate"
         return f"{self.name}-estimate" if self.estimated else self.name
 
+    @property
+    def labels(self) -> str:
+        """What labels are, in words."""
+        estimated = f"estimated by the TPU's compiler for {self.name}, not measured"
+        return estimated if self.estimated else "measured on this machine's CPU"
+
     def nanoseconds(self, cycles: int) -> int:
         """Return the time of a number of cycles in whole nanoseconds.
 
