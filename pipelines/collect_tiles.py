@@ -94,7 +94,8 @@ def collect_tiles(
     path = folder / f"{loaded.name}.json"
     if (done := existing_manifest(path, about)) is not None:
         return Collected(path, done, fresh=False)
-    limits = sweep_limits(settings.limits)
+    # the default, then limits that grow geometrically: what takes longest comes last
+    limits = [_DEFAULT, *map(round, np.geomspace(_LEAST, _MOST, settings.limits + 1)[:-1].tolist())]
     scratch = folder / f".{loaded.name}.{digest_of(about)}.sweep"
     _sweep(compiler, loaded.module, scratch, limits, settings.limit * len(limits))
     if not (scratch / f"{_DEFAULT}.pb").exists():
@@ -110,15 +111,6 @@ def collect_tiles(
     write_json(path, manifest)
     shutil.rmtree(scratch)
     return Collected(path, manifest, fresh=True)
-
-
-def sweep_limits(count: int) -> list[int]:
-    """The default, then ``count`` limits in KiB, growing geometrically: what takes longest comes last.
-
-    >>> sweep_limits(5)
-    [0, 512, 1024, 2048, 4096, 8192]
-    """
-    return [_DEFAULT, *(round(limit) for limit in np.geomspace(_LEAST, _MOST, count + 1)[:-1])]
 
 
 def _sweep(compiler: Compiler, module: Message, folder: Path, limits: list[int], seconds: float) -> None:

@@ -164,19 +164,16 @@ def advise(program: str, settings: AdviceSettings, *, out: Path, progress: Progr
     if best.module is None:
         files[2].unlink(missing_ok=True)  # of an earlier advice
     else:
-        _write_module(files[2], best.module)
+        with atomic_write(files[2]) as partial:
+            partial.write_bytes(best.module.SerializeToString())
     write_json(files[1], asdict(advice))
     return advice
 
 
 def open_journal(out: Path, program: Program, compiler: Compiler) -> Journal:
     """Outcomes of earlier runs; they depend on the program and the compiler alone."""
-    about = {
-        "counting": COUNTING,
-        "module": program_hash(program.module),
-        "target": compiler.target.name,
-        "versions": compiler.versions,
-    }
+    made_by = {"target": compiler.target.name, "versions": compiler.versions}
+    about = {"counting": COUNTING, "module": program_hash(program.module), **made_by}
     return Journal(out / f".{program.name}.{digest_of(about)}.journal", about)
 
 
@@ -237,11 +234,6 @@ def _difference(plain: Message, edited: Message | None, check: bool | None) -> f
         return compiler.compare(plain, edited, _ASKED_CHECK if check else _CHECK)
 
 
-def _write_module(path: Path, module: Message) -> None:
-    with atomic_write(path) as partial:
-        partial.write_bytes(module.SerializeToString())
-
-
 @dataclass(frozen=True)
 class Applied:
     """One configuration of a graph file as changes and lines; ``file`` is the edited module."""
@@ -269,5 +261,6 @@ def apply_configuration(program: Path, configuration: str, out: Path) -> Applied
     loaded = Program(program.stem, Lowered(module_of(read_program(program)).SerializeToString()))
     changes, lines = _changes(loaded, rows)
     path = out / f"{program.name.partition('.')[0]}.{Path(name).stem}.{number}.pb"
-    _write_module(path, loaded.constrained(rows))
+    with atomic_write(path) as partial:
+        partial.write_bytes(loaded.constrained(rows).SerializeToString())
     return Applied(changes, lines, str(path))

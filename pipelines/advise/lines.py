@@ -28,8 +28,6 @@ arguments = jax.device_put(arguments, in_formats)  # once: weights when they are
 def major_to_minor(minor_to_major: Sequence[int]) -> Order:
     """Return JAX's order of an XLA layout: the same dimensions from the other end.
 
-    Row major is (1, 0) in XLA, minor-most first, and (0, 1) in JAX:
-
     >>> major_to_minor([1, 0]), major_to_minor([0, 2, 1])
     ((0, 1), (1, 2, 0))
     """

@@ -264,10 +264,12 @@ class LayoutSearch:
         # without screening, what was screened out, crashed or took too long is tried again
         settled = tuple(Status) if screen else (Status.OK, Status.FAILED)
         best = min(self._costs(), default=np.inf)
+        # a much slower compilation makes much more code, and a slower program with it
+        limit = max(_LEAST_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
         keys = [self.space.key(code) for code in codes]
         found = compile_new(
             self.compiler, self.journal, keys, lambda at: self.space.module(codes[at]), settled=settled,
-            limit=self._limit(), keep=True, screen=float(best) if screen else None,
+            limit=limit, keep=True, screen=float(best) if screen else None,
         )  # fmt: skip
         self.texts |= {one.fingerprint: one.text for one in found if one.text}
         before = self.spent
@@ -277,10 +279,6 @@ class LayoutSearch:
             for _ in range(self.spent - before):
                 gain = self.outcomes[0].estimate.cycles / min(self._costs())
                 self.progress.step(f"best so far {gain:.3f} times as fast")
-
-    def _limit(self) -> float | None:
-        """Seconds for one compilation: a much slower one makes much more code, and a slower program with it."""
-        return max(_LEAST_LIMIT, _LIMIT_FACTOR * self.outcomes[0].seconds) if self.outcomes else None
 
     def _costs(self, *, screened: bool = False) -> NDArray[np.float64]:
         """``(configs,)`` estimated cycles, infinite for what has none; with ``screened`` predicted ones, too."""

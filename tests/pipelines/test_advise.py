@@ -19,7 +19,8 @@ from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.compiler.xla import Lowered
 from xlarank.data.hlo.messages import HloModuleProto, Message
 from xlarank.data.hlo.reading import module_graph
-from xlarank.pipelines.advise import Advice, AdviceSettings, advice, advise, apply_configuration
+from xlarank.pipelines.advise import advice
+from xlarank.pipelines.advise.advice import Advice, AdviceSettings, advise, apply_configuration
 from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture
 from xlarank.pipelines.advise.lines import EntryChange, entry_lines
 from xlarank.pipelines.advise.search import Space, around_copies

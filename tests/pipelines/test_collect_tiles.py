@@ -106,6 +106,8 @@ def test_only_limits_that_may_change_something_are_compiled(program, tmp_path):
     assert remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
 
 
-def test_a_cpu_has_no_tiles(program, tmp_path):
+def test_a_cpu_has_no_tiles_and_time_may_be_too_short(program, tmp_path):
+    with pytest.raises(CompilerError, match=r"for tpu-v3 \(not compiled within 0 s in all\)"):
+        collect_tiles(program, tmp_path, TileSettings(limit=0.0), compiler=Compiler())
     with pytest.raises(CompilerError, match="no tiles for cpu"):
         collect_tiles(program, tmp_path, TileSettings("cpu"))

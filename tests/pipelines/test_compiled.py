@@ -23,7 +23,7 @@ from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
 from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.data.hlo.messages import HloModuleProto
-from xlarank.pipelines.advise import AdviceSettings, advise
+from xlarank.pipelines.advise.advice import AdviceSettings, advise
 from xlarank.pipelines.collect import CollectSettings, collect
 from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 from xlarank.pipelines.programs.sources import load_program

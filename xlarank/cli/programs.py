@@ -197,8 +197,8 @@ def advise(
 ) -> None:
     """Show the copies that layouts force and search for faster layouts with the TPU compiler (no TPU needed)."""
     _silence_xla()
-    from xlarank.pipelines.advise import AdviceSettings, apply_configuration
-    from xlarank.pipelines.advise import advise as run
+    from xlarank.pipelines.advise.advice import AdviceSettings, apply_configuration
+    from xlarank.pipelines.advise.advice import advise as run
 
     if apply is not None:
         applied = apply_configuration(Path(program), apply, out)

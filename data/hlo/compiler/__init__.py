@@ -1,5 +1,1 @@
-"""Labels from a compiler: XLA's for TPUs without a TPU (its own estimate), or this machine's CPU (measured).
-
-Everything of JAX happens in a process of its own (`service`), so that the rest of xlarank needs neither jax nor
-libtpu, and a compiler that crashes or hangs costs one configuration.
-"""
+"""Labels from a compiler: XLA's own estimate for TPUs, without a TPU, or run times on this machine's CPU."""

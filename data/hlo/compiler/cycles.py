@@ -37,12 +37,7 @@ _SAME: Final = frozenset({"copy", "bitcast", "copy-done", "copy-start"})
 
 @dataclass(frozen=True)
 class Estimate:
-    """The compiler's estimate of one compiled program.
-
-    Attributes:
-        cycles: of all operations with an estimate: the program's label before the clock.
-        unknown_loops: loops without a known trip count; their bodies are counted once.
-    """
+    """Cycles of all operations that have some; bodies of loops without a known trip count are counted once."""
 
     cycles: int = 0
     unknown_loops: int = 0

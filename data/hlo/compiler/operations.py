@@ -116,11 +116,7 @@ def _relayout(
 
 
 def _parts(shape: str) -> tuple[str, tuple[int, ...]]:
-    """Split the first array of a shape into shape and layout.
-
-    >>> _parts("(f32[8,128]{0,1:T(8,128)}, u32[])")
-    ('f32[8,128]', (0, 1))
-    """
+    """Return shape and layout of the first array of a shape, such as ``f32[8,128]`` and ``(0, 1)``."""
     found = _SHAPE.search(shape)
     if not found:
         return shape, ()

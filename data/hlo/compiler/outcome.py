@@ -28,8 +28,7 @@ NAME: Final = re.compile(r"%[\w.\-]+")
 
 
 class Status(StrEnum):
-    """Status of a compilation: given up where it took much longer than the program as it is, screened out where its
-    optimised module promised nothing and no code was generated."""
+    """Given up: it took much longer than the default. Screened: its optimised module promised nothing."""
 
     OK = "ok"
     FAILED = "failed"
@@ -44,12 +43,9 @@ class Outcome:
     """The result for one module.
 
     Attributes:
-        status: only ``ok`` has an estimate.
-        estimate: what the compiler thinks of the program it made; a prediction where it was screened out.
+        estimate: of a module with status ``ok``; a prediction where it was screened out.
         fingerprint: of the optimised module; empty when it did not come that far.
         shared: the optimised module was known, so no code was generated.
-        seconds: wall time from start to answer.
-        message: what went wrong.
         text: the compiled program, where it was asked for and code was generated.
     """
 
@@ -63,14 +59,7 @@ class Outcome:
 
 
 def fingerprint(text: str) -> str:
-    """A hash of an HLO module's text that does not change with names and origins of instructions.
-
-    >>> one = "HloModule a\\nENTRY %m {\\n  ROOT %x.1 = f32[8] parameter(0), metadata={op_name=\\"x{\\"}\\n}"
-    >>> fingerprint(one) == fingerprint(one.replace("x.1", "y.2").replace("Module a", "Module b"))
-    True
-    >>> fingerprint(one) == fingerprint(one.replace("[8]", "[9]"))
-    False
-    """
+    """Return a hash of an HLO module's text that does not change with names and origins of instructions."""
     body = "\n".join(line for line in text.splitlines() if not line.startswith("HloModule "))
     return hashlib.sha256(numbered(without_origins(body)).encode()).hexdigest()[:24]
 

@@ -1,7 +1,7 @@
-"""The process that owns JAX. It forks a child for each piece of work, which may crash or hang alone.
+"""The process that owns JAX, so that nothing else needs jax. It forks a child for each piece of work.
 
-It never compiles itself: a child forked from a process without compiled programs is cheap and free of its threads'
-locks.
+A child may crash or hang alone. The process never compiles itself: a child forked from a process without compiled
+programs is cheap and free of its threads' locks.
 """
 
 from __future__ import annotations

@@ -36,7 +36,8 @@ def test_a_journal_of_other_settings_is_refused(tmp_path):
 
 def test_names_and_origins_do_not_change_a_fingerprint_but_layouts_do():
     origin = 'metadata={op_name="a{}\\"}" source_line=3}'
-    text = f"ENTRY %m {{\n  %x = f32[8]{{0}} add(%a, %b), {origin}, sharding={{replicated}}\n}}"
+    text = f"HloModule a\nENTRY %m {{\n  %x = f32[8]{{0}} add(%a, %b), {origin}, sharding={{replicated}}\n}}"
+    assert fingerprint(text) == fingerprint(text.replace("HloModule a", "HloModule b"))
     assert fingerprint(text) == fingerprint(text.replace("%x", "%y.1").replace("source_line=3", "source_line=4"))
     assert fingerprint(text) != fingerprint(text.replace("{0}", "{0:T(128)}"))
     assert fingerprint(text) != fingerprint(text.replace("add(%a, %b)", "add(%a, %a)"))
