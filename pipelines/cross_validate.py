@@ -25,11 +25,11 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.training_sets import StoredTrainingSet, learned_by, read_training_set
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
 
-#: Values of ``by``, what is held out together with a graph -> description of the scores.
+#: Values of ``by``, what is held out together with a graph -> description of the scores, and what they take.
 HELD_OUT: Final = {
-    "family": "out of fold, unseen families",
-    "graph": "out of fold, same families in the training set",
-    "kind": "out of fold, unseen kinds of kernels",
+    "family": ("out of fold, unseen families", "graphs of two or more program families"),
+    "graph": ("out of fold, same families in the training set", "two or more graphs of one family"),
+    "kind": ("out of fold, unseen kinds of kernels", "kernels of two or more kinds"),
 }
 #: The most rounds where nothing else is asked for.
 ROUNDS: Final = 300
@@ -55,9 +55,9 @@ def cross_validate(
     `xlarank.models.fallback`; for layouts, which have no kinds, the family.
 
     Without ``model`` each collection's trained model is scored, with its parameters and rounds: by family
-    the scores that `train` kept, otherwise rankers are fitted anew. With the name of a ranker that one is fitted,
-    with tuned parameters where there are some, on the train split (``with_valid``: and on valid), at the number of
-    rounds (at most those of ``fit``) that is best on these folds; no trained model is needed.
+    the scores that `train` kept, otherwise rankers are fitted anew. A ``model``, the name of a ranker, is fitted
+    on the train split (``with_valid``: and on valid), with tuned parameters where there are some, at the number of
+    rounds (at most those of ``fit``) that is best on these folds.
 
     Raises `CollectionError` when nothing could be scored, or for a collection asked for by name; `ModelError` for
     an unknown ranker and where a model is missing; `XlarankError` for another ``by``.
@@ -67,7 +67,7 @@ def cross_validate(
     if model is not None:
         ranker_class(model)
     settings = fit or FitSettings(ROUNDS)
-    evaluation = Evaluation(HELD_OUT[by])
+    evaluation = Evaluation(HELD_OUT[by][0])
 
     def work(collection: Collection) -> None:
         job = _Job(workspace, collection, by, with_valid, settings, progress, evaluation)
@@ -98,17 +98,17 @@ def cross_validate_rankers(
     """
     names = list(dict.fromkeys(models))
     if len(names) < 2:
-        count = "one ranker" if names else "no ranker"
-        raise XlarankError(f"there is {count} to compare", expected="two or more, all different")
+        raise XlarankError(f"there is {len(names)} ranker to compare", expected="two or more, all different")
     for name in names:
         ranker_class(name)
-    evaluation = Evaluation(HELD_OUT.get(by, by))
-    scores: dict[str, dict[str, dict[str, dict[str, float]]]] = {}
+    evaluation = Evaluation("")
+    scores: dict[str, dict[str, Scores]] = {}
     for name in names:
         one = cross_validate(
             workspace, by=by, collections=collections, model=name, with_valid=with_valid, fit=fit,
             progress=progress,
         )  # fmt: skip
+        evaluation.judged = one.judged
         evaluation.left_out |= one.left_out
         evaluation.notes += [note for note in one.notes if note not in evaluation.notes]
         for collection, report in one.report.items():
@@ -158,42 +158,34 @@ class _Job:
         return curves.at(stage)
 
     def _curves(self, training: StoredTrainingSet, ranker: Ranker[Any], settings: FitSettings) -> Curves:
-        plan, names = self._plan(training), training.data.names
-        if plan.by == KIND:
-            self._note(f"fallback for unseen kinds of kernels: {Fallback()}")
-        with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
-            note = f"of {len(names)} graphs"
-            curves = plan.curves(
-                training.data, ranker, settings, lambda fold: step(f"held out {len(fold.held)} {note}")
+        data, plan = training.data, self._plan(training)
+        if not plan.folds:
+            raise CollectionError(
+                f"there is nothing to hold out by {plan.by} of the {data.groups} graphs of {self.collection}",
+                expected=HELD_OUT[plan.by][1],
+                do="pass another --by",
             )
+        with steps_of(self.progress, f"cross-validating {self.collection}", len(plan.folds)) as step:
+            note = f"of {data.groups} graphs"
+            curves = plan.curves(data, ranker, settings, lambda fold: step(f"held out {len(fold.held)} {note}"))
         why = "no other graph is of its family" if self.by == "graph" else "all graphs may be of its kind"
-        for name in names:
+        for name in data.names:
             if name not in curves.metrics:
                 self.evaluation.left_out[f"{self.collection} {name}"] = why
         return curves
 
     def _plan(self, training: StoredTrainingSet) -> FoldPlan:
         data = training.data
-        graphs = f"{data.groups} graphs of {self.collection} are of one"
         if self.by == "kind" and training.kind == "tile":
             kinds = [graph.kinds for graph in data.parts]
             plan = FoldPlan(KIND, kind_folds(kinds, MOST_FOLDS))
-            note = f"{len({kind for of in kinds for kind in of})} kinds of kernels in {len(plan.folds)} folds"
-            error = f"the {graphs} kind: {' or '.join(kinds[0])}", "kernels of another kind to train on"
-        elif self.by == "graph":
-            plan = FoldPlan("graph", whole_folds(graph_folds(data.families, MOST_FOLDS)))
-            note = "other graphs of the same families were trained on, so this is no score for new programs"
-            error = f"no two of the {graphs} family", "a graph to hold out whose family stays"
-        else:
-            plan, note = FoldPlan.of_families(family_folds(data.families, MOST_FOLDS)), ""
-            error = f"the {graphs} program family", "two or more families"
-        if not plan.folds:
-            raise CollectionError(
-                error[0], expected=error[1], do=f"pass {'another --by' if note else '--by graph'}"
-            )
-        if note:
-            self._note(note)
-        return plan
+            self._note(f"{len({kind for of in kinds for kind in of})} kinds of kernels in {len(plan.folds)} folds")
+            self._note(f"fallback for unseen kinds of kernels: {Fallback()}")
+            return plan
+        if self.by == "graph":
+            self._note("other graphs of the same families were trained on, so this is no score for new programs")
+            return FoldPlan("graph", whole_folds(graph_folds(data.families, MOST_FOLDS)))
+        return FoldPlan.of_families(family_folds(data.families, MOST_FOLDS))
 
     def _note(self, text: str) -> None:
         self.evaluation.notes.append(f"{self.collection}: {text}")

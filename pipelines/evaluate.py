@@ -11,17 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import CollectionError, ModelError, XlarankError, reasons
-from xlarank.data.family import program_family
+from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import Manifest, read_manifest
+from xlarank.features.store import read_manifest
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.validation.evaluation import GraphEvaluation, evaluate_graph
 from xlarank.models.validation.metrics import summarise, summarise_speedups
 from xlarank.pipelines.ranking.model_choice import models_named
-from xlarank.pipelines.support.evaluation import Evaluation, baselines_of, column, graphs_to_score, verdict
+from xlarank.pipelines.support.evaluation import (
+    Evaluation,
+    baselines_of,
+    column,
+    graphs_to_score,
+    of_unseen_families,
+    verdict,
+)
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections, each_collection
 
@@ -50,12 +56,21 @@ def evaluate(
     borrowed = None if model_from is None else model_of(workspace, models_named(workspace, [model_from])[0])
     evaluation = Evaluation(split)
     chosen = chosen_collections(workspace, collections)
+    files: dict[Collection, Path] = {}
     if official_indices is not None:
-        _require_official(official_indices, chosen)
+        files = {
+            one: official_indices / f"{'_'.join(one.parts[1:])}.json" for one in chosen if one.kind == "layout"
+        }
+        if not any(path.is_file() for path in files.values()):
+            raise CollectionError(
+                f"the official indices folder {official_indices} has no file of any chosen layout collection",
+                expected=", ".join(path.name for path in files.values()) or "a layout collection",
+                do="check --official-indices, or leave it out",
+            )
     with steps_of(progress, f"evaluating on {split}", len(chosen)) as step:
 
         def work(collection: Collection) -> None:
-            scores = _evaluate_one(workspace, collection, split, official_indices, borrowed, evaluation)
+            scores = _evaluate_one(workspace, collection, split, files.get(collection), borrowed, evaluation)
             evaluation.report[str(collection)] = _summary(scores)
             evaluation.verdicts[str(collection)] = verdict(collection, scores)
             if faster := {name: one.speedups for name, one in scores.items() if one.speedups}:
@@ -65,24 +80,6 @@ def evaluate(
     if not evaluation.report:
         raise CollectionError(f"nothing could be evaluated on {split}: " + "; ".join(reasons(evaluation.left_out)))
     return evaluation
-
-
-def _require_fit(model: TrainedModel, collection: Collection, manifest: Manifest) -> None:
-    """Raise `ModelError` unless another collection's model can score these rows."""
-    source = model.card.collection
-    if model.card.kind != collection.kind:
-        raise ModelError(
-            f"the model of {source} ranks {model.card.kind} graphs, those of {collection} are "
-            f"{collection.kind} graphs",
-            expected=f"the model of a {collection.kind} collection",
-            do="pass another --model-from",
-        )
-    try:
-        model.require_rows_of(manifest)
-    except ModelError as error:
-        raise ModelError(
-            f"the model of {source} cannot score {collection}: {error.got}", expected=error.expected, do=error.do
-        ) from error
 
 
 def _evaluate_one(
@@ -97,13 +94,18 @@ def _evaluate_one(
     manifest = read_manifest(workspace, collection, split)
     if manifest is None:
         raise CollectionError(f"{collection} has no {split} split in {workspace.root}")
-    foreign = model.card.collection != str(collection)
-    if foreign:
-        _require_fit(model, collection, manifest)
-    else:
+    source = model.card.collection
+    if model.card.kind != collection.kind:
+        raise ModelError(
+            f"the model of {source} ranks {model.card.kind} graphs, {collection} has {collection.kind} graphs",
+            do="pass another --model-from",
+        )
+    try:
         model.require_rows_of(manifest)
-    trained_on = model.card.known_graphs
-    official = _official(indices, collection) if indices and collection.kind == "layout" else None
+    except ModelError as error:
+        got = f"the model of {source} cannot score {collection}: {error.got}"
+        raise ModelError(got, expected=error.expected, do=error.do) from error
+    official = _official(indices) if indices else None
     scores: dict[str, GraphEvaluation] = {}
     left_out: dict[str, str] = {}
 
@@ -115,17 +117,16 @@ def _evaluate_one(
         scored = model.score(graph)
         scores[graph.name] = evaluate_graph(collection, graph, scored.mean, picked, [*scored.per_seed])
     evaluation.left_out |= {f"{collection} {name}": why for name, why in left_out.items()}
-    seen = sorted(trained_on & set(scores))
-    if foreign:
-        families = {program_family(name) for name in trained_on}
-        related = sum(program_family(name) in families for name in scores)
+    seen = len(model.card.known_graphs & scores.keys())
+    if source != str(collection):
+        related = len(scores) - of_unseen_families(model, scores)
         evaluation.notes.append(
-            f"{collection}: scored by the model of {model.card.collection}, which was trained on {len(seen)} of "
-            f"these {len(scores)} programs (by name) and on the families of {related}"
+            f"{collection}: scored by the model of {source}, which was trained on {seen} of these {len(scores)} "
+            f"programs (by name) and on the families of {related}"
         )
     elif seen and split != "train":
         evaluation.notes.append(
-            f"{collection}: the model was trained on {len(seen)} of the {len(scores)} graphs scored here"
+            f"{collection}: the model was trained on {seen} of the {len(scores)} graphs scored here"
         )
     if not scores:
         raise CollectionError(f"{collection} has no labelled, rankable graph in {split}")
@@ -162,23 +163,7 @@ def _summary(scores: dict[str, GraphEvaluation]) -> dict[str, dict[str, Any]]:
     return report
 
 
-def _require_official(folder: Path, chosen: Sequence[Collection]) -> None:
-    """Raise `CollectionError` where the folder has indices of none of the layout collections."""
-    wanted = [_official_file(folder, collection) for collection in chosen if collection.kind == "layout"]
-    if not any(path.is_file() for path in wanted):
-        raise CollectionError(
-            f"the official indices folder {folder} has no file of any chosen layout collection",
-            expected=", ".join(path.name for path in wanted) or "a layout collection",
-            do="check --official-indices, or leave it out",
-        )
-
-
-def _official_file(folder: Path, collection: Collection) -> Path:
-    return folder / f"{'_'.join(collection.parts[1:])}.json"
-
-
-def _official(folder: Path, collection: Collection) -> dict[str, list[int]]:
-    path = _official_file(folder, collection)
+def _official(path: Path) -> dict[str, list[int]]:
     try:
         value = json.loads(read_text(path))
         return {str(name): [int(i) for i in indices] for name, indices in value.items()}

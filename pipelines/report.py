@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 import xlarank
 from xlarank.data.errors import CollectionError, XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import column_meanings
-from xlarank.models.explanation.calibration import AMONG_FIRST, CERTAIN, NEARLY
-from xlarank.models.validation.curves import FOLDS_OF
-from xlarank.pipelines.reporting import charts, gather
-from xlarank.pipelines.reporting.gather import NO_MODEL, CollectionFacts
-from xlarank.pipelines.support.evaluation import column, measure, summary, verdict
+from xlarank.models.explanation import calibration
+from xlarank.pipelines.reporting import gather
+from xlarank.pipelines.support.evaluation import column, measure, of_unseen_families, summary, verdict
 from xlarank.pipelines.support.progress import Progress, steps_of
 from xlarank.pipelines.support.workspace_collections import chosen_collections
 
 if TYPE_CHECKING:
     from jinja2 import Template
-
-#: What the template calls beside the facts of the collections.
-_GLOBALS: Final[dict[str, Any]] = {
-    "AMONG_FIRST": AMONG_FIRST, "CERTAIN": CERTAIN, "FOLDS_OF": FOLDS_OF, "NEARLY": NEARLY, "TOP_COLUMNS": 25,
-    "TOP_NODES": 12, "compared": gather.compared, "counted": counted, "mean_row": gather.mean_row,
-    "measure": measure, "paired_test": gather.paired_test, "scores_chart": gather.scores_chart,
-    "ranks_charts": gather.ranks_charts, "causes_chart": gather.causes_chart,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -60,8 +50,8 @@ def report(
     chosen = chosen_collections(workspace, collections)
     if not chosen:
         raise CollectionError(f"{workspace.root} holds no features", do="run build-features and train first")
-    all_facts: list[CollectionFacts] = []
-    others: dict[str, CollectionFacts] = {}
+    all_facts: list[gather.CollectionFacts] = []
+    others: dict[str, gather.CollectionFacts] = {}
     with steps_of(progress, "reporting", len(chosen)) as step:
         for collection in chosen:
             all_facts.append(gather.gather(workspace, collection))
@@ -86,7 +76,7 @@ def report(
         studies=[picture for one in all_facts for picture in one.studies],
         runs=gather.read_runs(workspace),
         meanings=column_meanings(),
-        no_model=NO_MODEL,
+        no_model=gather.NO_MODEL,
     )
     out = out or workspace.reports() / "report.html"
     with atomic_write(out) as partial:
@@ -107,14 +97,20 @@ def _template() -> Template:
             f"the report needs jinja2 ({error})", expected="jinja2 3.1 or newer", do="pip install 'xlarank[report]'"
         ) from error
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(charts.__file__).parent),
+        loader=jinja2.FileSystemLoader(Path(gather.__file__).parent),
         extensions=["jinja2.ext.do"],
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= _GLOBALS
+    environment.globals |= {
+        "calibration": calibration,
+        "counted": counted,
+        "gather": gather,
+        "measure": measure,
+        "of_unseen_families": of_unseen_families,
+    }
     environment.filters |= {"cell": _cell, "percent": _percent}
     return environment.get_template("report.html.jinja")
 

@@ -8,7 +8,7 @@ scores of instances where a score is their sum. Parts always add up to the diffe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from xlarank.features.attribution import Walk
@@ -51,39 +51,28 @@ class Parts:
     nodes: dict[int, float] = field(default_factory=dict)  # the same as ``columns``, by node of the graph
 
     def scaled(self, factor: float) -> Parts:
-
-        def times(values: Mapping[_Key, float]) -> dict[_Key, float]:
-            return {key: value * factor for key, value in values.items()}
-
-        return Parts(
-            self.difference * factor,
-            times(self.columns),
-            tuple(replace(place, value=place.value * factor) for place in self.places),
-            times(self.instance_columns),
-            times(self.members),
-            times(self.nodes),
-        )
+        return Parts.total([self], factor)
 
     @classmethod
-    def total(cls, parts: Iterable[Parts]) -> Parts:
-        """The sum of differences; the same place of several is one."""
+    def total(cls, parts: Iterable[Parts], factor: float = 1.0) -> Parts:
+        """The sum of differences, each times ``factor``; the same place of several is one."""
         each = list(parts)
-        places = _added(((place.nodes, place.now, place.then), place.value) for one in each for place in one.places)
+
+        def added(mappings: Iterable[Mapping[_Key, float]]) -> dict[_Key, float]:
+            total: dict[_Key, float] = {}
+            for key, value in (item for mapping in mappings for item in mapping.items()):
+                total[key] = total.get(key, 0.0) + value * factor
+            return total
+
+        places = added({(p.nodes, p.now, p.then): p.value} for one in each for p in one.places)
         return cls(
-            sum(one.difference for one in each),
-            _added(item for one in each for item in one.columns.items()),
+            sum(one.difference * factor for one in each),
+            added(one.columns for one in each),
             tuple(Place(*key, value) for key, value in places.items()),
-            _added(item for one in each for item in one.instance_columns.items()),
-            _added(item for one in each for item in one.members.items()),
-            _added(item for one in each for item in one.nodes.items()),
+            added(one.instance_columns for one in each),
+            added(one.members for one in each),
+            added(one.nodes for one in each),
         )
-
-
-def _added(items: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
-    total: dict[_Key, float] = {}
-    for key, value in items:
-        total[key] = total.get(key, 0.0) + value
-    return total
 
 
 @dataclass(frozen=True, eq=False)

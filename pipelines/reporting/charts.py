@@ -22,11 +22,13 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-#: Colours that the page replaces by its own; nothing else may be drawn in them.
 _INK, _SOFT, _LINE = "#010203", "#040506", "#070809"
-_TOKENS: Final = {_INK: "currentColor", _SOFT: "var(--soft)", _LINE: "var(--line)"}
-#: What stands for them outside a page of ours, on white.
-_FIXED: Final = {"currentColor": "#1c2733", "var(--soft)": "#5c6a79", "var(--line)": "#dfe4ea"}
+#: Colours that nothing else is drawn in -> what the page replaces them by, and what stands for that on white.
+_COLOURS: Final = {
+    _INK: ("currentColor", "#1c2733"),
+    _SOFT: ("var(--soft)", "#5c6a79"),
+    _LINE: ("var(--line)", "#dfe4ea"),
+}
 #: Told apart by the colour-blind, readable on white and on near black (after Okabe and Ito).
 BLUE, ORANGE, GREEN, PURPLE = "#3b82c4", "#d9822b", "#2f9e77", "#b06ab3"
 _MOST_POINTS: Final = 500
@@ -77,42 +79,35 @@ def _svg(figure: Figure, name: str) -> str:
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    text = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", text, flags=re.S)
-    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    drawn_by = r"<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>|<!--.*?-->"
+    text = re.sub(drawn_by, "", text, flags=re.S)
     used = set(re.findall(r"#([\w.-]+)[\"')]", text))
     text = re.sub(r' id="([\w.-]+)"', lambda found: found[0] if found[1] in used else "", text)
     text = re.sub(r"'DejaVu Sans'[^;\"]*sans-serif", "system-ui, sans-serif", text)
-    width = re.search(r'viewBox="0 0 ([\d.]+)', text)
-    size = f"width:100%;max-width:{float(width[1]) * 1.7:.0f}px" if width else "width:100%"
-    text = re.sub(r'<svg ([^>]*?)width="[^"]*"', r"<svg \1", text, count=1)
-    text = re.sub(r'<svg ([^>]*?)height="[^"]*"', rf'<svg role="img" style="{size}" \1', text, count=1)
-    for token, colour in _TOKENS.items():
+    size = f'role="img" style="width:100%;max-width:{figure.get_figwidth() * 122:.0f}px"'
+    text = re.sub(r' (width|height)="[^"]*pt"', "", text, count=2).replace("<svg", f"<svg {size}", 1)
+    for token, (colour, _) in _COLOURS.items():
         text = text.replace(token, colour)
     return re.sub(r"\n\s*", "\n", text)
 
 
 def in_fixed_colours(svg: str) -> str:
     """A chart that stands alone, dark on white, where there is no page to take colours from."""
-    for token, colour in _FIXED.items():
-        svg = svg.replace(token, colour)
+    for colour, fixed in _COLOURS.values():
+        svg = svg.replace(colour, fixed)
     return svg.replace('style="', 'style="background:#ffffff;', 1)
 
 
-def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Sequence[float]], label: str) -> str:
+def scores_chart(name: str, graphs: Sequence[str], values: Mapping[str, Floats], label: str) -> str:
     """One line a graph, one mark a ranking: the model (first of ``values``) beside what needs none."""
-    first = np.array(next(iter(values.values())))
-    order = np.argsort(first)[-_MOST_NAMES:]
+    order = np.argsort(next(iter(values.values())))[-_MOST_NAMES:]
     figure, (axes,) = _figure(5.2, max(1.9, 0.9 + 0.2 * len(order)))
-    colours = (BLUE, ORANGE, GREEN, PURPLE)
-    marks = ("o", "s", "^", "D")
-    height = np.arange(len(order))
-    for number, (what, column) in reversed(list(enumerate(values.items()))):
-        axes.plot(
-            np.array(column)[order], height, linestyle="none", marker=marks[number % 4], label=what,
-            color=colours[number % 4], markersize=6 if number == 0 else 4, alpha=1.0 if number == 0 else 0.75,
-        )  # fmt: skip
-    axes.set_yticks(height, [short(graphs[i]) for i in order])
+    marks = [*zip("os^D", (BLUE, ORANGE, GREEN, PURPLE), strict=True)]
+    for number, (what, column) in reversed([*enumerate(values.items())]):
+        marker, colour = marks[number % 4]
+        size, alpha = (4, 0.75) if number else (6, 1.0)
+        axes.plot(column[order], range(len(order)), marker, label=what, color=colour, markersize=size, alpha=alpha)
+    axes.set_yticks(range(len(order)), [short(graphs[i]) for i in order])
     axes.set_ylim(-0.8, len(order) - 0.2)
     axes.set_xlabel(label)
     handles, labels = axes.get_legend_handles_labels()
@@ -129,14 +124,8 @@ def ranks_chart(name: str, panels: Sequence[tuple[str, Floats, Floats]]) -> str:
     for one, (title, predicted, measured) in zip(axes, panels, strict=True):
         step = max(1, len(predicted) // _MOST_POINTS)
         one.plot([0, 1], [0, 1], color=_SOFT, linewidth=0.8)
-        one.plot(
-            measured[::step], predicted[::step], linestyle="none", marker="o", markersize=3, color=BLUE, alpha=0.6
-        )
-        one.set_title(title)
-        one.set_xlabel("rank by label")
-        one.set_xlim(-0.03, 1.03)
-        one.set_ylim(-0.03, 1.03)
-        one.set_aspect("equal")
+        one.plot(measured[::step], predicted[::step], "o", markersize=3, color=BLUE, alpha=0.6)
+        one.set(title=title, xlabel="rank by label", xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
     axes[0].set_ylabel("predicted rank")
     return _svg(figure, name)
 
@@ -145,10 +134,9 @@ def bars_chart(name: str, values: Mapping[str, float], label: str) -> str:
     """Shares as horizontal bars, the largest on top."""
     items = sorted(values.items(), key=lambda item: item[1])
     figure, (axes,) = _figure(5.2, 0.7 + 0.24 * len(items))
-    axes.barh([key for key, _ in items], [value for _, value in items], color=BLUE, height=0.7)
+    bars = axes.barh([key for key, _ in items], [value for _, value in items], color=BLUE, height=0.7)
+    axes.bar_label(bars, fmt=" {:.1%}", fontsize=8, color=_INK)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(label)
-    for place, (_, value) in enumerate(items):
-        axes.text(value, place, f" {value:.1%}", va="center", fontsize=8, color=_INK)
     axes.margins(x=0.12)
     return _svg(figure, name)

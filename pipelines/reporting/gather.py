@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, XlarankError
-from xlarank.data.family import program_family
 from xlarank.data.files import read_text
 from xlarank.data.graph import read_graph
 from xlarank.data.root import find_data_root
@@ -76,11 +75,6 @@ class CollectionFacts:
         """Graphs by their scores."""
         return sorted(self.scores, key=lambda name: (self.scores[name].metrics["score"], name))
 
-    def unseen(self) -> int:
-        """Number of scored graphs of families outside the training set of the model."""
-        learned = {program_family(name) for name in self.model.card.known_graphs} if self.model else set()
-        return sum(program_family(name) not in learned for name in self.scores)
-
     def score_rows(self) -> list[Row]:
         """Scores per graph beside what needs no model."""
         columns = {measure(self.collection): column(self.scores)}
@@ -99,7 +93,7 @@ class CollectionFacts:
 
 def scores_chart(facts: CollectionFacts) -> str:
     """Scores of all rankings by graph."""
-    values = {one: column(facts.scores, ranking=one).tolist() for one in (MODEL, *baselines_of(facts.scores))}
+    values = {one: column(facts.scores, ranking=one) for one in (MODEL, *baselines_of(facts.scores))}
     return charts.scores_chart(f"scores-{facts.name}", list(facts.scores), values, measure(facts.collection))
 
 

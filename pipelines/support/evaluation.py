@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
-from xlarank.data.errors import counted
+from xlarank.data.family import program_family
+from xlarank.data.wording import counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
+from xlarank.models.trained import TrainedModel
 from xlarank.models.validation.evaluation import RANDOM, GraphEvaluation
 from xlarank.models.validation.metrics import bootstrap_interval
 
@@ -93,6 +95,12 @@ def column(scores: Scores, metric: str = "score", ranking: str = MODEL) -> Float
 def baselines_of(scores: Scores) -> list[str]:
     """Names of the rankings that need no model."""
     return list(next(iter(scores.values())).baselines)
+
+
+def of_unseen_families(model: TrainedModel, names: Iterable[str]) -> int:
+    """How many graphs are of families outside the training set of a model."""
+    known = {program_family(name) for name in model.card.known_graphs}
+    return sum(program_family(name) not in known for name in names)
 
 
 def verdict(collection: Collection, scores: Scores) -> str:
