@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -36,17 +37,15 @@ def calibrate(
     chosen = models_named(workspace, collections)
     left_out: dict[str, str] = {}
 
-    def work(collection: Collection) -> Calibration:
-        return _calibrate_one(workspace, collection, threads, progress)
-
     with steps_of(progress, "calibrating", sum(len(model_of(workspace, one).rankers) for one in chosen)):
+        work = partial(_calibrate_one, workspace, threads, progress)
         calibrations = each_collection(chosen, work, left_out, named=bool(collections))
     if not calibrations:
         raise CollectionError("; ".join(reasons(left_out)))
     return calibrations, left_out
 
 
-def _calibrate_one(workspace: Workspace, collection: Collection, threads: int, progress: Progress) -> Calibration:
+def _calibrate_one(workspace: Workspace, threads: int, progress: Progress, collection: Collection) -> Calibration:
     model = model_of(workspace, collection)
     if len(model.rankers) < 2:
         raise ModelError(

@@ -143,8 +143,7 @@ class _Job:
         scores = curves.at(-1)
         if card.folds:
             apart = np.mean([card.folds[name]["score"] for name in scores])
-            held_out = FOLDS_OF.get(card.folds_by, card.folds_by)
-            self._note(f"these {len(scores)} graphs by folds of {held_out}: score {apart:.3f}")
+            self._note(f"these {len(scores)} graphs by folds of {FOLDS_OF[card.folds_by]}: score {apart:.3f}")
         return scores
 
     def of_ranker(self, name: str) -> Scores:

@@ -135,8 +135,6 @@ def _evaluate_one(
 
 def _picked(graph: GraphRows, configurations: list[int]) -> NDArray[np.intp]:
     """Indices of official configurations; raises `CollectionError` where they are not of this graph."""
-    if not configurations:
-        raise CollectionError(f"the official indices list no configuration of {graph.name}")
     if not set(configurations) <= set(graph.ids.tolist()):
         raise CollectionError(
             f"the official indices of {graph.name} reach beyond its {len(graph.ids)} configurations",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xlarank
-from xlarank.data.errors import CollectionError, XlarankError, counted
+from xlarank.data.errors import XlarankError
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import column_meanings
@@ -48,8 +48,6 @@ def report(
     Raises `CollectionError` where the workspace holds nothing, and `XlarankError` without matplotlib or jinja2.
     """
     chosen = chosen_collections(workspace, collections)
-    if not chosen:
-        raise CollectionError(f"{workspace.root} holds no features", do="run build-features and train first")
     all_facts: list[gather.CollectionFacts] = []
     others: dict[str, gather.CollectionFacts] = {}
     with steps_of(progress, "reporting", len(chosen)) as step:
@@ -111,7 +109,7 @@ def _template() -> Template:
         "measure": measure,
         "of_unseen_families": of_unseen_families,
     }
-    environment.filters |= {"cell": _cell, "percent": _percent}
+    environment.filters["cell"] = _cell
     return environment.get_template("report.html.jinja")
 
 
@@ -120,7 +118,3 @@ def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.3f}".replace("-0.000", "0.000")
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _percent(share: float, digits: int = 0) -> str:
-    return f"{share:.{digits}%}"

@@ -87,14 +87,6 @@ class Calibration:
             by=by,
         )
 
-    def certainly_slower(self, scores: Floats) -> Integers:
-        """``(rows,)`` how many other rows each one is certainly faster than, from ``(seeds, rows)`` scores."""
-        mean = scores.mean(axis=0)
-        if not np.isfinite(self.threshold):
-            return np.zeros(len(mean), np.int64)
-        slower: Integers = len(mean) - np.searchsorted(np.sort(mean), mean + self.threshold * disagreement(scores))
-        return slower
-
     def as_json(self) -> dict[str, Any]:
         """Plain values; None for what is not finite."""
         plain = asdict(self).items()
@@ -130,7 +122,11 @@ class Trust:
 
     def __init__(self, calibration: Calibration, per_seed: Floats, group: Integers) -> None:
         """From the scores of each seed ``(seeds, distinct)``, and which distinct one each configuration is."""
-        slower, distinct = calibration.certainly_slower(per_seed), per_seed.shape[1]
+        mean, distinct = per_seed.mean(axis=0), per_seed.shape[1]
+        slower = np.zeros(distinct, np.int64)
+        if np.isfinite(calibration.threshold):
+            least = calibration.threshold * disagreement(per_seed)
+            slower = distinct - np.searchsorted(np.sort(mean), mean + least)
         self.calibration, self.ahead_of = calibration, slower[group]
         self.certain = float(slower.sum()) / max(1, distinct * (distinct - 1) // 2)
         self.first, self.first_nearly = (

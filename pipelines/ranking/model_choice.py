@@ -39,10 +39,8 @@ def model_for_graph(
     if collection is not None:
         return model_of(workspace, models_named(workspace, [collection])[0])
     parts = () if path is None else path.resolve().parts
-    own = None
-    for each in trained_collections(workspace):
-        if own is None and any(parts[i : i + len(each.parts)] == each.parts for i in range(len(parts))):
-            own = each
+    below = {parts[i:j] for i in range(len(parts)) for j in range(i, len(parts))}
+    own = next((each for each in trained_collections(workspace) if each.parts in below), None)
     # where nothing says otherwise a tile is a TPU's: a vector tile, which has input bounds, is a CPU's
     shipped = not isinstance(graph, TileGraph) or not graph.config_feat[:, _INPUT_BOUNDS].any()
     return _choose(workspace, graph_kind(graph), path.name if path else graph.name, own, shipped=shipped)

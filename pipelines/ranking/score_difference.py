@@ -135,7 +135,7 @@ def explain_graph(
     if isinstance(graph, LayoutGraph):
         walk = walk_between(graph, rows, model.card.recipe.settings(), now, then)
     parts = model.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
-    nodes = node_parts(graph, parts, now, then, names) if isinstance(graph, LayoutGraph) else ()
+    nodes = _node_parts(graph, parts, now, then, names) if isinstance(graph, LayoutGraph) else ()
     columns, causes = defaultdict[str, float](float, parts.columns), defaultdict[str, float](float)
     for name, value in parts.instance_columns.items():
         columns[name] += value
@@ -161,95 +161,72 @@ def explain_graph(
         columns=_sorted(columns),
         members=parts.members,
         segments=segments_of(graph, values),
-        notes=_notes(graph, model, scores.fallback, parts, rows.group[now] == rows.group[then]),
+        notes=_notes(model, scores.fallback, parts, rows.group[now] == rows.group[then]),
         names=tuple(names),
     )
 
 
-def _configuration(graph: Graph, asked: int) -> int:
-    if not 0 <= asked < graph.configs:
+def _configuration(graph: Graph, asked: str | int) -> int:
+    if not str(asked).isdecimal() or int(asked) >= graph.configs:
         raise XlarankError(
-            f"{graph.name} has no configuration {asked}", expected=f"a number from 0 to {graph.configs - 1}"
+            f"{graph.name} has no configuration {asked}",
+            expected=f"a number from 0 to {graph.configs - 1} (--against: or {DEFAULT})",
         )
-    return asked
+    return int(asked)
 
 
 def _other(graph: Graph, now: int, order: Sequence[int], against: str | int | None) -> tuple[int, str]:
     """Return the configuration to compare with, and a description of it."""
-    default = _default_configuration(graph)
-    if against is None:
-        group = graph.duplicates.group
-        if default is not None and group[default] != group[now]:
-            return default, "the compiler's default"
+    if against is not None and against != DEFAULT:
+        number = _configuration(graph, against)
+        return number, f"configuration {number}"
+    default, group = None, graph.duplicates.group
+    if isinstance(graph, LayoutGraph):
+        unset = np.all(graph.table.rows < 0, axis=1)
+        default = next(iter(np.flatnonzero(unset[graph.table.codes].all(axis=1)).tolist()), None)
+    if against is None and (default is None or group[default] == group[now]):
         return int(order[len(order) // 2]), "the middle of the ranking"
-    if against == DEFAULT:
-        if default is None:
-            raise XlarankError(
-                f"no candidate of {graph.name} is the compiler's default",
-                expected="a configuration that sets no layout",
-                do="pass the number of another configuration to --against",
-            )
-        return default, "the compiler's default"
-    try:
-        number = int(against)
-    except ValueError as error:
-        raise XlarankError(f"--against is {against!r}", expected=f"a configuration or {DEFAULT}") from error
-    return _configuration(graph, number), f"configuration {number}"
+    if default is None:
+        raise XlarankError(
+            f"no candidate of {graph.name} is the compiler's default",
+            expected="a configuration that sets no layout",
+            do="pass the number of another configuration to --against",
+        )
+    return default, "the compiler's default"
 
 
-def _default_configuration(graph: Graph) -> int | None:
-    """The first candidate that sets no layout, if there is one."""
-    if not isinstance(graph, LayoutGraph):
-        return None
-    unset: NDArray[np.bool_] = np.all(graph.table.rows < 0, axis=1)
-    all_unset = np.flatnonzero(np.all(unset[graph.table.codes], axis=1))
-    return int(all_unset[0]) if len(all_unset) else None
+def set_layouts(graph: LayoutGraph, config: int) -> dict[int, NDArray[np.int8]]:
+    """Configurable node -> ``(18,)`` layouts that a configuration sets."""
+    return dict(zip(graph.configurable.tolist(), graph.table.rows[graph.table.codes[config]], strict=True))
 
 
-def node_parts(
-    graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName] = ()
+def _node_parts(
+    graph: LayoutGraph, parts: Parts, now: int, then: int, names: Sequence[NodeName]
 ) -> tuple[NodePart, ...]:
-    """Return the contribution of each node: its step of the walk and its instances, pairs shared by both ends."""
+    """Contribution of each node: its step of the walk and its instances, pairs shared by both ends."""
     values = defaultdict[int, float](float, parts.nodes)
     for place in parts.places:
         for node in place.nodes:
             values[node] += place.value / len(place.nodes)
-    position = {int(node): k for k, node in enumerate(graph.configurable)}
-
-    def layout(config: int, node: int) -> str:
-        return layout_text(graph.table.rows[graph.table.codes[config, position[node]]])
-
-    contributions = []
-    for node, value in values.items():
-        text, named = describe_node(graph, node), names[node] if names else None
-        contributions.append(
-            NodePart(
-                node, named.name if named else None, named.op_name if named else None, text.opcode, text.shape,
-                layout(now, node), layout(then, node), value,
-            )
-        )  # fmt: skip
-    return tuple(sorted(contributions, key=lambda part: (-abs(part.value), part.node)))
+    layouts, others = set_layouts(graph, now), set_layouts(graph, then)
+    found = []
+    for node in sorted(values, key=lambda node: (-abs(values[node]), node)):
+        text = describe_node(graph, node)
+        name, op_name = (names[node].name, names[node].op_name) if names else (None, None)
+        texts = layout_text(layouts[node]), layout_text(others[node])
+        found.append(NodePart(node, name, op_name, text.opcode, text.shape, *texts, values[node]))
+    return tuple(found)
 
 
-def _notes(graph: Graph, model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
-    notes = []
-    if fallback:
-        notes.append(f"{fallback}; ranks are of both, contributions of the model alone")
-    if model.shipped:
-        notes.append("this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements")
-    if identical:
-        notes.append("both configurations are identical: there is nothing to explain")
-    if len(parts.members) > 1:
-        notes.append(
-            "an ensemble averages the ranks that its members give, and ranks have no parts: each member's own "
-            "exact contributions are scaled to the difference of its ranks"
-        )
-    if isinstance(graph, LayoutGraph) and parts.columns:
-        notes.append(
-            "a node's contribution is what the score changes when the node does, on the way from one "
-            "configuration to the other: the mean of going in order and in reverse"
-        )
-    return tuple(notes)
+def _notes(model: TrainedModel, fallback: str, parts: Parts, identical: bool) -> tuple[str, ...]:
+    said = {
+        f"{fallback}; ranks are of both, contributions of the model alone": fallback,
+        "this is a shipped ranker, trained on estimates of the TPU's compiler, not on measurements": model.shipped,
+        "both configurations are identical: there is nothing to explain": identical,
+        "an ensemble averages the ranks that its members give, and ranks have no parts: each member's own exact "
+        "contributions are scaled to the difference of its ranks": len(parts.members) > 1,
+    }
+    return tuple(text for text, holds in said.items() if holds)
 
 
 def _sorted(values: Mapping[str, float]) -> dict[str, float]:

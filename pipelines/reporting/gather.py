@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -57,7 +58,6 @@ class CollectionFacts:
 
     collection: Collection
     manifests: dict[str, Manifest]
-    studies: list[str]
     model: TrainedModel | None = None
     why_not: str = ""
     scores: dict[str, GraphEvaluation] = field(default_factory=dict)
@@ -65,6 +65,7 @@ class CollectionFacts:
     certain: dict[str, float] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
     importance: dict[str, float] = field(default_factory=dict)
+    studies: list[str] = field(default_factory=list)
     explained: tuple[Explanation, str] | None = None
 
     @property
@@ -100,14 +101,13 @@ def scores_chart(facts: CollectionFacts) -> str:
 def ranks_charts(facts: CollectionFacts) -> str:
     """Predicted and true ranks of the best, the median and the worst graph."""
     names = facts.worst_first()
-    shown = {"best": names[-1], "median": names[len(names) // 2], "worst": names[0]}
+    shown = {names[0]: "worst", names[len(names) // 2]: "median", names[-1]: "best"}
     return "".join(
         charts.ranks_chart(
             f"ranks-{facts.name}-{what}",
             [(f"{what}: {charts.short(name)}\n{facts.scores[name].metrics['score']:.3f}", *facts.ranks[name])],
         )
-        for what, name in shown.items()
-        if what == "best" or (what == "worst" and len(names) > 1) or len(names) > 2
+        for name, what in reversed(shown.items())
     )
 
 
@@ -131,16 +131,16 @@ def mean_row(rows: Sequence[Row]) -> Row:
 
 def compared(ours: CollectionFacts, theirs: CollectionFacts) -> tuple[list[Row], Floats]:
     """Scores of the graphs that two workspaces share, and the differences of ``score``."""
-    runs = {"this": ours, "other": theirs}
-    models = {run: facts.model.card.model if facts.model else "-" for run, facts in runs.items()}
     rows: list[Row] = []
+    models = [facts.model.card.model if facts.model else "-" for facts in (ours, theirs)]
     for name in [name for name in ours.scores if name in theirs.scores]:
         row: Row = {"graph": name}
         for metric in ("score", *_SLOWDOWNS):
-            mine, yours = (facts.scores[name].metrics[metric] for facts in runs.values())
-            for run, value in zip((*runs, "difference"), (mine, yours, mine - yours), strict=True):
-                of_score = f"{run} workspace ({models[run]})" if run in runs else run
-                row[of_score if metric == "score" else f"{metric}, {run}"] = value
+            heads = [f"{metric}, {run}" for run in ("this", "other", "difference")]
+            if metric == "score":
+                heads = [f"this workspace ({models[0]})", f"other workspace ({models[1]})", "difference"]
+            mine, yours = (facts.scores[name].metrics[metric] for facts in (ours, theirs))
+            row |= dict(zip(heads, (mine, yours, mine - yours), strict=True))
         rows.append(row)
     return rows, np.array([row["difference"] for row in rows])
 
@@ -185,20 +185,32 @@ def gather(workspace: Workspace, collection: Collection, *, explained: bool = Tr
     """Score the model of a collection on the valid split and compute its results; nothing is written."""
     manifests = {split: read_manifest(workspace, collection, split) for split in SPLITS}
     known = {split: manifest for split, manifest in manifests.items() if manifest is not None}
-    facts = CollectionFacts(collection, known, study_pictures(workspace, collection))
+    facts = CollectionFacts(collection, known)
+    for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
+        with suppress(OSError, ValueError):
+            facts.studies.append(read_text(path))
     if not (workspace.model(collection) / CARD).exists():
         facts.why_not = NO_MODEL
         return facts
+
+    def refuse(name: str) -> str:
+        return "in the training set of the model" if name in model.card.known_graphs else ""
+
     try:
-        facts.model = model_of(workspace, collection)
-        facts.importance = _importance(facts.model)
+        facts.model = model = model_of(workspace, collection)
+        facts.importance = _importance(model)
         if SPLIT not in known:
             facts.why_not = f"there is no {SPLIT} split to score the model on"
             return facts
-        facts.model.require_rows_of(known[SPLIT])
-        _score(workspace, facts, facts.model)
+        model.require_rows_of(known[SPLIT])
+        for rows in graphs_to_score(workspace, collection, SPLIT, known[SPLIT], facts.left_out, refuse):
+            scored = model.score(rows)
+            facts.scores[rows.name] = evaluate_graph(collection, rows, scored.mean)
+            facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
+            if model.calibration is not None and not scored.fallback:
+                facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain
         if explained and facts.scores:
-            facts.explained = _explained(facts, facts.model)
+            facts.explained = _explained(facts, model)
     except (ModelError, FeatureStoreError) as error:
         facts.why_not = str(error)
     return facts
@@ -210,19 +222,6 @@ def _importance(model: TrainedModel) -> dict[str, float]:
         for name, share in ranker.importance().items():
             shares[name] += share / len(model.rankers)
     return dict(sorted(shares.items(), key=lambda item: (-item[1], item[0])))
-
-
-def _score(workspace: Workspace, facts: CollectionFacts, model: TrainedModel) -> None:
-    def refuse(name: str) -> str:
-        return "in the training set of the model" if name in model.card.known_graphs else ""
-
-    of = (workspace, facts.collection, SPLIT, facts.manifests[SPLIT], facts.left_out)
-    for rows in graphs_to_score(*of, refuse):
-        scored = model.score(rows)
-        facts.scores[rows.name] = evaluate_graph(facts.collection, rows, scored.mean)
-        facts.ranks[rows.name] = mean_rank(scored.mean[rows.group]), mean_rank(rows.cost)
-        if model.calibration is not None and not scored.fallback:
-            facts.certain[rows.name] = Trust(model.calibration, scored.per_seed, rows.group).certain
 
 
 def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation, str] | None:
@@ -237,30 +236,15 @@ def _explained(facts: CollectionFacts, model: TrainedModel) -> tuple[Explanation
         return None
 
 
-def study_pictures(workspace: Workspace, collection: Collection) -> list[str]:
-    """Return the plots of the collection's studies that `tune` wrote."""
-    found = []
-    for path in sorted(workspace.reports().glob(f"tune-{'-'.join(collection.parts)}-*.svg")):
-        try:
-            found.append(read_text(path))
-        except (OSError, ValueError):
-            continue
-    return found
-
-
 def read_runs(workspace: Workspace) -> list[Row]:
     """The commands that worked in the workspace, oldest first; lines that cannot be read are skipped."""
-    try:
-        lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
-    except (OSError, ValueError):
-        return []
     found: list[Row] = []
+    lines: list[str] = []
+    with suppress(OSError, ValueError):
+        lines = read_text(workspace.reports() / "runs.jsonl").splitlines()
     for line in lines:
-        try:
+        with suppress(ValueError, TypeError, KeyError):
             run = json.loads(line)
-            command = " ".join(map(str, run["arguments"]))
-        except (ValueError, TypeError, KeyError):
-            continue
-        row = {"began": run.get("began"), "command": command, "seconds": run.get("seconds")}
-        found.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run.get("exit", ""))})
+            row = {"began": run["began"], "command": " ".join(run["arguments"]), "seconds": run["seconds"]}
+            found.append({**row, "peak memory, MB": run.get("peak_mb"), "exit": str(run["exit"])})
     return found

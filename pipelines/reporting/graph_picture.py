@@ -16,7 +16,7 @@ from xlarank.data.graph import Graph, LayoutGraph
 from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.meanings import default_layout_text, describe_node
-from xlarank.pipelines.ranking.score_difference import Explanation, program_graph
+from xlarank.pipelines.ranking.score_difference import Explanation, program_graph, set_layouts
 
 #: Readable in a light and in a dark page, distinguishable by the colour-blind.
 FASTER, SLOWER, CLASH = "#2f6db5", "#d9822b", "#c23b3b"
@@ -100,10 +100,10 @@ def _placed(graph: LayoutGraph, explanation: Explanation) -> dict[int, tuple[flo
 
 
 def _edges(graph: LayoutGraph, explanation: Explanation, place: Places) -> Iterator[str]:
-    now, then = _rows(graph, explanation.now), _rows(graph, explanation.then)
+    now, then = set_layouts(graph, explanation.now), set_layouts(graph, explanation.then)
     tensors = LayoutContext(graph).slot_tensor
     wanted = {  # by configurable consumers of their operands
-        (node, int(tensors[at, slot])): _text(row[slot])
+        (node, int(tensors[at, slot])): _text(row[slot * MAX_RANK : (slot + 1) * MAX_RANK])
         for at, (node, row) in enumerate(now.items())
         for slot in range(1, len(LAYOUT_SLOTS))
     }
@@ -112,7 +112,7 @@ def _edges(graph: LayoutGraph, explanation: Explanation, place: Places) -> Itera
         (x1, y1), (x2, y2) = place[producer], place[consumer]
         y1, y2 = y1 + _HIGH / 2, y2 - _HIGH / 2
         made, before = (
-            (_text(rows[producer][0]) if producer in rows else "") or default_layout_text(graph, producer)
+            (_text(rows[producer][:MAX_RANK]) if producer in rows else "") or default_layout_text(graph, producer)
             for rows in (now, then)
         )
         wish = wanted.get((consumer, producer), "")
@@ -128,12 +128,6 @@ def _edges(graph: LayoutGraph, explanation: Explanation, place: Places) -> Itera
             f'text-anchor="middle" fill="{colour}" paint-order="stroke" stroke="var(--page,#fff)" '
             f'stroke-width="4">{escape(text)}</text>'
         )
-
-
-def _rows(graph: LayoutGraph, config: int) -> dict[int, NDArray[Any]]:
-    """Configurable node -> ``(slots, 6)`` layouts that a configuration sets."""
-    rows = graph.table.rows[graph.table.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
-    return dict(zip(graph.configurable.tolist(), rows, strict=True))
 
 
 def _text(layout: NDArray[Any]) -> str:

@@ -61,11 +61,9 @@ def measure(collection: Collection) -> str:
 def interval(values: Floats) -> str:
     """Mean and its 95 % interval; the mean alone of a single value.
 
-    >>> interval(np.array([0.25])), interval(np.array([]))
-    ('0.250', '-')
+    >>> interval(np.array([0.25]))
+    '0.250'
     """
-    if len(values) == 0:
-        return "-"
     low, high = bootstrap_interval(values)
     spread = f" ({low:.3f} to {high:.3f})" if len(values) > 1 else ""
     return f"{values.mean():.3f}{spread}".replace("-0.000", "0.000")
@@ -112,11 +110,9 @@ def verdict(collection: Collection, scores: Scores) -> str:
     'better than the best rule without learning (rule, 0.375): Kendall tau 0.625 (0.500 to 0.750), ahead on
     2 of 2 graphs, by +0.250 (+0.250 to +0.250) on average'
     """
-    model, count = column(scores), counted(len(scores), "graph")
+    model = column(scores)
     own = f"{measure(collection)} {interval(model)}"
     rules = {name: column(scores, ranking=name) for name in baselines_of(scores) if name != RANDOM}
-    if not rules:
-        return f"{own} on {count}"
     rule = max(rules, key=lambda name: rules[name].mean())
     difference = model - rules[rule]
     low, high = bootstrap_interval(difference)
@@ -124,7 +120,7 @@ def verdict(collection: Collection, scores: Scores) -> str:
     if len(scores) == 1:
         return f"{ONE} {beside}: {own}"
     sure = BETTER if low > 0 else WORSE if high < 0 else UNSURE
-    ahead = f"ahead on {(difference > 0).sum()} of {count}, by {difference.mean():+.3f}"
+    ahead = f"ahead on {(difference > 0).sum()} of {counted(len(scores), 'graph')}, by {difference.mean():+.3f}"
     return f"{sure} {beside}: {own}, {ahead} ({low:+.3f} to {high:+.3f}) on average"
 
 

@@ -24,13 +24,6 @@ def many(noise: float, graphs: int = 24) -> list[ScoredGraph]:
     return [judged(f"family{number % 6}", number, noise=noise) for number in range(graphs)]
 
 
-def certainly_slower(found: Calibration, scores: np.ndarray) -> np.ndarray:
-    """``(rows, rows)`` whether the first is certainly faster than the second, pair by pair."""
-    mean = scores.mean(axis=0)
-    sure: np.ndarray = mean[None, :] - mean[:, None] >= found.threshold * disagreement(scores)
-    return sure
-
-
 def test_disagreement_is_the_spread_over_seeds() -> None:
     # seeds differ by a constant (no disagreement), then by +-1 at two of two rows: variance 2 (ddof 1) of (1, -1)
     assert disagreement(np.array([[0.0, 1.0], [5.0, 6.0]])) == 1e-12
@@ -44,8 +37,11 @@ def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs() -> None:
     right, certain = 0, 0
     for number in range(30):
         one = judged("new", 1000 + number, noise=0.15)
-        sure = certainly_slower(found, one.scores)
-        assert found.certainly_slower(one.scores).tolist() == sure.sum(axis=1).tolist()
+        mean = one.scores.mean(axis=0)
+        sure = mean[None, :] - mean[:, None] >= found.threshold * disagreement(one.scores)
+        trust = Trust(found, one.scores, np.arange(40))
+        assert trust.ahead_of.tolist() == sure.sum(axis=1).tolist()
+        assert trust.certain == pytest.approx(sure.sum() / (40 * 39 / 2))
         certain += int(sure.sum())
         right += int((sure & (one.cost[None, :] > one.cost[:, None])).sum())
     assert right / certain == pytest.approx(CERTAIN, abs=0.02)

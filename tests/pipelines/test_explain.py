@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from tests.graphs import layout_row, save_npz
+from tests.features.helpers import layout_file, layout_of
+from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph
 from xlarank.data.errors import HloError, XlarankError
 from xlarank.data.graph import read_graph
@@ -18,7 +20,7 @@ from xlarank.data.schema import OPCODES
 from xlarank.data.workspace import Workspace
 from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank
-from xlarank.pipelines.ranking.score_difference import Explanation
+from xlarank.pipelines.ranking.score_difference import Explanation, Segment, program_graph, segments_of
 
 
 def run(workspace: Path, path: Path, **asked: object) -> Explanation:
@@ -41,12 +43,11 @@ def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained: Path,
         assert {node.node for node in result.nodes} <= {2, 4}
         assert json.dumps(ranking.explain(config, 20).as_json()) == json.dumps(result.as_json())
     with np.load(path) as arrays:
-        feat = arrays["node_config_feat"]
+        first, second = arrays["node_config_feat"].swapaxes(0, 1)
     config, against = next(
         (a, b)
-        for a in range(len(feat))
-        for b in range(a)
-        if (feat[a, 0] == feat[b, 0]).all() and (feat[a, 1] != feat[b, 1]).any()
+        for a, b in combinations(range(len(first)), 2)
+        if (first[a] == first[b]).all() and (second[a] != second[b]).any()
     )
     (node,) = run(shared_trained, path, config=config, against=against).nodes
     assert (node.node, node.opcode) == (4, "reshape") and node.now != node.then, "only nodes that differ"
@@ -58,7 +59,7 @@ def test_which_configurations_are_compared(shared_trained: Path, path: Path, tmp
         ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
         ({"config": -1}, "no configuration -1"),
         ({"against": "99"}, "no configuration 99"),
-        ({"against": "best"}, "--against is 'best'"),
+        ({"against": "best"}, "no configuration best; .*or default"),
     ):
         with pytest.raises(XlarankError, match=said):
             run(shared_trained, path, **asked)
@@ -82,18 +83,18 @@ def test_which_configurations_are_compared(shared_trained: Path, path: Path, tmp
     assert itself.then != 7 and itself.against == "the middle of the ranking"
 
 
-def test_the_segment_is_drawn(shared_trained: Path, path: Path, tmp_path: Path) -> None:
-    result = run(shared_trained, path, svg=tmp_path / "out" / "segment.svg")
-    text = (tmp_path / "out" / "segment.svg").read_text(encoding="utf-8")
-    words = " ".join(ElementTree.fromstring(text).itertext())
+def test_segments_are_drawn_and_nodes_named_by_their_module(
+    shared_trained: Path, path: Path, tmp_path: Path
+) -> None:
+    result, svg = run(shared_trained, path, svg=tmp_path / "out" / "segment.svg"), tmp_path / "out" / "segment.svg"
+    words = " ".join(ElementTree.fromstring(svg.read_text(encoding="utf-8")).itertext())
     assert f"configuration {result.now} against {result.then}" in words
     drawn = [node for node in result.nodes if node.value]
     assert drawn and all(f"{node.opcode} {node.node}" in words for node in drawn)
     assert "{3,2,1,0}" in words, "layouts stand on the edges"
-    assert "prefers-color-scheme" in text and "<script" not in text
+    assert "prefers-color-scheme" in svg.read_text(encoding="utf-8")
+    assert result.called(2) == "2" and result.as_json()["nodes"][0]["name"] is None
 
-
-def test_nodes_are_named_by_their_module(shared_trained: Path, path: Path, tmp_path: Path) -> None:
     graph = read_graph(path)
     module = HloModuleProto(name="jit_f")
     main = module.computations.add(name="main", id=1, root_id=1)
@@ -102,17 +103,30 @@ def test_nodes_are_named_by_their_module(shared_trained: Path, path: Path, tmp_p
         added.metadata.op_name = f"jit(f)/step{node}"
     file = tmp_path / "module.pb"
     file.write_bytes(module.SerializeToString())
-    found = run(shared_trained, path, module=file, svg=tmp_path / "segment.svg")
+    found = run(shared_trained, path, module=file, svg=svg)
     assert found.nodes and found.called(2) == "2 own_2"
-    for node, told in zip(found.nodes, found.as_json()["nodes"], strict=True):
-        assert (told["name"], told["op_name"]) == (f"own_{node.node}", f"jit(f)/step{node.node}")
-        assert f"own_{node.node}" in (tmp_path / "segment.svg").read_text(encoding="utf-8")
-    plain = run(shared_trained, path)
-    assert plain.called(2) == "2" and plain.as_json()["nodes"][0]["name"] is None
+    for shown in found.as_json()["nodes"]:
+        assert (shown["name"], shown["op_name"]) == (f"own_{shown['node']}", f"jit(f)/step{shown['node']}")
+        assert f"own_{shown['node']}" in svg.read_text(encoding="utf-8")
     main.instructions.pop()
     file.write_bytes(module.SerializeToString())
     with pytest.raises(HloError, match=r"^module\.pb: the module has \d+ instructions, and delta__a \d+ nodes"):
         run(shared_trained, path, module=file)
+
+
+def test_segments_are_connected_nodes_of_one_sign() -> None:
+    # 0 and 1 hang together over a matrix, 2 and 3 over a scalar only; 4 reads 1
+    nodes = [
+        Node("parameter", (8, 128)), Node("add", (8, 128), (0, 0)), Node("reduce", (), (1,)),
+        Node("broadcast", (4, 4), (2,)), Node("multiply", (8, 128), (1, 1)),
+    ]  # fmt: skip
+    graph = layout_of(layout_file(nodes, [0], [[layout_row()]]))
+    assert set(program_graph(graph).edges) == {(0, 1), (1, 2), (1, 4)}, "a scalar passes no layout on"
+    expected = (Segment((0, 1), -3.0), Segment((3,), -0.9))
+    assert segments_of(graph, {0: -1.0, 1: -2.0, 3: -0.9, 4: 0.8}) == expected
+    # 5 of 5.2 is more than four fifths: the rest is left out
+    assert segments_of(graph, {0: 5.0, 1: 0.1, 4: -0.1}) == (Segment((0,), 5.0),)
+    assert segments_of(graph, {}) == () and segments_of(graph, {0: 0.0}) == ()
 
 
 def test_tiles_have_causes_but_no_nodes(shared_tree: Path, shared_trained: Path, tmp_path: Path) -> None:
