@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import SPLITS, Collection
-from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.errors import CollectionError, ModelError, XlarankError, reasons
 from xlarank.data.files import read_text
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows

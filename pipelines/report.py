@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xlarank
-from xlarank.data.errors import XlarankError
+from xlarank.data.errors import XlarankError, counted
 from xlarank.data.files import atomic_write
 from xlarank.data.workspace import Workspace
 from xlarank.features.meanings import column_meanings

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.collection import Collection
+from xlarank.data.errors import counted
 from xlarank.data.family import program_family
-from xlarank.data.wording import counted
 from xlarank.data.workspace import Workspace
 from xlarank.features.rows import GraphRows
 from xlarank.features.store import Manifest, each_graph
