@@ -11,7 +11,7 @@ from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidat
 from xlarank.features.instances import node_blocks, pair_blocks
 from xlarank.features.layout import change, copies, dimension_roles, neighbourhood, padding
 from xlarank.features.program import composition
-from xlarank.features.tile import bounds, inner_loop, tpu_time, traffic
+from xlarank.features.tile import bounds, inner_loop, tpu_time
 
 
 def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -41,7 +41,7 @@ BLOCKS: Final = checked(
         dimension_roles.DimensionRoles(), dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(),
         padding.Violation(),
         bounds.Bounds(), bounds.TileCounts(), bounds.TileShape(), TileCandidatePlaces(),
-        inner_loop.TileInner(), traffic.Kernel(), traffic.Traffic(), tpu_time.TpuTime(),
+        inner_loop.TileInner(), bounds.Kernel(), bounds.Traffic(), tpu_time.TpuTime(),
     )
 )  # fmt: skip
 #: Columns of instances, of layout graphs alone.

@@ -1,4 +1,4 @@
-"""The bounds themselves, and how they divide what they cut."""
+"""The bounds themselves, how they divide what they cut, and the memory that a kernel's tiles need and move."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from xlarank.data.schema import MAX_RANK, TILE_SLOTS
-from xlarank.features.block import Block
+from xlarank.data.schema import MAX_RANK, OPCODE, TILE_SLOTS
+from xlarank.features.block import Block, Scope
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, log2p
 from xlarank.features.tile.tile_context import TileContext, whole_numbers
 
@@ -80,8 +81,7 @@ _VECTOR: Final = 8
 
 def _alignment(bound: Floats) -> Floats:
     """log2 of the largest power of two, up to 64, that divides a bound."""
-    power: Floats = np.log2(np.gcd(whole_numbers(bound), 64))
-    return power
+    return np.asarray(np.log2(np.gcd(whole_numbers(bound), 64)))
 
 
 class TileShape(Block):
@@ -122,32 +122,139 @@ class TileShape(Block):
     }
 
     def compute(self, context: TileContext) -> Floats:
-        output, input_, rank = context.tiles["output"], context.tiles["input"], context.output_rank
-        ones = np.ones(context.configs)
-        parts: list[tuple[Floats, ...]] = []
-        for at in range(rank - 1, rank - 4, -1):
-            out, vector = (output[:, at], input_[:, at]) if at >= 0 else (ones, ones)
-            extent = max(1.0, context.extents["output"][at]) if at >= 0 else 1.0
-            parts.append((log2p(out), out / extent, log2p(vector), np.log2(out / vector), vector / extent))
-        last, inner_last = output[:, max(0, rank - 1)], input_[:, max(0, rank - 1)]
-        before, inner_before = (output[:, rank - 2], input_[:, rank - 2]) if rank > 1 else (ones, ones)
-        inner = np.maximum(context.extents["kernel"], 1.0)
-        cut = context.tiles["kernel"] / inner
-        volumes = np.log2(output.prod(axis=1) / input_.prod(axis=1))
-        return np.stack(
-            [
-                *(column for group in zip(*parts, strict=True) for column in group),
-                *cut[:, :3].T,
-                np.minimum(cut.prod(axis=1), 2.0**24),
-                volumes,
-                np.log2(last / before),
-                (inner_last % 16) / 16,
-                (last % 16) / 16,
-                _alignment(inner_last),
-                _alignment(inner_before),
-                _alignment(last),
-                _alignment(context.tiles["kernel"].prod(axis=1)),
-                np.log2(input_.prod(axis=1) / inner_last * np.ceil(inner_last / _VECTOR)),
-            ],
-            axis=1,
+        rank, ones = context.output_rank, np.ones((context.configs, 3))
+        # the last three dimensions, the last one first; 1 where there are fewer
+        output, input_ = (
+            np.column_stack([ones, context.tiles[s][:, :rank]])[:, :-4:-1] for s in ("output", "input")
         )
+        extents = np.maximum(np.append(np.ones(3), context.extents["output"][:rank])[:-4:-1], 1.0)
+        of_last = [log2p(output), output / extents, log2p(input_), np.log2(output / input_), input_ / extents]
+        last, inner_last = (context.tiles[slot][:, max(0, rank - 1)] for slot in ("output", "input"))
+        kernel = context.tiles["kernel"]
+        cut = kernel / np.maximum(context.extents["kernel"], 1.0)
+        volume, vector = (context.tiles[slot].prod(axis=1) for slot in ("output", "input"))
+        registers = vector / inner_last * np.ceil(inner_last / _VECTOR)
+        single = [np.minimum(cut.prod(axis=1), 2.0**24), np.log2(volume / vector), np.log2(last / output[:, 1])]
+        single += [inner_last % 16 / 16, last % 16 / 16]
+        single += map(_alignment, (inner_last, input_[:, 1], last, kernel.prod(axis=1)))
+        return np.column_stack([*of_last, cut[:, :3], *single, np.log2(registers)])
+
+
+#: On-chip vector memory of one TPU core, bytes.
+VMEM_BYTES: Final = 16 * 2**20
+
+
+class Traffic(Block):
+    """Bytes a tile holds, bytes moved by all tiles, and work per byte.
+
+    With output tile m x n (its two last dimensions; the others count to m) and K contracted elements, a tile
+    reads m*K + K*n elements and writes m*n; without contraction it reads and writes its own size. Bounds that
+    count hardware tiles are turned into elements first (the inner columns stay in the unit of the bounds).
+    Double buffering keeps two tiles in vector memory, where they are padded to the hardware's tile.
+    """
+
+    kinds = ("tile",)
+    columns = {
+        "traffic__tile_bytes__log": "bytes of one output tile, log2(1 + x)",
+        "traffic__working_set__log": "bytes of one output tile and what it reads, log2(1 + x)",
+        "traffic__vmem__ratio": "two working sets over 16 MiB, at most 4",
+        "traffic__padded_tile__log": "bytes of one output tile padded to 8 x 128 elements in its last two "
+        "dimensions, log2(1 + x)",
+        "traffic__padded_tile__ratio": "padded over true bytes of one output tile, minus 1",
+        "traffic__padded_vmem__ratio": "two padded output tiles over 16 MiB, at most 4",
+        "traffic__total__log": "bytes read and written by all tiles, log2(1 + x)",
+        "traffic__total__ratio": "bytes read and written by all tiles over the least possible, log2",
+        "traffic__intensity__log": "multiply-adds of one tile over its bytes read and written, log2(1 + x)",
+        "traffic__flops_per_tile__log": "multiply-adds of one tile, log2(1 + x)",
+        "traffic__left_panel__log": "bytes of the m x K panel, log2(1 + x)",
+        "traffic__right_panel__log": "bytes of the K x n panel, log2(1 + x)",
+        "traffic__inner_left__log": "input (vector) tile rows times the reduction tile, log2(1 + x)",
+        "traffic__inner_right__log": "input (vector) tile columns times the reduction tile, log2(1 + x)",
+        "traffic__inner_step__log": "input (vector) tile times the reduction tile, log2(1 + x)",
+        "traffic__inner_balance__log": "multiply-adds of an inner step over the elements it reads, log2(1 + x)",
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        extents, unit = context.extents["output"], context.unit
+        rank, depth = max(1, context.output_rank), context.depth
+        tile, vector = context.tiles["output"] * unit, context.tiles["input"]
+        columns, rows = tile[:, rank - 1], tile[:, : rank - 1].prod(axis=1)
+        inner_columns, inner_rows = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
+        step = context.tiles["kernel"].prod(axis=1) if depth else np.ones(context.configs)
+        count = np.where(extents > 0, np.ceil(extents * unit / tile), 1.0).prod(axis=1)
+        volume = rows * columns
+        left, right = (rows * depth, columns * depth) if depth else (volume, np.zeros(context.configs))
+        moved = volume + left + right
+        whole = np.where(extents > 0, extents * unit, 1.0)
+        whole_left, whole_right = whole[: rank - 1].prod() * depth, whole[rank - 1] * depth
+        least = whole.prod() + (whole_left + whole_right if depth else whole.prod())
+        work = volume * max(depth, 1.0)
+        size = float(max(1.0, context.element_bytes[context.walked]))
+        tiling = context.tiling
+        padded = np.ceil(columns / tiling.lanes) * tiling.lanes * rows
+        if rank > 1:
+            second = tile[:, rank - 2]
+            padded *= np.ceil(second / tiling.sublanes) * tiling.sublanes / second
+        held = [log2p(volume * size), log2p(moved * size), np.minimum(2 * moved * size / VMEM_BYTES, 4.0)]
+        held += [log2p(padded * size), padded / volume - 1.0, np.minimum(2 * padded * size / VMEM_BYTES, 4.0)]
+        total = [log2p(count * moved * size), np.log2(count * moved / max(least, 1.0))]
+        of_tile = (work / (moved * size), work, left * size, right * size)
+        inner = (inner_rows * step, inner_columns * step, inner_rows * inner_columns * step)
+        balance = inner_rows * inner_columns / (inner_rows + inner_columns)
+        return np.stack([*held, *total, *map(log2p, (*of_tile, *inner, balance))], axis=1)
+
+
+class Kernel(Block):
+    """Class, sizes and work of the kernel's main node; sizes as log2(1 + x)."""
+
+    kinds = ("tile",)
+    scope = Scope.GRAPH
+    columns = {
+        **{f"kernel__is_{name}__flag": f"1 where the main node is {name}" for name in OPCODE_CLASSES},
+        **{
+            f"kernel__extent_{i}__log": f"extent of dimension {i} that the output bounds divide"
+            for i in range(MAX_RANK)
+        },
+        **{f"kernel__extent_last{i}__log": f"extent of the dimension {i} before the last" for i in range(3)},
+        "kernel__contracted__log": "elements summed over for one output element",
+        "kernel__work__log": "multiply-adds",
+        "kernel__read_bytes__log": "bytes of the parameters",
+        "kernel__intensity__log": "multiply-adds over bytes of parameters and the output",
+        "kernel__parameters__log": "number of parameters",
+        "kernel__fan_in__log": "number of operands of the main node",
+        "kernel__largest_operand__log": "bytes of the main node's largest operand",
+        "kernel__smallest_operand__log": "bytes of the main node's smallest operand",
+        "kernel__reduces_minor__flag": "1 where a reduction sums along the minor-most dimension of its operand",
+        "kernel__physical__flag": "1 where bounds count hardware tiles in physical order",
+    }
+
+    def compute(self, context: TileContext) -> Floats:
+        main, extents, rank = context.main, context.extents["output"], context.output_rank
+        operands = context.bytes[context.main_operands]
+        parameters = context.graph.opcode == OPCODE["parameter"]
+        reads = context.bytes[parameters].sum()
+        # multiply-adds: one per output element where nothing is contracted
+        work = float(context.volume[main] * (context.depth or 1.0))
+        sizes = [
+            *extents,
+            *(extents[rank - 1 - i] if rank > i else 0.0 for i in range(3)),
+            context.depth,
+            work,
+            reads,
+            work / max(1.0, reads + context.bytes[main]),
+            float(parameters.sum()),
+            float(len(operands)),
+            operands.max(initial=0.0),
+            operands.min(initial=np.inf) if len(operands) else 0.0,
+        ]
+        flags = [float(context.main_class == name) for name in OPCODE_CLASSES]
+        return np.array([*flags, *log2p(np.array(sizes)), self._reduces_minor(context), float(context.physical)])
+
+    @staticmethod
+    def _reduces_minor(context: TileContext) -> bool:
+        """The dimensions summed over stand at the end of the operand's shape if the output is its beginning."""
+        if context.graph.opcode[context.main] != OPCODE["reduce"] or len(context.main_operands) == 0:
+            return False
+        operand, rank = context.main_operands[0], int(context.rank[context.main])
+        kept = (context.dims[operand, :rank] == context.dims[context.main, :rank]).all()
+        return bool(kept and context.default_layout[operand, 0] >= rank)

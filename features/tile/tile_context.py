@@ -120,6 +120,12 @@ class TileContext(ProgramContext):
         extents: Floats = self._physical(np.array([node]))[0]
         return extents
 
+    def physical_unit(self, rank: int) -> Floats:
+        """``(rank,)`` elements that one unit of such extents stands for."""
+        unit = np.ones(rank)
+        unit[-2:-1], unit[-1:] = self.tiling.sublanes, self.tiling.lanes
+        return unit
+
     def slots_of(self, node: int) -> Ints:
         """``(3,)`` node ids of a node's output, input and kernel (`slots.slot_tensors`); -1 for none."""
         tensors: Ints = slot_tensors(self, np.array([node]))[0]
@@ -157,8 +163,7 @@ class TileContext(ProgramContext):
         sizes = np.zeros(MAX_RANK)
         if self.main_class == "convolution" and self.kernel_tensor >= 0:
             features = int(self.column("convolution_dim_numbers_kernel_output_feature_dim")[self.main])
-            dims = self.dims[self.kernel_tensor]
-            inner = [dims[i] for i in range(int(self.rank[self.kernel_tensor])) if i != features]
+            inner = np.delete(self.dims[self.kernel_tensor, : self.rank[self.kernel_tensor]], features)
             sizes[: len(inner)] = inner
         elif self.main_class == "dot" and len(self.main_operands) > 0:
             sizes[0] = dot_split(self, self.slots_of(self.main)[None])[2][0]
@@ -176,18 +181,6 @@ class TileContext(ProgramContext):
         return float(np.prod(sizes)) if len(sizes) else 0.0
 
     @cached_property
-    def reduces_minor(self) -> bool:
-        """Whether a reduction sums along its operand's minor-most dimension."""
-        operands = self.main_operands
-        if self.graph.opcode[self.main] != OPCODE["reduce"] or len(operands) == 0:
-            return False
-        # the dimensions summed over stand at the end of the operand's shape if the output is its beginning
-        rank = int(self.rank[self.main])
-        minor = int(self.default_layout[operands[0], 0])
-        kept = self.dims[operands[0], :rank]
-        return minor >= rank and bool((kept == self.dims[self.main, :rank]).all())
-
-    @cached_property
     def tiles(self) -> dict[str, Floats]:
         """slot -> ``(configs, 6)`` bounds in force: 0 means the whole extent; 1 past the rank."""
         whole = {slot: np.where(extents > 0, extents, 1.0) for slot, extents in self.extents.items()}
@@ -196,17 +189,10 @@ class TileContext(ProgramContext):
     @cached_property
     def unit(self) -> Floats:
         """``(6,)`` elements that one unit of the output bounds stands for, by dimension."""
-        unit, rank = np.ones(MAX_RANK), self.output_rank
-        if self.physical and rank > 0:
-            unit[rank - 1] = self.tiling.lanes
-            if rank > 1:
-                unit[rank - 2] = self.tiling.sublanes
+        unit = np.ones(MAX_RANK)
+        if self.physical:
+            unit[: self.output_rank] = self.physical_unit(self.output_rank)
         return unit
-
-    @cached_property
-    def main_work(self) -> float:
-        """Multiply-adds of the main node (one per output element where nothing is contracted)."""
-        return float(self.volume[self.main] * (self.depth or 1.0))
 
 
 def contiguous(tile: Floats, extents: Floats) -> Floats:

@@ -19,19 +19,17 @@ from xlarank.features.tile.tile_context import TileContext, contiguous
 _CONVOLUTION: Final = "convolution_dim_numbers"
 
 
-def _opcodes(names: str) -> list[int]:
-    return [OPCODE[name] for name in names.split()]
-
-
-#: What computes nothing on the vector unit.
-_FREE: Final = _opcodes(
-    "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call reshape convolution dot"
+#: What computes nothing on the vector unit, what only moves, what reduces and what copies.
+_FREE, _MOVES, _REDUCTIONS, _COPIES = (
+    [OPCODE[name] for name in names.split()]
+    for names in (
+        "parameter constant broadcast bitcast tuple get-tuple-element fusion iota call reshape convolution dot",
+        "copy transpose slice pad concatenate reverse dynamic-slice dynamic-update-slice gather convert "
+        "bitcast-convert",
+        "reduce reduce-window",
+        "copy transpose",
+    )
 )
-_MOVES: Final = _opcodes(
-    "copy transpose slice pad concatenate reverse dynamic-slice dynamic-update-slice gather convert bitcast-convert"
-)
-_REDUCTIONS: Final = _opcodes("reduce reduce-window")
-_COPIES: Final = _opcodes("copy transpose")
 #: Bytes of a scalar that is passed to a kernel: one row of lanes.
 _SCALAR_BYTES: Final = 512.0
 
@@ -71,17 +69,9 @@ class _Cut:
     tile: Floats
     count: Floats
 
-    @property
     def runs(self) -> Floats:
         """``(configs,)`` stretches of memory that one tile lies in."""
-        stretches: Floats = self.tile.prod(axis=1) / contiguous(self.tile, self.extents)
-        return stretches
-
-    @property
-    def elements(self) -> Floats:
-        """``(configs,)`` of a tile, padded."""
-        elements: Floats = (self.tile * self.unit).prod(axis=1)
-        return elements
+        return np.asarray(self.tile.prod(axis=1) / contiguous(self.tile, self.extents))
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +96,7 @@ def window_loop(facts: TileContext) -> WindowLoop:
     output = _cut(facts, facts.walked, "output") if product is None else product.output
     parameters, results = _entry(facts)
     tiles = output.count.prod(axis=1)
+    elements = (output.tile * output.unit).prod(axis=1)
     whole = float((output.extents * output.unit).prod())
     padding = whole / max(1.0, float(facts.volume[output.node]))
     volume = np.where(facts.volume > 1, facts.volume, 0.0)
@@ -118,8 +109,8 @@ def window_loop(facts: TileContext) -> WindowLoop:
         shapes = {tuple(facts.dims[one]) for one in product.operands}
         others = [one for one in parameters if tuple(facts.dims[one]) not in shapes]
         steps, moved = tiles * product.steps, product.moved
-        kernel_runs, passes, rows = product.kernel.runs * steps, product.passes * steps, product.rows * steps
-        summed = np.where(product.steps > 1, steps * output.elements, 0.0)
+        kernel_runs, passes, rows = product.kernel.runs() * steps, product.passes * steps, product.rows * steps
+        summed = np.where(product.steps > 1, steps * elements, 0.0)
     most = padded_bytes(facts, output.node) if slices else np.inf
     around = sum(min(padded_bytes(facts, one), most) for one in others)
     around += sum(padded_bytes(facts, one) for one in results)
@@ -129,9 +120,9 @@ def window_loop(facts: TileContext) -> WindowLoop:
         kind=_kind(facts) if product is None else "product", steps=steps, tiles=tiles,
         fused=steps * max(0, int((graph.opcode == OPCODE["convolution"]).sum()) - 1),
         arrays=np.full(configs, float(len(parameters) + len(results))),
-        moved=moved + around, runs=output.runs * tiles * len(alike), kernel_runs=kernel_runs,
+        moved=moved + around, runs=output.runs() * tiles * len(alike), kernel_runs=kernel_runs,
         passes=passes, rows=rows, summed=summed, computed=none + computed,
-        copied=none + whole * (graph.opcode[-1] in _COPIES), packed=none + packed, tile=output.elements,
+        copied=none + whole * (graph.opcode[-1] in _COPIES), packed=none + packed, tile=elements,
     )  # fmt: skip
 
 
@@ -140,9 +131,8 @@ def padded_bytes(facts: TileContext, node: int) -> float:
     rank = int(facts.rank[node])
     if rank == 0:
         return _SCALAR_BYTES
-    tiles = np.maximum(facts.physical_extents(node)[:rank], 1.0).prod()
-    size = max(1.0, float(facts.element_bytes[node]))
-    return float(tiles * facts.tiling.lanes * (facts.tiling.sublanes if rank > 1 else 1) * size)
+    elements = np.maximum(facts.physical_extents(node)[:rank], 1.0) * facts.physical_unit(rank)
+    return float(elements.prod() * max(1.0, facts.element_bytes[node]))
 
 
 def _entry(facts: TileContext) -> tuple[list[int], list[int]]:
@@ -174,13 +164,8 @@ def _cut(facts: TileContext, node: int, slot: str) -> _Cut:
     extents = np.maximum(facts.physical_extents(node)[:rank], 1.0)
     bounds = facts.bounds[slot][:, :rank]
     tile = np.where(bounds > 0, np.minimum(bounds, extents), extents)
-    unit = np.ones(rank)
-    unit[-1] = facts.tiling.lanes
-    if rank > 1:
-        unit[-2] = facts.tiling.sublanes
-    layout = facts.default_layout[node]
-    logical = [int(layout[rank - 1 - at]) for at in range(rank)]
-    return _Cut(node, logical, extents, unit, tile, np.ceil(extents / tile))
+    logical = facts.default_layout[node, :rank][::-1].tolist()
+    return _Cut(node, logical, extents, facts.physical_unit(rank), tile, np.ceil(extents / tile))
 
 
 def _product(facts: TileContext) -> _Product | None:
