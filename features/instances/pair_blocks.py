@@ -125,7 +125,7 @@ class InstancePair(InstanceBlock):
             "pair__slot__left": pairs.left_slot[pair],
             "pair__bytes__log2": log2p(pairs.bytes[pair]),
             "pair__bytes__share": millionths(pairs.bytes[pair], context.bytes.sum()),
-            "pair__turned__flag": (pairs.permutation[pair] != np.arange(pairs.permutation.shape[1])).any(axis=1),
+            "pair__turned__flag": ~pairs.straight[pair],
         }
         group = opcode_group(context.graph.opcode[context.graph.configurable])
         slots = list(context.slots.values())

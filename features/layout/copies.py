@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Tier
-from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, PairQuantities, Request
+from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.slot_pairs import FARTHEST, PairLayouts, Pairs
+from xlarank.features.layout.slot_pairs import FARTHEST, PairLayouts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.tensors import Floats, Ints, layout_key
 
@@ -75,24 +76,21 @@ class DisagreementByClass(LayoutBlock):
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         total = max(1.0, float(sum(pairs.bytes.sum() for pairs in context.pairs)))
-        requests = [
-            aggregation.sum_pairs(pairs, self._quantities(context, pairs), [total] * len(self.columns))
-            for pairs in context.pairs
-        ]
+        requests = []
+        for pairs in context.pairs:
+            sides = (context.node_class[side][:, None] for side in (pairs.left, pairs.right))
+            member = np.concatenate([side == np.arange(len(OPCODE_CLASSES)) for side in sides], axis=1)
+            mismatched = partial(self._mismatched_bytes, PairLayouts(context, pairs), member)
+            requests.append(aggregation.sum_pairs(pairs, mismatched, [total] * len(self.columns)))
         return lambda batch: np.add.reduce([batch[hop] for hop in requests])
 
     @staticmethod
-    def _quantities(context: LayoutContext, pairs: Pairs) -> PairQuantities:
-        layouts = PairLayouts(context, pairs)
-        sides = (context.node_class[side][:, None] for side in (pairs.left, pairs.right))
-        member = np.concatenate([side == np.arange(len(OPCODE_CLASSES)) for side in sides], axis=1)
-
-        def mismatched_bytes(pair: Ints, consumer: Ints, producer: Ints) -> Floats:
-            wanted, made, _ = layouts.layouts(pair, consumer, producer)
-            by_class: Floats = ((wanted != made) * pairs.bytes[pair])[:, None] * member[pair]
-            return by_class
-
-        return mismatched_bytes
+    def _mismatched_bytes(
+        layouts: PairLayouts, member: NDArray[np.bool_], pair: Ints, consumer: Ints, producer: Ints
+    ) -> Floats:
+        wanted, made, _ = layouts.layouts(pair, consumer, producer)
+        by_class: Floats = ((wanted != made) * layouts.pairs.bytes[pair])[:, None] * member[pair]
+        return by_class
 
 
 _ROUNDS: Final = 3
@@ -122,7 +120,7 @@ class Propagation(LayoutBlock):
         pairs = pairs.take(np.argsort(pairs.right, kind="stable"))
         left, right, bytes_ = pairs.left, pairs.right, pairs.bytes
         makers, first = np.unique(right, return_index=True)
-        slots = [context.slots[slot] for slot in LAYOUT_SLOTS]
+        slots = list(context.slots.values())
         set_key = np.concatenate([np.where(rows.given, rows.key, 0) for rows in slots]).astype(np.int32)
         offset = (pairs.left_slot * len(context.type_node))[:, None].astype(np.int32)
         passing = context.node_class[left] == OPCODE_CLASSES.index("elementwise")
@@ -135,20 +133,18 @@ class Propagation(LayoutBlock):
         node_bytes = context.bytes[context.graph.configurable]
         count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
         nodes = context.configurable_nodes
-        passing = passing[:, None]
-        rounds = (_ROUNDS if len(passed) else 1) if len(left) else 0  # nothing spreads twice without passing on
+        rounds = _ROUNDS if len(left) else 0
 
         def finalize(batch: Batch) -> Floats:
             made = set_key[batch.by_node]
             set_by_consumer = set_key[batch.by_node[left] + offset]
-            free = (set_by_consumer == 0) & passing
+            free = (set_by_consumer == 0) & passing[:, None]
             for _ in range(rounds):
-                requested = np.where(free, made[left], set_by_consumer) if len(passed) else set_by_consumer
+                requested = np.where(free, made[left], set_by_consumer)
                 most = np.maximum.reduceat(requested, first, axis=0)
                 made[makers] = np.where(made[makers] == 0, most, made[makers])
-                if len(passed):
-                    made[passed] = np.where(made[passed] == 0, made[right[by_left]], made[passed])
-            requested = np.where(free, made[left], set_by_consumer) if len(passed) else set_by_consumer
+                made[passed] = np.where(made[passed] == 0, made[right[by_left]], made[passed])
+            requested = np.where(free, made[left], set_by_consumer)
             settled = made[right]
             copied = (requested > 0) & (settled > 0) & (requested != settled)
             unlike = (made > 0) & (made != default)

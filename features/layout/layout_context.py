@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.regions import OutputRows, Regions, layout_regions, output_rows
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.slot_pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
@@ -43,11 +42,8 @@ class LayoutContext(LayoutFacts):
     @cached_property
     def straight_pairs(self) -> Pairs:
         """Those of `pairs` whose tensor keeps its dimensions' order on the way, in one."""
-        parts = []
-        for pairs in self.pairs:
-            straight = np.flatnonzero((pairs.permutation == np.arange(MAX_RANK)).all(axis=1))
-            parts.append(pairs.take(straight))
-        return Pairs.together(parts)
+        everything = Pairs.together(self.pairs)
+        return everything.take(np.flatnonzero(everything.straight))
 
     @cached_property
     def siblings(self) -> Pairs:

@@ -121,7 +121,7 @@ class Boundary(LayoutBlock):
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         output = context.slots["output"]
         changed_type = context.type_changed.astype(np.float32)
-        extra = (output.now.waste - output.default.waste) * output.bytes / output.total_bytes
+        extra = (output.now["waste"] - output.default["waste"]) * output.bytes / output.total_bytes
         waste_type = extra.astype(np.float32)
         pairs = context.straight_pairs
         left, right = pairs.left, pairs.right

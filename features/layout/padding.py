@@ -48,7 +48,7 @@ class Padding(LayoutBlock):
     """
 
     columns = _columns("padding", _ALL)
-    parts: ClassVar[Sequence[tuple[str, Sequence[_Group]]]] = [("waste", _ALL)]  # of `TensorPhysics`, for groups
+    parts: ClassVar[Sequence[tuple[str, Sequence[_Group]]]] = [("waste", _ALL)]  # of `tensor_physics`, for groups
 
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Finalize:
         shares: list[tuple[NDArray[Any], float]] = []
@@ -56,8 +56,8 @@ class Padding(LayoutBlock):
         nodes_of: list[float] = []
         for of_tile, _, _, coarse in (each := [(tile, *group) for tile, groups in self.parts for group in groups]):
             for rows in context.slots.values():
-                now = getattr(rows.now, of_tile)
-                extra = now - getattr(rows.default, of_tile)
+                now = rows.now[of_tile]
+                extra = now - rows.default[of_tile]
                 nodes, bytes_ = float(context.configurable_nodes), rows.total_bytes
                 if coarse is not None:
                     mine = context.type_coarse_class == coarse
@@ -122,7 +122,7 @@ class Violation(LayoutBlock):
         nodes = context.configurable_nodes
         for rows in context.slots.values():
             for name in ("violation", "minor_misfit", "second_misfit"):
-                now, default = getattr(rows.now, name), getattr(rows.default, name)
+                now, default = rows.now[name], rows.default[name]
                 parts += [(now, nodes), (now * rows.bytes, rows.total_bytes), (now.astype(float) - default, nodes)]
         return aggregation.shares(parts)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,6 @@ from xlarank.features.program.tensors import (
     Tiling,
     complete_layout,
     contiguity,
-    largest_not_minor,
     layout_key,
     minor_sizes,
     packed_waste,
@@ -35,26 +35,21 @@ from xlarank.features.program.tensors import (
 )
 
 
-@dataclass(frozen=True)
-class TensorPhysics:
-    """What a layout does to a tensor; every array is ``(tensors,)``."""
+def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> dict[str, NDArray[Any]]:
+    """What a layout does to tensors, each ``(tensors,)``.
 
-    waste: Floats  # padded over true size under the tiling, minus 1
-    packed: Floats  # the same with narrow elements packed and small tiles for few rows
-    violation: NDArray[np.bool_]  # the largest dimension is not minor-most
-    minor_misfit: NDArray[np.bool_]  # the minor-most size is no multiple of the lanes
-    second_misfit: NDArray[np.bool_]  # the second minor-most size is no multiple of the sublanes
-
-    @classmethod
-    def of(cls, dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tiling) -> TensorPhysics:
-        minor, second = minor_sizes(dims, layout)
-        return cls(
-            waste=padding_waste(dims, layout, tiling),
-            packed=packed_waste(dims, layout, element_bytes, tiling),
-            violation=largest_not_minor(dims, layout),
-            minor_misfit=(layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
-            second_misfit=(layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
-        )
+    ``waste``: padded over true size, minus 1; ``packed``: the same with narrow elements packed and small tiles for
+    few rows; ``violation``: the largest dimension is not minor-most; ``minor_misfit``, ``second_misfit``: the size
+    is no multiple of the lanes, the second one of the sublanes.
+    """
+    minor, second = minor_sizes(dims, layout)
+    return {
+        "waste": padding_waste(dims, layout, tiling),
+        "packed": packed_waste(dims, layout, element_bytes, tiling),
+        "violation": (layout[:, 0] >= 0) & (dims.max(axis=1) > minor),
+        "minor_misfit": (layout[:, 0] >= 0) & (minor % tiling.lanes != 0),
+        "second_misfit": (layout[:, 1] >= 0) & (second % tiling.sublanes != 0),
+    }
 
 
 @dataclass(frozen=True)
@@ -70,9 +65,9 @@ class SlotRows:
     minor_changed: NDArray[np.bool_]  # its minor-most dimension does
     distance: Floats  # share of dimension pairs ordered differently from the default
     contiguity: Floats  # how much a copy from the default moves in one piece, 0 to 1
-    # now, default: physics of the full layout and of the default.
-    now: TensorPhysics
-    default: TensorPhysics
+    # `tensor_physics` of the full layout and of the default.
+    now: dict[str, NDArray[Any]]
+    default: dict[str, NDArray[Any]]
     total_bytes: float  # bytes of this slot's tensors over all configurable nodes, at least 1
     bytes_of_class: Floats  # ``(4,)`` the same by `xlarank.features.program.opcode_classes.COARSE_CLASSES`
 
@@ -106,12 +101,12 @@ class LayoutFacts(ProgramContext):
 
     @cached_property
     def node_class(self) -> Ints:
-        """``(configurable nodes,)`` index into `xlarank.features.program.opcode_classes.OPCODE_CLASSES`."""
+        """``(configurable nodes,)`` index into `OPCODE_CLASSES`."""
         return self.opcode_class[self.graph.configurable]
 
     @cached_property
     def coarse_class(self) -> Ints:
-        """``(configurable nodes,)`` index into `xlarank.features.program.opcode_classes.COARSE_CLASSES`."""
+        """``(configurable nodes,)`` index into `COARSE_CLASSES`."""
         return coarse_class(self.node_class)
 
     @cached_property
@@ -183,8 +178,8 @@ class LayoutFacts(ProgramContext):
             minor_changed=layout[:, 0] != default[:, 0],
             distance=permutation_distance(layout, default),
             contiguity=contiguity(dims, layout, default),
-            now=TensorPhysics.of(dims, layout, element, self.tiling),
-            default=TensorPhysics.of(dims, default, element, self.tiling),
+            now=tensor_physics(dims, layout, element, self.tiling),
+            default=tensor_physics(dims, default, element, self.tiling),
             total_bytes=max(1.0, float(node_bytes.sum())),
             bytes_of_class=np.maximum(
                 np.bincount(self.coarse_class, node_bytes, minlength=len(COARSE_CLASSES)), 1.0

@@ -13,9 +13,10 @@ from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_codes
-from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, NODE_COLUMN, OPCODE
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK, OPCODE
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.program_context import ProgramContext
@@ -48,6 +49,11 @@ class Pairs:
 
     def take(self, index: Ints) -> Pairs:
         return Pairs(*(getattr(self, field.name)[index] for field in fields(self)))
+
+    @property
+    def straight(self) -> NDArray[np.bool_]:
+        """``(pairs,)`` whether the tensor keeps its dimensions' order on the way."""
+        return np.asarray((self.permutation == np.arange(MAX_RANK)).all(axis=1))
 
     @classmethod
     def together(cls, parts: Sequence[Pairs]) -> Pairs:
@@ -106,11 +112,9 @@ class _Walk:
         edges, dims, opcode = facts.graph.edges, facts.dims, facts.graph.opcode
         keeps = (facts.opcode_class == OPCODE_CLASSES.index("elementwise")) | np.isin(opcode, _PASSING)
         transposes = opcode == _TRANSPOSE
-        self._turn = np.tile(np.arange(MAX_RANK), (len(dims), 1))
-        at = NODE_COLUMN["dimensions_0"]
-        given = facts.graph.node_feat[transposes, at : at + MAX_RANK].astype(np.int64).clip(0, MAX_RANK - 1)
-        inside = np.arange(MAX_RANK) < facts.rank[transposes][:, None]
-        self._turn[transposes] = np.where(inside, given, np.arange(MAX_RANK))
+        given = facts.column("dimensions_0", MAX_RANK).astype(np.int64).clip(0, MAX_RANK - 1)
+        inside = transposes[:, None] & (np.arange(MAX_RANK) < facts.rank[:, None])
+        self._turn = np.where(inside, given, np.arange(MAX_RANK))
         proper = (np.sort(self._turn, axis=1) == np.arange(MAX_RANK)).all(axis=1)  # a permutation is given
         node, operand = edges[:, 0], edges[:, 1]
         turned = np.take_along_axis(dims[operand], self._turn[node], axis=1)
@@ -148,7 +152,7 @@ class PairLayouts:
         self._key, self._given, self._layout = (
             np.stack([getattr(rows, name) for rows in facts.slots.values()]) for name in ("key", "given", "layout")
         )
-        self._turned = (pairs.permutation != np.arange(MAX_RANK)).any(axis=1)
+        self._turned = ~pairs.straight
 
     def layouts(self, pair: Ints, left: Ints, right: Ints) -> tuple[Ints, Ints, Ints]:
         """Keys of both full layouts in the left tensor's dimensions, and how many of both are set, 0 to 2."""
@@ -156,15 +160,15 @@ class PairLayouts:
         made = self._key[right_slot, right]
         turned = np.flatnonzero(self._turned[pair])
         if len(turned):
-            made[turned] = layout_key(self._turn(pair[turned], self._layout[right_slot[turned], right[turned]]))
+            layout = self._layout[right_slot[turned], right[turned]]
+            back = np.argsort(
+                self.pairs.permutation[pair[turned]], axis=1
+            )  # the right tensor's dimensions -> left one's
+            made[turned] = layout_key(
+                np.where(layout >= 0, np.take_along_axis(back, np.maximum(layout, 0), axis=1), -1)
+            )
         given = self._given[left_slot, left].astype(np.int64) + self._given[right_slot, right]
         return self._key[left_slot, left], made, given
-
-    def _turn(self, pair: Ints, layout: Ints) -> Ints:
-        """Layouts of the right tensor in the dimensions of the left one."""
-        back = np.argsort(self.pairs.permutation[pair], axis=1)  # dimension of the right tensor -> of the left one
-        turned = np.take_along_axis(back, np.maximum(layout, 0), axis=1)
-        return np.where(layout >= 0, turned, -1)
 
     def disagreement(self, pair: Ints, left: Ints, right: Ints) -> Floats:
         """Clash, mismatch and half, each with its bytes, and agreement: ``(combinations, 7)``."""

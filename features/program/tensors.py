@@ -152,13 +152,6 @@ def layout_key(layout: Ints) -> Ints:
     return key
 
 
-def largest_not_minor(dims: Ints, layout: Ints) -> NDArray[np.bool_]:
-    """Whether some dimension is larger than the minor-most one (a *violation*)."""
-    minor, _ = minor_sizes(dims, layout)
-    violated: NDArray[np.bool_] = (dims.max(axis=1) > minor) & (layout[:, 0] >= 0)
-    return violated
-
-
 def permutation_distance(one: Ints, other: Ints) -> Floats:
     """Share of pairs of dimensions that two full layouts of one tensor order differently, 0 to 1.
 
