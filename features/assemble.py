@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_codes
 from xlarank.data.errors import XlarankError
-from xlarank.data.graph import Graph, LayoutGraph, TileGraph, read_graph
+from xlarank.data.graph import Graph, LayoutGraph, TileGraph, graph_kind, read_graph
 from xlarank.data.topology import structure_hash
-from xlarank.features.block import Block, Scope, Tier
+from xlarank.features.block import Scope, Tier
 from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances, LazyInstances
 from xlarank.features.instances.pair_blocks import InstanceContext
-from xlarank.features.layout.aggregation import LayoutBlock, compute_together
+from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.kernel_kind import kernel_kinds
 from xlarank.features.tile.tile_context import TileContext
-
-_Block = TypeVar("_Block", bound=Block)
 
 
 def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True) -> GraphRows:
@@ -49,20 +46,28 @@ def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidate
 def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows:
     """Compute every column of the settings for each *distinct* configuration of a graph."""
     settings = settings or FeatureSettings()
-    context = _context(graph, settings)
-    chosen = settings.blocks("layout" if isinstance(context, LayoutContext) else "tile")
-    blocks, names = with_columns(chosen)
-    rows = np.zeros((len(names), graph.duplicates.distinct), np.float32).T
-    if isinstance(context, LayoutContext):
-        compute_together(context, [(block, at) for block, at in blocks if isinstance(block, LayoutBlock)], rows)
-    for block, at in blocks:
-        columns = rows[:, at : at + len(block.columns)]
-        if not isinstance(block, LayoutBlock):
-            values = block.compute(context)
-            if values.shape != columns.shape:
-                raise AssertionError(f"{type(block).__name__} gave {values.shape}")
-            columns[...] = values
-        context.columns |= dict(zip(block.columns, columns.T, strict=True))
+    kind = graph_kind(graph)
+    chosen, names = settings.blocks(kind), settings.config_columns(kind)
+    context: LayoutContext | TileContext
+    if isinstance(graph, LayoutGraph):
+        context = LayoutContext(graph, settings.tiling)
+        rows = compute_together(context, chosen, names)
+        of_kind: dict[str, Any] = {
+            "instances": LazyInstances(partial(instance_table, context, settings.candidates))
+        }
+    else:
+        context = TileContext(cast(TileGraph, graph), settings.tiling)
+        rows = np.zeros((len(names), context.configs), np.float32).T
+        of_kind = {"kinds": kernel_kinds(context)}
+    for block in chosen:
+        if block.scope is Scope.CONFIG:
+            columns = rows[:, columns_of(block, names)]
+            if not isinstance(block, LayoutBlock):
+                values = block.compute(context)
+                if values.shape != columns.shape:
+                    raise AssertionError(f"{type(block).__name__} gave {values.shape}")
+                columns[...] = values
+            context.columns |= dict(zip(block.columns, columns.T, strict=True))
     constants: dict[str, np.float32] = {}
     for block in chosen:
         if block.scope is Scope.GRAPH:
@@ -76,30 +81,8 @@ def assemble(graph: Graph, settings: FeatureSettings | None = None) -> GraphRows
         ids=np.arange(graph.configs),
         runtime=graph.runtime,
         normalizer=graph.normalizers if isinstance(graph, TileGraph) else np.ones(graph.configs, np.int64),
-        instances=None
-        if isinstance(context, TileContext)
-        else LazyInstances(partial(instance_table, context, settings.candidates)),
-        kinds=kernel_kinds(context) if isinstance(context, TileContext) else (),
+        **of_kind,
     )
-
-
-def _context(graph: Graph, settings: FeatureSettings) -> LayoutContext | TileContext:
-    if isinstance(graph, LayoutGraph):
-        return LayoutContext(graph, settings.tiling)
-    if isinstance(graph, TileGraph):
-        return TileContext(graph, settings.tiling)
-    raise TypeError(f"no features for {type(graph).__name__}")
-
-
-def with_columns(chosen: Sequence[_Block]) -> tuple[list[tuple[_Block, int]], list[str]]:
-    """Blocks of configurations with the index of their first column, and the names of all columns."""
-    blocks: list[tuple[_Block, int]] = []
-    names: list[str] = []
-    for block in chosen:
-        if block.scope is Scope.CONFIG:
-            blocks.append((block, len(names)))
-            names += block.columns
-    return blocks, names
 
 
 def instance_table(context: LayoutContext, candidates: bool = True) -> Instances:
@@ -136,7 +119,4 @@ def _own_codes(context: LayoutContext) -> NDArray[np.unsignedinteger]:
     table = context.table
     most = int(np.diff(table.start).max(initial=1)) - 1
     small = np.empty(table.codes.shape, np.min_scalar_type(most))
-    step = max(1, (1 << 20) // max(1, table.nodes))
-    for at in range(0, table.configs, step):
-        small[at : at + step] = table.codes[at : at + step] - table.start[:-1]
-    return small
+    return np.subtract(table.codes, table.start[:-1], out=small, casting="unsafe")

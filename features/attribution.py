@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import LayoutGraph
-from xlarank.features.assemble import with_columns
 from xlarank.features.candidates import placed_columns, standard_score
 from xlarank.features.layout.aggregation import LayoutBlock, compute_together
 from xlarank.features.layout.layout_context import LayoutContext
@@ -50,9 +49,9 @@ def walk_between(graph: LayoutGraph, rows: GraphRows, settings: FeatureSettings,
     places = np.flatnonzero(table.codes[then] != table.codes[now])
     codes = walk_codes(table.codes[then], table.codes[now], places)
     context = LayoutContext(graph, settings.tiling)
-    blocks, columns = with_columns([block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)])
-    made = np.zeros((len(columns), len(codes)), np.float32).T
-    compute_together(context, blocks, made, codes)
+    blocks = [block for block in settings.blocks("layout") if isinstance(block, LayoutBlock)]
+    columns = [name for block in blocks for name in block.columns]
+    made = compute_together(context, blocks, columns, codes)
     computed: dict[str, NDArray[np.floating[Any]]] = dict(zip(columns, made.T, strict=True))
     candidates = dict(zip(rows.config_columns, rows.config_values.T, strict=True))
     for name in [name for name in rows.config_columns if name not in computed]:

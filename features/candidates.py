@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.graph import Kind
 from xlarank.features.block import Block
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
@@ -79,7 +78,6 @@ class CandidatePlaces(Block):
     As ranks from 0 to 1, ties averaged, and as standard scores: (x - mean) / standard deviation.
     """
 
-    kinds: ClassVar[tuple[Kind, ...]] = ("layout",)
     transductive = True
     of: ClassVar[tuple[str, ...]] = _OF_LAYOUTS  # computed by earlier blocks
     columns = _placed(_OF_LAYOUTS, "graph")

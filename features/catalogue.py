@@ -15,15 +15,21 @@ from xlarank.features.tile import bounds, inner_loop, tpu_time
 
 
 def checked(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks as they are; raises `TypeError` where two name one column of one kind of graph."""
-    owner: dict[tuple[Kind, str], Block] = {}
+    """The blocks as they are; raises `TypeError` for a careless one, and for two that name one column of a kind."""
+    owner: dict[tuple[Kind, str], str] = {}
     for block in blocks:
-        for name in block.columns:
+        title = type(block).__name__
+        if not (type(block).__doc__ or "").strip():
+            raise TypeError(f"feature block {title} has no docstring")
+        for name, meaning in block.columns.items():
+            if len(name.split("__")) != 3 or not all(name.split("__")):
+                raise TypeError(f"column {name!r} of {title} is not named block__what__how")
+            if not meaning.strip():
+                raise TypeError(f"column {name!r} of {title} has no meaning")
             for kind in block.kinds:
-                other = owner.setdefault((kind, name), block)
-                if other is not block:
-                    names = f"{type(other).__name__} and {type(block).__name__}"
-                    raise TypeError(f"column {name!r} is declared by {names}")
+                if (kind, name) in owner:
+                    raise TypeError(f"column {name!r} is declared by {owner[kind, name]} and {title}")
+                owner[kind, name] = title
     return tuple(blocks)
 
 

@@ -18,7 +18,7 @@ from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Ints, log2p, millionths
 
 
-class NodeBlock(InstanceBlock, abstract=True):
+class NodeBlock(InstanceBlock):
     """Columns of nodes and the rows they take; `ABSENT` for pairs."""
 
     @abstractmethod

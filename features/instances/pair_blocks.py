@@ -67,10 +67,9 @@ class InstanceContext:
         return len(self.rows) + len(self.taken)
 
 
-class InstanceBlock(Block, abstract=True):
+class InstanceBlock(Block):
     """Columns of instances: `compute` gives ``(instances, columns)``, in the order of `InstanceContext`."""
 
-    kinds = ("layout",)
     scope = Scope.INSTANCE
 
 

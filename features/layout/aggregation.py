@@ -270,45 +270,47 @@ def _pair_sums(
     return summed
 
 
-class LayoutBlock(Block, abstract=True):
+class LayoutBlock(Block):
     """Columns that are sums or maxima over the nodes and pairs of a configuration, or follow from such.
 
     `prepare` runs once a graph and requests the aggregates; where they are the columns themselves it returns the
     `Request`, else how to finalize them.
     """
 
-    kinds = ("layout",)
-
     @abstractmethod
     def prepare(self, context: LayoutContext, aggregation: Aggregation) -> Request | Finalize:
         """Request aggregates; return the request, or how they become the columns."""
 
     def compute(self, context: LayoutContext) -> NDArray[np.float32]:
-        columns = np.zeros((len(self.columns), context.table.configs), np.float32).T
-        compute_together(context, [(self, 0)], columns)
-        return columns
+        return compute_together(context, [self], list(self.columns))
 
 
 def compute_together(
-    context: LayoutContext,
-    blocks: Sequence[tuple[LayoutBlock, int]],
-    target: NDArray[np.float32],
-    codes: NDArray[np.int32] | None = None,
-) -> None:
-    """Fill columns of zeros in ``target`` ``(configs, ...)``: those of each block from a given column on.
+    context: LayoutContext, blocks: Sequence[Block], names: Sequence[str], codes: NDArray[np.int32] | None = None
+) -> NDArray[np.float32]:
+    """``(configs, names)`` columns of the layout blocks among ``blocks``, 0 in all others.
 
     ``codes`` ``(configs, nodes)`` are other configurations than the graph's candidates, which still are what
     transductive columns look at.
     """
-    aggregation = Aggregation(context)
-    prepared = [(block, at, block.prepare(context, aggregation)) for block, at in blocks]
-    batch_of = aggregation.plan()
     codes = context.table.codes if codes is None else codes
+    target = np.zeros((len(names), len(codes)), np.float32).T
+    aggregation = Aggregation(context)
+    prepared = [(block, block.prepare(context, aggregation)) for block in blocks if isinstance(block, LayoutBlock)]
+    places = [columns_of(block, names) for block, _ in prepared]
+    batch_of = aggregation.plan()
     step = min(max(_CODES // context.configurable_nodes, _CONFIGS[0]), _CONFIGS[1])
     for start in range(0, len(codes), step):
         batch = batch_of(codes[start : start + step])
-        for block, at, finalize in prepared:
+        for (block, finalize), columns in zip(prepared, places, strict=True):
             values = batch[finalize] if isinstance(finalize, Request) else finalize(batch)
             if values.shape != (len(batch), len(block.columns)):
                 raise AssertionError(f"{type(block).__name__} gave {values.shape}")
-            target[start : start + step, at : at + len(block.columns)] = values
+            target[start : start + step, columns] = values
+    return target
+
+
+def columns_of(block: Block, names: Sequence[str]) -> slice:
+    """Where the columns of a block, which stand side by side, are among ``names``."""
+    first = names.index(next(iter(block.columns)))
+    return slice(first, first + len(block.columns))

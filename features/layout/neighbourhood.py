@@ -22,7 +22,6 @@ _WITHIN: Final = "share of nodes within {} edges of a configurable one"
 class ConfigurableNodes(Block):
     """Which nodes can be configured: their number, classes and reach."""
 
-    kinds = ("layout",)
     scope = Scope.GRAPH
     columns = {
         "configurable__nodes__log": "number of configurable nodes, log2(1 + x)",

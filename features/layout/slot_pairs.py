@@ -161,12 +161,10 @@ class PairLayouts:
         turned = np.flatnonzero(self._turned[pair])
         if len(turned):
             layout = self._layout[right_slot[turned], right[turned]]
-            back = np.argsort(
-                self.pairs.permutation[pair[turned]], axis=1
-            )  # the right tensor's dimensions -> left one's
-            made[turned] = layout_key(
-                np.where(layout >= 0, np.take_along_axis(back, np.maximum(layout, 0), axis=1), -1)
-            )
+            # dimension of the right tensor -> of the left one
+            back = np.argsort(self.pairs.permutation[pair[turned]], axis=1)
+            turned_back = np.take_along_axis(back, np.maximum(layout, 0), axis=1)
+            made[turned] = layout_key(np.where(layout >= 0, turned_back, -1))
         given = self._given[left_slot, left].astype(np.int64) + self._given[right_slot, right]
         return self._key[left_slot, left], made, given
 

@@ -22,7 +22,7 @@ def _opcode_columns(how: str, meaning: str) -> dict[str, str]:
     return {f"opcodes__{name.replace('-', '_')}{how}": meaning.format(name) for name in names.values()}
 
 
-class _ProgramBlock(Block, abstract=True):
+class _ProgramBlock(Block):
     """Numbers of the program, whatever is configured in it."""
 
     kinds = ("layout", "tile")
@@ -155,7 +155,6 @@ class Work(_ProgramBlock):
 class Computations(Block):
     """Sizes of the computations (a while body, a reducer, ...) that `node_splits` divides a program into."""
 
-    kinds = ("layout",)
     scope = Scope.GRAPH
     columns = {
         "computations__all__log": "number of computations, log2(1 + x)",
