@@ -14,7 +14,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -114,9 +114,10 @@ def _whole(path: Path) -> bytes:
     return content
 
 
-def _is_of(metadata: dict[str, Any], recipe: Recipe, source: Source) -> bool:
-    """Whether a file was made by this recipe from this source."""
-    return bool(metadata["recipe"] == asdict(recipe) and metadata["source"] == asdict(source))
+def _require_made(metadata: dict[str, Any], recipe: Recipe, source: Source | None) -> None:
+    """Raise `ValueError` unless a file was made by this recipe from this source."""
+    if metadata["recipe"] != asdict(recipe) or source is None or metadata["source"] != asdict(source):
+        raise ValueError(f"its settings or its source are not those of {MANIFEST}")
 
 
 def _unreadable(path: Path, error: BaseException, expected: str) -> FeatureStoreError:
@@ -132,13 +133,12 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
     def lists(values: NDArray[Any]) -> pa.ListArray:
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values[order]))
 
-    columns: dict[str, pa.Array] = {
+    columns = {
         "configurations": lists(rows.ids.astype(np.int32)),
         "runtime_ns": lists(rows.runtime),
         "normalizer_ns": lists(rows.normalizer),
+        **{name: pa.array(values) for name, values in zip(rows.config_columns, rows.config_values.T, strict=True)},
     }
-    for number, name in enumerate(rows.config_columns):
-        columns[name] = pa.array(rows.config_values[:, number])
     metadata = {
         "name": rows.name,
         "recipe": asdict(recipe),
@@ -153,15 +153,15 @@ def write_rows(path: Path, rows: GraphRows, recipe: Recipe, source: Source) -> N
         _seal(partial)
 
 
-def read_rows(path: Path, recipe: Recipe | None = None, source: object = None) -> GraphRows:
+def read_rows(path: Path, recipe: Recipe | None = None, source: Source | None = None) -> GraphRows:
     """Read one graph's parquet file; raises `FeatureStoreError`, also for another ``recipe`` or ``source``."""
     try:
         # half the time of pq.read_table, which counts with thousands of files
         with pq.ParquetFile(pa.BufferReader(_whole(path))) as file:
             table = file.read()
         metadata = json.loads(table.schema.metadata[_METADATA])
-        if recipe is not None and (metadata["recipe"], metadata["source"]) != (asdict(recipe), source):
-            raise ValueError(f"its settings or its source are not those of {MANIFEST}")
+        if recipe is not None:
+            _require_made(metadata, recipe, source)
         return _parse(table, metadata)
     except _BROKEN as error:
         raise _unreadable(path, error, "stored features") from error
@@ -196,7 +196,8 @@ def current_summary(path: Path, recipe: Recipe, source: Source) -> dict[str, Any
         return None
     try:
         metadata = json.loads((pq.read_metadata(pa.BufferReader(_whole(path))).metadata or {})[_METADATA])
-        return dict(metadata["summary"]) if _is_of(metadata, recipe, source) else None
+        _require_made(metadata, recipe, source)
+        return dict(metadata["summary"])
     except _BROKEN:
         return None
 
@@ -219,11 +220,18 @@ def write_instances(path: Path, instances: Instances, recipe: Recipe, source: So
         _seal(partial)
 
 
+def _instance_arrays(path: Path, recipe: Recipe, source: Source, names: Sequence[str]) -> dict[str, Any]:
+    """The columns of stored instances and the arrays that are named; raises one of `_BROKEN`."""
+    with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
+        about = json.loads(str(archive[_ABOUT]))
+        _require_made(about, recipe, source)
+        return {"columns": list(map(str, about["columns"])), **{name: archive[name] for name in names}}
+
+
 def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
     """Whether the file in place is whole and was made from this source by this recipe."""
     try:
-        with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
-            return _is_of(json.loads(str(archive[_ABOUT])), recipe, source)
+        return bool(_instance_arrays(path, recipe, source, ()))
     except _BROKEN:
         return False
 
@@ -231,13 +239,8 @@ def instances_current(path: Path, recipe: Recipe, source: Source) -> bool:
 def read_instances(path: Path, recipe: Recipe, source: Source) -> Instances:
     """Read one graph's instances; raises `FeatureStoreError` unless they are whole and of this making."""
     try:
-        with np.load(io.BytesIO(_whole(path)), allow_pickle=False) as archive:
-            about = json.loads(str(archive[_ABOUT]))
-            if not _is_of(about, recipe, source):
-                raise ValueError("it was made from another file or by other code than the rows")
-            arrays = {name: archive[name] for name in ARRAYS}
-            arrays["codes"] = np.ascontiguousarray(arrays["codes"].T)
-            return Instances(columns=[str(name) for name in about["columns"]], **arrays)
+        arrays = _instance_arrays(path, recipe, source, ARRAYS)
+        return Instances(**{**arrays, "codes": np.ascontiguousarray(arrays["codes"].T)})
     except _BROKEN as error:
         raise _unreadable(path, error, "stored instances") from error
 
@@ -286,8 +289,9 @@ def each_graph(
     if manifest is None:
         return
     for name, about in manifest.graphs.items():
-        rows = read_rows(workspace.graph_rows(collection, split, name), manifest.recipe, about.get("source"))
-        if collection.kind == "layout":
-            path, source = workspace.graph_instances(collection, split, name), Source(**about["source"])
+        source = from_json(_About, about, name).source
+        rows = read_rows(workspace.graph_rows(collection, split, name), manifest.recipe, source)
+        if collection.kind == "layout" and source is not None:
+            path = workspace.graph_instances(collection, split, name)
             rows = replace(rows, instances=LazyInstances(partial(read_instances, path, manifest.recipe, source)))
         yield rows

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -38,8 +37,7 @@ _COMBINATIONS: Final = 1 << 22
 _SPARSE_NS, _DENSE_NS, _COUNT_NS, _ENTRY_NS = 0.18, 0.05, 1.5, 2.0
 
 
-@dataclass(frozen=True)
-class _OverNodes:
+class _OverNodes(NamedTuple):
     """Aggregates over nodes: sums or maxima, of quantities of the types of rows or of the rows of each node."""
 
     maximum: bool
@@ -50,24 +48,22 @@ class _OverNodes:
 _Kind = _OverNodes | Pairs
 
 
-@dataclass(frozen=True)
-class Request:
-    """Quantities ``first`` to ``first + count`` of those that are aggregated alike."""
+class Request(NamedTuple):
+    """Some of the quantities that are aggregated alike."""
 
     kind: _Kind
-    first: int
-    count: int
+    columns: slice
 
 
 class Batch:
-    """Aggregates of some configurations; index it with a `Request` to get ``(configs, count)``."""
+    """Aggregates of some configurations; index it with a `Request` to get ``(configs, quantities)``."""
 
     def __init__(self, codes: NDArray[np.integer], results: dict[_Kind, Floats]) -> None:
         self.codes = codes  # ``(configs, nodes)`` the type of row that each node takes
         self._results = results
 
     def __getitem__(self, request: Request) -> Floats:
-        return self._results[request.kind][:, request.first : request.first + request.count]
+        return self._results[request.kind][:, request.columns]
 
     @cached_property
     def by_node(self) -> NDArray[np.integer]:
@@ -99,8 +95,7 @@ class Aggregation:
 
     def shares(self, parts: Iterable[tuple[NDArray[Any], float]]) -> Request:
         """`sum` of quantities that each come with what they are divided by."""
-        values, over = zip(*parts, strict=True)
-        return self.sum(values, over)
+        return self.sum(*zip(*parts, strict=True))
 
     def maximum(self, values: Sequence[NDArray[Any]], *, each_node: bool = False) -> Request:
         """Largest over nodes of quantities as `sum` takes them, at least 0."""
@@ -114,21 +109,21 @@ class Aggregation:
         request one layout of the tensor handed on, one is looked at, so they must depend on these layouts only.
         """
         earlier = self._pairs.setdefault(pairs, [])
-        request = Request(pairs, sum(len(each) for _, each in earlier), len(over))
+        first = sum(len(each) for _, each in earlier)
         earlier.append((quantities, over))
-        return request
+        return Request(pairs, slice(first, first + len(over)))
 
     def _request(self, kind: _OverNodes, table: Floats) -> Request:
         tables = self._tables.setdefault(kind, [])
-        request = Request(kind, sum(part.shape[1] for part in tables), table.shape[1])
+        first = sum(part.shape[1] for part in tables)
         tables.append(table)
-        return request
+        return Request(kind, slice(first, first + table.shape[1]))
 
     def plan(self) -> Callable[[NDArray[np.int32]], Batch]:
         """What turns the codes of some configurations into their `Batch`."""
         context = self._context
         row_type = context.row_type.astype(np.int32)
-        sums: dict[_OverNodes, tuple[int, list[_Table]]] = {}
+        sums: dict[_OverNodes, list[_Table]] = {}
         maxima: dict[_OverNodes, list[Callable[[NDArray[np.integer]], Floats]]] = {}
         for kind, tables in self._tables.items():
             joined = np.concatenate(tables, axis=1)
@@ -136,22 +131,21 @@ class Aggregation:
                 by_row = joined if kind.each_node else joined[row_type]
                 maxima[kind] = [_maximum(*both, context) for both in zip(joined.T, by_row.T, strict=True)]
             elif kind.each_node:
-                everywhere = np.ones(context.table.nodes, bool)
-                sums[kind] = joined.shape[1], [_Table(np.arange(joined.shape[1]), everywhere, joined)]
+                sums[kind] = [_Table(slice(None), slice(None), joined)]
             else:
-                sums[kind] = joined.shape[1], _by_nodes(joined, context)
+                sums[kind] = _by_nodes(joined, context)
+        count = {kind: sum(table.shape[1] for table in self._tables[kind]) for kind in sums}
         pair_sums = {pairs: _pair_sums(context, pairs, requests) for pairs, requests in self._pairs.items()}
 
         def batch(codes: NDArray[np.int32]) -> Batch:
             types = row_type[codes]
             results: dict[_Kind, Floats] = {pairs: summed(types) for pairs, summed in pair_sums.items()}
             aggregates = Batch(types, results)
-            for kind, (count, tables) in sums.items():
-                results[kind] = np.zeros((len(codes), count))
-                of_nodes = codes if kind.each_node else types
+            for kind, tables in sums.items():
+                results[kind] = np.zeros((len(codes), count[kind]))
                 for which, nodes, values in tables:
-                    mine = of_nodes if nodes.all() else of_nodes[:, nodes]
-                    results[kind][:, which] = _looked_up(mine, values)
+                    of_nodes = (codes if kind.each_node else types)[:, nodes]
+                    results[kind][:, which] = _looked_up(of_nodes, values)
             for kind, quantities in maxima.items():
                 by_node = np.ascontiguousarray(codes.T) if kind.each_node else aggregates.by_node
                 results[kind] = np.stack([most(by_node) for most in quantities], axis=1)
@@ -163,8 +157,8 @@ class Aggregation:
 class _Table(NamedTuple):
     """Quantities that are not 0 for the same nodes: those numbered ``which``, ``values`` ``(T or R, which)``."""
 
-    which: Ints
-    nodes: NDArray[np.bool_]
+    which: Ints | slice
+    nodes: NDArray[np.bool_] | slice
     values: Floats
 
 
@@ -173,16 +167,13 @@ def _looked_up(codes: NDArray[np.integer], table: Floats) -> Floats:
 
     Where codes repeat within a configuration it pays to count them and multiply the dense counts.
     """
-    total: Floats
     nodes, (entries, columns) = codes.shape[1], table.shape
     dense = nodes * _COUNT_NS + entries * (_ENTRY_NS + columns * _DENSE_NS)
     if dense < nodes * columns * _SPARSE_NS:
         entry = codes + np.arange(0, len(codes) * len(table), len(table))[:, None]
         counts = np.bincount(entry.reshape(-1), minlength=len(codes) * len(table)).reshape(len(codes), -1)
-        total = counts.astype(np.float64) @ table
-    else:
-        total = code_counts(codes, len(table)) @ table
-    return total
+        return np.asarray(counts.astype(np.float64) @ table)
+    return np.asarray(code_counts(codes, len(table)) @ table)
 
 
 def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
@@ -197,7 +188,8 @@ def _by_nodes(table: Floats, context: LayoutContext) -> list[_Table]:
     for members in np.unique(together[together > 0]):
         which = np.flatnonzero(together == members)
         present = (members >> context.coarse_class) & 1 > 0
-        tables.append(_Table(which, present, np.ascontiguousarray(table[:, which])))
+        nodes = slice(None) if present.all() else present
+        tables.append(_Table(which, nodes, np.ascontiguousarray(table[:, which])))
     return tables
 
 
@@ -242,8 +234,7 @@ def _pair_sums(
 
     def quantities(combination: Ints) -> Floats:
         sides = combinations.sides(combination)
-        divided: Floats = np.concatenate([of_pairs(*sides) for of_pairs, _ in requests], axis=1) / over
-        return divided
+        return np.asarray(np.concatenate([of_pairs(*sides) for of_pairs, _ in requests], axis=1) / over)
 
     everything: Floats | None = None
     used = np.arange(len(over))
