@@ -1,18 +1,26 @@
-"""A layout graph's configurations one by one: which tensor each slot lays out, and how."""
+"""A layout graph's configurations one by one: what each slot is laid out as, and the copies between them.
+
+Consumers are followed down to the producers of their operands edge by edge.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from tests.features.oracle_program import Program
-from tests.features.oracle_tensor import Choice, Tensor
+from tests.features.oracle_program import CLASSES, Choice, Program, Tensor
 
 Columns = dict[str, list[float]]
-
 SLOTS = ("output", "input", "kernel")
 KINDS = ("convolution", "dot", "reshape", "other")
+FARTHEST = 8
+#: Opcodes other than elementwise ones that hand a layout on as it is.
+PASSING = ("copy", "reverse", "all-reduce", "collective-permute")
+ROUNDS = 3
 
 
 class Configured(Program):
@@ -76,3 +84,199 @@ class Configuration:
 
     def changed(self, place: int) -> bool:
         return any(choice is not None and choice.changed for choice in self.choices[place])
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A consumer's slot and a producer's output (or another reader's slot) that are about one tensor.
+
+    ``turn[d]`` is the dimension of the right tensor that is dimension d of the left one.
+    """
+
+    left: int
+    left_slot: int
+    right: int
+    right_slot: int
+    bytes: int
+    turn: tuple[int, ...]
+    distance: int = 0
+
+    def sides(self, config: Configuration) -> tuple[Choice, Choice]:
+        left, right = config.choices[self.left][self.left_slot], config.choices[self.right][self.right_slot]
+        assert left is not None and right is not None
+        return left, right
+
+    @property
+    def straight(self) -> bool:
+        return self.turn == tuple(range(len(self.turn)))
+
+
+class Copies:
+    """The pairs of a graph, and the columns about them."""
+
+    def __init__(self, graph: Configured) -> None:
+        self.graph = graph
+        self.position = {node: place for place, node in enumerate(graph.configurable)}
+
+    def _operand_slots(self) -> Iterator[tuple[int, int, int]]:
+        """(configurable node, slot, tensor) of operands with dimensions."""
+        for place in self.graph.places:
+            for slot in (1, 2):
+                tensor = self.graph.slot_tensor[place][slot]
+                if tensor >= 0 and self.graph.tensors[tensor].rank:
+                    yield place, slot, tensor
+
+    def turn_of(self, node: int, operand: int) -> tuple[int, ...] | None:
+        """Dimension of the operand for each of the node's, where the layout is handed on; else None."""
+        tensors, rank = self.graph.tensors, self.graph.tensors[node].rank
+        turn = tuple(range(rank))
+        if self.graph.opcodes[node] == "transpose":
+            turn = tuple(self.graph.entry(node, f"dimensions_{i}") for i in range(rank))
+        elif self.graph.classes[node] != "elementwise" and self.graph.opcodes[node] not in PASSING:
+            return None
+        if rank == 0 or tensors[operand].rank != rank or sorted(turn) != list(range(rank)):
+            return None
+        sizes = tuple(tensors[operand].dims[dimension] for dimension in turn)
+        return turn if sizes == tensors[node].dims else None
+
+    @cached_property
+    def pairs(self) -> list[Pair]:
+        """Consumers and producers, by the shortest way; of several the one with the least turn at every node."""
+        found = []
+        for place, slot, tensor in self._operand_slots():
+            level = {tensor: tuple(range(self.graph.tensors[tensor].rank))}
+            seen = {tensor}
+            for distance in range(1, FARTHEST + 1):
+                below: dict[int, tuple[int, ...]] = {}
+                for node, turn in level.items():
+                    if node in self.position:
+                        size = self.graph.tensors[tensor].bytes
+                        found.append(Pair(place, slot, self.position[node], 0, size, turn, distance))
+                        continue
+                    for operand in self.graph.operands[node]:
+                        step = self.turn_of(node, operand)
+                        if step is not None and operand not in seen:
+                            way = tuple(step[dimension] for dimension in turn)
+                            below[operand] = min(way, below.get(operand, way))
+                level = below
+                seen |= set(below)
+        return found
+
+    @cached_property
+    def siblings(self) -> list[Pair]:
+        """Readers of one tensor side by side."""
+        readers: dict[int, list[tuple[int, int]]] = {}
+        for place, slot, tensor in self._operand_slots():
+            readers.setdefault(tensor, []).append((place, slot))
+        found = []
+        for tensor, slots in readers.items():
+            same = tuple(range(self.graph.tensors[tensor].rank))
+            for (left, left_slot), (right, right_slot) in pairwise(slots):
+                size = self.graph.tensors[tensor].bytes
+                found.append(Pair(left, left_slot, right, right_slot, size, same))
+        return found
+
+    def columns(self, config: Configuration) -> dict[str, float]:
+        values = self._judged("siblings", "", self.siblings, config)
+        for hop, (near, far) in enumerate(((1, 1), (2, 2), (3, FARTHEST)), 1):
+            pairs = [pair for pair in self.pairs if near <= pair.distance <= far]
+            values |= self._judged("disagreement", f"_{hop}hop", pairs, config)
+        total = max(1, sum(pair.bytes for pair in self.pairs))
+        for name in CLASSES:
+            for side in ("consumer", "producer"):
+                own = 0
+                for pair in self.pairs:
+                    place = pair.left if side == "consumer" else pair.right
+                    if self.graph.class_of(place) == name and unlike(pair, config):
+                        own += pair.bytes
+                values[f"disagreement__{side}_{name}_bytes__share"] = own / total
+        return values
+
+    @staticmethod
+    def _judged(block: str, mark: str, pairs: Sequence[Pair], config: Configuration) -> dict[str, float]:
+        counted = dict.fromkeys(("clash", "mismatch", "half", "agree"), 0)
+        moved = dict.fromkeys(("clash", "mismatch", "half"), 0)
+        for pair in pairs:
+            sides = pair.sides(config)
+            both = sum(bool(side.given) for side in sides)
+            if not unlike(pair, config):
+                counted["agree"] += both == 2
+                continue
+            for what in ("mismatch", *({1: ("half",), 2: ("clash",)}.get(both, ()))):
+                counted[what] += 1
+                moved[what] += pair.bytes
+        count, total = max(1, len(pairs)), max(1, sum(pair.bytes for pair in pairs))
+        return {
+            **{f"{block}__{what}{mark}__share": number / count for what, number in counted.items()},
+            **{f"{block}__{what}{mark}_bytes__share": size / total for what, size in moved.items()},
+        }
+
+
+def unlike(pair: Pair, config: Configuration) -> bool:
+    """Whether the full layouts differ, the right one seen in the left one's dimensions."""
+    left, right = pair.sides(config)
+    return left.layout != tuple(pair.turn.index(dimension) for dimension in right.layout)
+
+
+# Propagation ----------------------------------------------------------------------------------------------------
+
+
+def propagation_columns(copies: Copies, config: Configuration) -> dict[str, float]:
+    """Set layouts spread from consumers to producers and through elementwise nodes, three times."""
+    graph = copies.graph
+    pairs = [pair for pair in copies.pairs if pair.straight]
+    outputs = [choice for choice in (slots[0] for slots in config.choices) if choice is not None]
+    made = {place: outputs[place].layout if outputs[place].given else None for place in graph.places}
+    operands = {place: _operand_pair(copies, place, pairs) for place in graph.places}
+    for _ in range(ROUNDS):
+        requests: dict[int, list[tuple[int, ...]]] = {}
+        for pair in pairs:
+            request = _requested(graph, pair, config, made)
+            if request:
+                requests.setdefault(pair.right, []).append(request)
+        for producer, of_consumers in requests.items():
+            if made[producer] is None:
+                made[producer] = max(of_consumers, key=_key)
+        before = dict(made)
+        for place, operand in operands.items():
+            if made[place] is None and operand is not None:
+                made[place] = before[operand.right]
+    copied = []
+    for pair in pairs:
+        request, met = _requested(graph, pair, config, made), made[pair.right]
+        copied.append(request is not None and met is not None and request != met)
+    other = [made[place] is not None and made[place] != outputs[place].tensor.default for place in graph.places]
+    other_bytes = sum(outputs[place].tensor.bytes for place in graph.places if other[place])
+    size = sum(pair.bytes for pair, left in zip(pairs, copied, strict=True) if left)
+    return {
+        "propagation__copies__share": sum(copied) / max(1, len(pairs)),
+        "propagation__copies_bytes__share": size / max(1, sum(pair.bytes for pair in pairs)),
+        "propagation__unlike_default__share": sum(other) / graph.count,
+        "propagation__unlike_default_bytes__share": other_bytes / graph.slot_bytes(0),
+    }
+
+
+def _hands_through(graph: Configured, pair: Pair) -> bool:
+    """An elementwise consumer has its operand's layout, if both have one shape."""
+    shapes = (graph.tensors[graph.configurable[place]].dims for place in (pair.left, pair.right))
+    return graph.class_of(pair.left) == "elementwise" and len(set(shapes)) == 1
+
+
+def _operand_pair(copies: Copies, place: int, pairs: Sequence[Pair]) -> Pair | None:
+    """Where several operands could hand their layout on, the producer that comes first does."""
+    own = [pair for pair in pairs if pair.left == place and _hands_through(copies.graph, pair)]
+    return min(own, key=lambda pair: pair.right, default=None)
+
+
+def _requested(
+    graph: Configured, pair: Pair, config: Configuration, made: Mapping[int, tuple[int, ...] | None]
+) -> tuple[int, ...] | None:
+    wanted = pair.sides(config)[0]
+    if wanted.given:
+        return wanted.layout
+    return made[pair.left] if _hands_through(graph, pair) else None
+
+
+def _key(layout: Sequence[int]) -> int:
+    """One number per layout, minor-most lowest."""
+    return int(sum((dimension + 1) * 7**place for place, dimension in enumerate(layout)))

@@ -2,36 +2,439 @@
 
 Nothing of the code under test is used, apart from which tensor a slot speaks of and which nodes are tied, which are
 handed in (they have their own tests). Every column is written from its meaning, on ``node_config_feat`` as it is in
-the file.
+the file. Copies have their own file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import log, log2
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations, permutations
+from math import inf, log, log2
 from statistics import fmean
 
 import networkx as nx
 import numpy as np
 
-from tests.features.oracle_around import Around
-from tests.features.oracle_change import (
-    change_columns,
-    padding_columns,
-    role_columns,
-    type_columns,
-    violation_columns,
+from tests.features.oracle_configs import (
+    KINDS,
+    SLOTS,
+    Columns,
+    Configuration,
+    Configured,
+    Copies,
+    propagation_columns,
+    unlike,
 )
-from tests.features.oracle_configs import Columns, Configuration, Configured
-from tests.features.oracle_copies import Copies, propagation_columns
-from tests.features.oracle_groups import group_columns
-from tests.features.oracle_outputs import OutputOracle
-from tests.features.oracle_program import CLASSES, deviation
+from tests.features.oracle_program import CLASSES, Choice, Tensor, deviation, dot_roles, fused_away, reshape_roles
 from xlarank.data.hlo.ties import Tied
 
-__all__ = ["PLACED", "LayoutOracle", "ranks", "scores"]
-
 REACH = 5
+HEAVY = ("convolution", "dot", "reduce", "transpose")
+MINOR_SIZES = {1: (1, 1), 2: (2, 7), 8: (8, 31), 32: (32, 127), 128: (128, 511), 512: (512, inf)}
+Waste = Callable[[Tensor, Sequence[int]], float]
+
+
+def change_columns(graph: Configured, config: Configuration) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for slot, name in enumerate(SLOTS):
+        present, total = config.present(slot), graph.slot_bytes(slot)
+        minor = [c.tensor.rank > 0 and c.layout[0] != c.tensor.default[0] for c in present]
+        size = [choice.tensor.bytes for choice in present]
+        for what, of in {
+            "set__share": [bool(choice.given) for choice in present],
+            "changed__share": [choice.changed for choice in present],
+            "minor_changed__share": minor,
+            "distance__mean": [choice.tensor.distance(choice.layout) for choice in present],
+        }.items():
+            values[f"change__{name}_{what}"] = sum(of) / graph.count
+        for what, shares in {
+            "changed": [choice.changed for choice in present],
+            "minor_changed": minor,
+            "scattered": [1 - choice.tensor.contiguity(choice.layout) for choice in present],
+        }.items():
+            values[f"change__{name}_{what}_bytes__share"] = dot(shares, size) / total
+        for kind in CLASSES:
+            places = [place for place in graph.places if graph.class_of(place) == kind]
+            own = sum(choice.tensor.bytes for choice in config.present(slot, places) if choice.changed)
+            values[f"change__{kind}_{name}_bytes__share"] = own / total
+    everything = [choice for slot in range(3) for choice in config.present(slot)]
+    nodes_set = sum(any(choice is not None and choice.given for choice in slots) for slots in config.choices)
+    nodes_changed = sum(config.changed(place) for place in graph.places)
+    all_bytes = sum(choice.tensor.bytes for choice in everything if choice.changed)
+    return {
+        **values,
+        **_within_nodes(graph, config),
+        "change__nodes_set__share": nodes_set / graph.count,
+        "change__nodes_changed__share": nodes_changed / graph.count,
+        "change__nodes_changed__log": log2(1 + nodes_changed),
+        "change__slots_changed__log": log2(1 + sum(choice.changed for choice in everything)),
+        "change__all_bytes__log": log2(1 + all_bytes),
+        "change__all_bytes__ratio": all_bytes / max(1, graph.bytes),
+    }
+
+
+def _within_nodes(graph: Configured, config: Configuration) -> dict[str, float]:
+    found = dict.fromkeys(("output_unlike_input", "output_unlike_kernel", "input_unlike_kernel"), 0)
+    found |= dict.fromkeys(("output_set_like_input", "input_set_like_kernel"), 0)
+    unlike_bytes = 0
+    for choices in config.choices:
+        for (one, mine), (other, yours) in combinations(zip(SLOTS, choices, strict=True), 2):
+            if mine is None or yours is None:
+                continue
+            if yours.tensor.bytes and mine.tensor.dims == yours.tensor.dims and mine.layout != yours.layout:
+                found[f"{one}_unlike_{other}"] += 1
+                unlike_bytes += mine.tensor.bytes * ((one, other) == SLOTS[:2])
+            if mine.given and yours.given and mine.layout == yours.layout and (one, other) != ("output", "kernel"):
+                found[f"{one}_set_like_{other}"] += 1
+    return {
+        **{f"change__{what}__share": count / graph.count for what, count in found.items()},
+        "change__output_unlike_input_bytes__share": unlike_bytes / graph.slot_bytes(0),
+    }
+
+
+def violation_columns(graph: Configured, config: Configuration) -> dict[str, float]:
+    values: dict[str, float] = {}
+    judges = {"largest": Tensor.violates, "lanes": Tensor.misses_lanes, "sublanes": Tensor.misses_sublanes}
+    for slot, name in enumerate(SLOTS):
+        present = config.present(slot)
+        for what, judge in judges.items():
+            guilty = [choice for choice in present if judge(choice.tensor, choice.layout)]
+            before = sum(judge(choice.tensor, choice.tensor.default) for choice in present)
+            stem = f"violation__{name}_{what}"
+            values[f"{stem}__share"] = len(guilty) / graph.count
+            values[f"{stem}_bytes__share"] = sum(c.tensor.bytes for c in guilty) / graph.slot_bytes(slot)
+            values[f"{stem}_change__share"] = (len(guilty) - before) / graph.count
+    return values
+
+
+def padding_columns(graph: Configured, config: Configuration) -> dict[str, float]:
+    values: dict[str, float] = {}
+    tiles: dict[str, Waste] = {"padding": Tensor.waste, "packed": Tensor.packed}
+    for block, waste in tiles.items():
+        for slot, name in enumerate(SLOTS):
+            whole = _sums(config.present(slot), waste, graph.count, graph.slot_bytes(slot))
+            values |= {f"{block}__{name}_{what}": value for what, value in whole.items() if what != "waste__log"}
+            for kind in KINDS:
+                places = graph.of_kind(kind)
+                count, total = max(1, len(places)), graph.slot_bytes(slot, places)
+                part = _sums(config.present(slot, places), waste, count, total)
+                values |= {f"{block}__{kind}_{name}_{what}": value for what, value in part.items()}
+    return values
+
+
+def _sums(present: Sequence[Choice], waste: Waste, count: int, total: float) -> dict[str, float]:
+    now = [waste(choice.tensor, choice.layout) for choice in present]
+    usual = [waste(choice.tensor, choice.tensor.default) for choice in present]
+    extra = [mine - default for mine, default in zip(now, usual, strict=True)]
+    size = [choice.tensor.bytes for choice in present]
+    return {
+        "waste__log": log2(1 + sum(now)),
+        "waste__mean": sum(now) / count,
+        "waste__max": max(now, default=0.0),
+        "waste_bytes__ratio": dot(now, size) / total,
+        "waste_change__mean": sum(extra) / count,
+        "waste_change_bytes__ratio": dot(extra, size) / total,
+    }
+
+
+def type_columns(graph: Configured, config: Configuration) -> dict[str, float]:
+    """Histograms of nodes by rank and minor-most dimension, and by minor-most size."""
+    values: dict[str, float] = {}
+    for kind in KINDS:
+        outputs = config.present(0, graph.of_kind(kind))
+        for rank in range(2, 7):
+            for dimension in range(rank):
+                mine = [c for c in outputs if c.tensor.rank == rank and c.layout[0] == dimension]
+                values[f"types__{kind}_rank{rank}_minor{dimension}__share"] = len(mine) / graph.count
+    for slot, name in enumerate(SLOTS):
+        arrays = [choice for choice in config.present(slot) if choice.tensor.rank]
+        for low, (least, most) in MINOR_SIZES.items():
+            mine = [choice for choice in arrays if least <= choice.tensor.dims[choice.layout[0]] <= most]
+            own = sum(choice.tensor.bytes for choice in mine)
+            values[f"types__{name}_minor_from{low}__share"] = len(mine) / graph.count
+            values[f"types__{name}_minor_from{low}_bytes__share"] = own / graph.slot_bytes(slot)
+    return values
+
+
+ROLES = {
+    "convolution": ("batch", "feature", "spatial"),
+    "dot": ("batch", "rows", "contracted"),
+    "reshape": ("kept", "split", "merged"),
+}
+
+
+def role_columns(graph: Configured, config: Configuration) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for kind, roles in ROLES.items():
+        places = graph.of_kind(kind)
+        count = max(1, len(places))
+        for slot, name in enumerate(SLOTS[:2] if kind == "reshape" else SLOTS):
+            total = graph.slot_bytes(slot, places)
+            for role in roles:
+                for at, where in enumerate(("minor", "second")):
+                    own = own_bytes = 0
+                    for place in places:
+                        choice = config.choices[place][slot]
+                        if choice is None or choice.tensor.rank <= at:
+                            continue
+                        if roles_of(graph, place)[slot][choice.layout[at]] == role:
+                            own += 1
+                            own_bytes += choice.tensor.bytes
+                    stem = f"roles__{kind}_{name}_{role}_{where}"
+                    values[f"{stem}__share"] = own / count
+                    values[f"{stem}_bytes__share"] = own_bytes / total
+    return values
+
+
+def roles_of(graph: Configured, place: int) -> list[list[str]]:
+    """Role of each dimension of a node's output, input and kernel."""
+    tensors = [graph.slot(place, slot) for slot in range(3)]
+    out, left, right = ((() if tensor is None else tensor.dims) for tensor in tensors)
+    if graph.kind_of(place) == "dot":
+        return list(dot_roles(out, left, right))
+    if graph.kind_of(place) == "reshape":
+        return [*reshape_roles(out, left), []]
+    node, stem = graph.configurable[place], "convolution_dim_numbers"
+    found = []
+    for dims, batch, feature in (
+        (out, "output_batch_dim", "output_feature_dim"),
+        (left, "input_batch_dim", "input_feature_dim"),
+        (right, "kernel_input_feature_dim", "kernel_output_feature_dim"),
+    ):
+        roles = ["spatial"] * len(dims)
+        for role, column in (("batch", batch), ("feature", feature)):
+            dimension = graph.entry(node, f"{stem}_{column}")
+            if dimension < len(dims):
+                roles[dimension] = role
+        found.append(roles)
+    return found
+
+
+# Tied groups, outputs, neighbourhoods ---------------------------------------------------------------------------
+
+TIED = ("convolution", "dot", "reshape")
+
+
+def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]) -> dict[str, float]:
+    """The rule of ties is handed in: it has its own tests."""
+    groups: dict[object, list[int]] = {}
+    for place in graph.places:
+        groups.setdefault(tied[place].signature, []).append(place)
+    given, turned, size = {}, {}, {}
+    for place in graph.places:
+        minor = int(config.rows[place, 0])
+        orders = tied[place].orders
+        first = orders[0][0][:1] if orders else ()
+        given[place] = minor >= 0
+        turned[place] = minor >= 0 and (minor,) != first
+        tensor = graph.slot(place, 0)
+        size[place] = 0 if tensor is None else tensor.bytes
+
+    def mean(which: dict[int, bool], kinds: Sequence[str] = TIED) -> float:
+        shares = [
+            sum(which[place] for place in places) / len(places)
+            for places in groups.values()
+            if kinds is TIED or tied[places[0]].signature[0] in kinds
+        ]
+        return fmean(shares) if shares else 0.0
+
+    def bytes_of(which: dict[int, bool], kind: str | None = None) -> float:
+        chosen = [place for place in graph.places if which[place] and kind in (None, tied[place].signature[0])]
+        return sum(size[place] for place in chosen) / graph.slot_bytes(0)
+
+    columns = {
+        "groups__set__share": mean(given),
+        "groups__turned__share": mean(turned),
+        "groups__turned_bytes__share": bytes_of(turned),
+    }
+    for kind in TIED:
+        columns[f"groups__{kind}_turned__share"] = mean(turned, [kind])
+        columns[f"groups__{kind}_turned_bytes__share"] = bytes_of(turned, kind)
+        columns[f"groups__{kind}_set_bytes__share"] = bytes_of(given, kind)
+    return columns
+
+
+ENDS = ("minor", "second")
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What each dimension of a region is: names of roles, by dimension."""
+
+    made: set[tuple[str, int]]
+    read: set[tuple[str, int]]
+    reduced: set[int]
+
+
+class OutputOracle:
+    """The regions of a graph: components along elementwise operations whose operand has their shape."""
+
+    def __init__(self, graph: Configured) -> None:
+        self.graph = graph
+        links = nx.Graph()
+        links.add_nodes_from(graph.nodes)
+        for consumer, operand in graph.operands.edges:
+            dims = graph.tensors[consumer].dims
+            if graph.classes[consumer] == "elementwise" and dims and graph.tensors[operand].dims == dims:
+                links.add_edge(consumer, operand)
+        self.region = {node: frozenset(part) for part in nx.connected_components(links) for node in part}
+        fused = {node for node in graph.nodes if fused_away(graph, node)}
+        self.stored = max(1, sum(graph.tensors[node].bytes for node in graph.nodes if node not in fused))
+        self.bytes = {
+            part: sum(graph.tensors[node].bytes for node in part if node not in fused)
+            for part in set(self.region.values())
+        }
+        self.marks = {part: Marks(set(), set(), set()) for part in set(self.region.values())}
+        for place in graph.places:
+            self._mark(place)
+        for consumer, operand in graph.operands.edges:
+            fewer = graph.tensors[operand].rank - graph.tensors[consumer].rank
+            if graph.classes[consumer] == "reduce" and fewer > 0:
+                listed = {graph.entry(consumer, f"dimensions_{at}") for at in range(fewer)}
+                self.marks[self.region[operand]].reduced.update(listed)
+
+    def _mark(self, place: int) -> None:
+        graph, kind = self.graph, self.graph.kind_of(place)
+        if kind not in ROLES:
+            return
+        for slot, roles in enumerate(roles_of(graph, place)):
+            tensor = graph.slot_tensor[place][slot]
+            if tensor >= 0:
+                marks = self.marks[self.region[tensor]]
+                (marks.read if slot else marks.made).update((f"{kind}_{r}", d) for d, r in enumerate(roles))
+
+    def columns(self, config: Configuration) -> dict[str, float]:
+        graph = self.graph
+        kinds = ("all", *ROLES)
+        values = {
+            f"outputs__{kind}_{what}__ratio": 0.0
+            for what in ("excess", "own_excess", "padded", "set")
+            for kind in kinds
+        }
+        values |= {f"outputs__{what}__max": 0.0 for what in ("excess", "padded", "waste")}
+        for end in ENDS:
+            values |= {f"outputs__{s}_{end}_{name}__ratio": 0.0 for s in ("made", "read") for name in names()}
+            values[f"outputs__read_{end}_reduced__ratio"] = 0.0
+        for place in graph.places:
+            choice = config.choices[place][0]
+            if choice is None or not choice.given:
+                continue
+            part = self.region[graph.configurable[place]]
+            own = choice.tensor.bytes / self.stored
+            whole = max(choice.tensor.bytes, self.bytes[part]) / self.stored
+            waste = choice.tensor.packed(choice.layout)
+            excess, padded = (waste - least(choice.tensor)) * whole, (1 + waste) * whole
+            for kind in ("all", graph.kind_of(place)):
+                if kind in kinds:
+                    values[f"outputs__{kind}_excess__ratio"] += excess
+                    values[f"outputs__{kind}_own_excess__ratio"] += (waste - least(choice.tensor)) * own
+                    values[f"outputs__{kind}_padded__ratio"] += padded
+                    values[f"outputs__{kind}_set__ratio"] += own
+            for what, value in (("excess", excess), ("padded", padded), ("waste", waste)):
+                values[f"outputs__{what}__max"] = max(values[f"outputs__{what}__max"], value)
+            for name in self._seen(part, choice):
+                values[f"outputs__{name}__ratio"] += padded
+        return values
+
+    def _seen(self, part: frozenset[int], choice: Choice) -> list[str]:
+        marks, found = self.marks[part], []
+        for end, dimension in zip(ENDS, choice.layout, strict=False):
+            found += [f"made_{end}_{name}" for name, d in marks.made if d == dimension]
+            found += [f"read_{end}_{name}" for name, d in marks.read if d == dimension]
+            found += [f"read_{end}_reduced"] * (dimension in marks.reduced)
+        return found
+
+
+def names() -> list[str]:
+    return [f"{kind}_{role}" for kind, roles in ROLES.items() for role in roles]
+
+
+def least(tensor: Tensor) -> float:
+    """Padding of the layout that pads least."""
+    if tensor.rank < 2:
+        return tensor.packed(tensor.default)
+    return min(tensor.packed(order) for order in permutations(range(tensor.rank), 2))
+
+
+class Around:
+    """The neighbourhoods of a graph, and the columns about them."""
+
+    def __init__(self, copies: Copies) -> None:
+        self.copies = copies
+        self.graph = copies.graph
+
+    @cached_property
+    def _means(self) -> Mapping[str, list[float]]:
+        """Direction, quantity and hops -> the mean for each configurable node."""
+        graph, found = self.graph, {}
+        quantities = {"bytes": {node: log2(1 + graph.tensors[node].bytes) for node in graph.nodes}}
+        for name in HEAVY:
+            quantities[name] = {node: float(graph.classes[node] == name) for node in graph.nodes}
+        near = {
+            "down": {node: list(graph.operands.successors(node)) for node in graph.nodes},
+            "up": {node: list(graph.operands.predecessors(node)) for node in graph.nodes},
+            "around": {node: list(graph.neighbours[node]) for node in graph.nodes},
+        }
+        for direction, of in near.items():
+            for what, values in quantities.items():
+                for hops in (1, 2):
+                    values = {node: _mean([values[other] for other in of[node]]) for node in graph.nodes}
+                    column = f"neighbourhood__{direction}_{what}_{hops}hop__share"
+                    found[column] = [values[node] for node in graph.configurable]
+        return found
+
+    @cached_property
+    def _near(self) -> Mapping[int, list[tuple[int, int]]]:
+        """Hops -> ordered pairs of places that many edges apart."""
+        graph = self.graph
+        found: dict[int, list[tuple[int, int]]] = {}
+        for hops in (1, 2):
+            shells = [set(graph.around(node, hops)) for node in graph.configurable]
+            pairs = permutations(graph.places, 2)
+            found[hops] = [(one, other) for one, other in pairs if graph.configurable[other] in shells[one]]
+        return found
+
+    def columns(self, config: Configuration) -> dict[str, float]:
+        graph = self.graph
+        changed = [config.changed(place) for place in graph.places]
+        values = {}
+        for column, around in self._means.items():
+            met = sum(mean for mean, is_changed in zip(around, changed, strict=True) if is_changed)
+            values[column] = met / (sum(around) or 1)
+        waste = [
+            (choice.tensor.waste(choice.layout) - choice.tensor.waste(choice.tensor.default)) * choice.tensor.bytes
+            for choice in config.present(0)
+        ]
+        straight = [pair for pair in self.copies.pairs if pair.straight]
+        mismatch = [0] * len(changed)
+        for pair in straight:
+            mismatch[pair.left] += pair.bytes * unlike(pair, config)
+        for hops, pairs in self._near.items():
+            count = max(1, len(pairs))
+            mark, changed_around = f"_{hops}hop", [0] * len(changed)
+            for one, other in pairs:
+                changed_around[one] += changed[other]
+            cut = sum(changed[one] != changed[other] for one, other in pairs)
+            inside = sum(changed[one] and changed[other] for one, other in pairs)
+            values[f"neighbourhood__cut{mark}__share"] = cut / count
+            values[f"neighbourhood__inside{mark}__share"] = inside / count
+            values[f"neighbourhood__waste{mark}__ratio"] = dot(waste, changed_around) / graph.slot_bytes(0)
+            handed_on = max(1, sum(pair.bytes for pair in straight))
+            values[f"neighbourhood__mismatch{mark}__ratio"] = dot(mismatch, changed_around) / handed_on
+        return values
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
+def dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+# All of them ----------------------------------------------------------------------------------------------------
 
 
 class LayoutOracle(Configured):

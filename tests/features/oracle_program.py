@@ -1,4 +1,5 @@
-"""Columns of a program the slow and obvious way: plain loops over nodes and edges, and networkx.
+"""Columns of a program the slow and obvious way: plain loops over nodes, edges, tensors and dimensions, and
+networkx.
 
 Nothing of the code under test is used. Every column is written from its meaning.
 """
@@ -6,38 +7,245 @@ Nothing of the code under test is used. Every column is written from its meaning
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from math import log2, prod
+from itertools import combinations
+from math import ceil, log, log2, prod, sqrt
 
 import networkx as nx
 import numpy as np
 
-from tests.features.oracle_roles import contracted_size
-from tests.features.oracle_tensor import ELEMENT_TYPES, tensor_of
 from xlarank.data.schema import NODE_COLUMN, OPCODES
 
+Sizes = Sequence[int]
+
+LANES, SUBLANES = 128, 8
+#: Rows of smaller tiles, for tensors of few rows.
+SMALL_TILES = (2, 4)
+#: Elements in a word of four bytes; what has no size counts as one byte, and wide elements as a word.
+PACKING = {0: 4, 1: 4, 2: 2, 4: 1, 8: 1, 16: 1}
+_TYPES = (
+    "invalid_type:0 pred:1 s8:1 s16:2 s32:4 s64:8 u8:1 u16:2 u32:4 u64:8 f16:2 f32:4 f64:8 bf16:2 c64:8 c128:16 "
+    "tuple:0 opaque_type:0 token:0"
+)
+#: Bytes of an element by type, in the order of the file's columns.
+BYTES = {name: int(size) for name, size in (each.split(":") for each in _TYPES.split())}
 #: The opcodes that occur in the tests, the sample and a few real files; any other one is a KeyError: add it.
-CLASS_OF = {
+_MEMBERS = {
     "convolution": "convolution",
     "dot": "dot",
-    **dict.fromkeys(("reshape", "bitcast", "bitcast-convert"), "reshape"),
-    **dict.fromkeys(("transpose", "copy", "reverse"), "transpose"),
-    **dict.fromkeys(("reduce", "reduce-window", "select-and-scatter", "sort"), "reduce"),
-    **dict.fromkeys(("broadcast", "iota", "constant", "rng", "rng-bit-generator"), "broadcast"),
-    **dict.fromkeys(("slice", "dynamic-slice", "dynamic-update-slice", "concatenate"), "slice"),
-    **dict.fromkeys(("pad", "gather", "scatter"), "slice"),
-    **dict.fromkeys(("add", "multiply", "subtract", "divide", "maximum", "minimum"), "elementwise"),
-    **dict.fromkeys(("tanh", "exponential", "select", "compare", "convert", "negate"), "elementwise"),
-    **dict.fromkeys(("log", "rsqrt", "sqrt", "and", "or", "not", "xor", "power", "abs"), "elementwise"),
-    **dict.fromkeys(("clamp", "logistic", "count-leading-zeros", "shift-left"), "elementwise"),
-    **dict.fromkeys(("shift-right-arithmetic", "shift-right-logical"), "elementwise"),
-    **dict.fromkeys(("parameter", "tuple", "get-tuple-element", "fusion", "all-reduce", "call"), "other"),
-    **dict.fromkeys(("custom-call", "while", "conditional", "after-all", "infeed", "outfeed"), "other"),
-    **dict.fromkeys(("collective-permute",), "other"),
+    "reshape": "reshape bitcast bitcast-convert",
+    "transpose": "transpose copy reverse",
+    "reduce": "reduce reduce-window select-and-scatter sort",
+    "broadcast": "broadcast iota constant rng rng-bit-generator",
+    "slice": "slice dynamic-slice dynamic-update-slice concatenate pad gather scatter",
+    "elementwise": "add multiply subtract divide maximum minimum tanh exponential select compare convert negate "
+    "log rsqrt sqrt and or not xor power abs clamp logistic count-leading-zeros shift-left shift-right-arithmetic "
+    "shift-right-logical",
+    "other": "parameter tuple get-tuple-element fusion all-reduce call custom-call while conditional after-all "
+    "infeed outfeed collective-permute",
 }
-CLASSES = (*("convolution", "dot", "reshape", "transpose", "reduce", "broadcast", "slice", "elementwise", "other"),)
+CLASSES = tuple(_MEMBERS)
+CLASS_OF = {opcode: name for name, opcodes in _MEMBERS.items() for opcode in opcodes.split()}
 #: What only names or bundles what is there.
 FREE = ("parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """The output of one node: sizes, default minor-to-major order, type of an element."""
+
+    dims: tuple[int, ...]
+    default: tuple[int, ...]
+    element: str
+
+    @property
+    def element_bytes(self) -> int:
+        return BYTES[self.element]
+
+    @property
+    def elements(self) -> int:
+        return prod(self.dims)
+
+    @property
+    def bytes(self) -> int:
+        return self.elements * self.element_bytes
+
+    @property
+    def rank(self) -> int:
+        return len(self.dims)
+
+    def complete(self, given: Sequence[int]) -> tuple[int, ...]:
+        """The dimensions named, then the others as in the default."""
+        return (*given, *(dimension for dimension in self.default if dimension not in given))
+
+    def waste(self, layout: Sequence[int]) -> float:
+        """Padded over true size, minus 1; a size of 0 is not padded."""
+        over = 1.0
+        for dimension, multiple in zip(layout, (LANES, SUBLANES), strict=False):
+            over *= _padded(self.dims[dimension], multiple)
+        return over - 1
+
+    def packed(self, layout: Sequence[int]) -> float:
+        """The same with narrow elements packed into words and smaller tiles for few rows."""
+        if not layout:
+            return 0.0
+        packing, minor = PACKING[self.element_bytes], self.dims[layout[0]]
+        rows = self.dims[layout[1]] if self.rank > 1 else ceil(minor / LANES)
+        tile = next((packing * small for small in SMALL_TILES if rows <= packing * small), packing * SUBLANES)
+        if self.rank > 1:
+            return _padded(minor, LANES) * _padded(rows, tile) - 1
+        if rows <= 1:
+            tile = 1
+        return ceil(rows / tile) * tile * LANES / minor - 1 if minor else 0.0
+
+    def violates(self, layout: Sequence[int]) -> bool:
+        return self.rank > 0 and max(self.dims) > self.dims[layout[0]]
+
+    def misses_lanes(self, layout: Sequence[int]) -> bool:
+        return self.rank > 0 and self.dims[layout[0]] % LANES != 0
+
+    def misses_sublanes(self, layout: Sequence[int]) -> bool:
+        return self.rank > 1 and self.dims[layout[1]] % SUBLANES != 0
+
+    def distance(self, layout: Sequence[int]) -> float:
+        """Share of pairs of dimensions ordered unlike the default."""
+        pairs = list(combinations(range(self.rank), 2))
+        place, usual = list(layout).index, list(self.default).index
+        unlike = sum((place(a) < place(b)) != (usual(a) < usual(b)) for a, b in pairs)
+        return unlike / len(pairs) if pairs else 0.0
+
+    def contiguity(self, layout: Sequence[int]) -> float:
+        """log(elements of a run) / log(elements) of the runs that a copy from the default moves whole."""
+        elements = prod(max(1, size) for size in self.dims)
+        if tuple(layout) == self.default or elements == 1:
+            return 1.0
+        run = 1
+        for mine, usual in zip(layout, self.default, strict=True):
+            if mine != usual:
+                break
+            run *= max(1, self.dims[mine])
+        return log(run) / log(elements)
+
+
+def _padded(size: int, multiple: int) -> float:
+    """The size rounded up to a multiple, over the size."""
+    return ceil(size / multiple) * multiple / size if size else 1.0
+
+
+def tensor_of(row: np.ndarray) -> Tensor:
+    """What a row of ``node_feat`` says."""
+    dims = [int(row[NODE_COLUMN[f"shape_dimensions_{i}"]]) for i in range(6)]
+    default = [int(row[NODE_COLUMN[f"layout_minor_to_major_{i}"]]) for i in range(6)]
+    rank = max((i + 1 for i in range(6) if dims[i] > 0), default=0)
+    if any(default):
+        rank = max(rank, max(default) + 1)
+    layout = tuple(default[:rank])
+    if sorted(layout) != list(range(rank)):
+        layout = tuple(reversed(range(rank)))
+    types = [name for name in BYTES if row[NODE_COLUMN[f"shape_element_type_is_{name}"]] == 1]
+    return Tensor(tuple(dims[:rank]), layout, types[0] if types else "invalid_type")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What one slot of one node is laid out as in one configuration."""
+
+    tensor: Tensor
+    given: tuple[int, ...]
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        return self.tensor.complete(self.given)
+
+    @property
+    def changed(self) -> bool:
+        return self.layout != self.tensor.default
+
+
+# Roles of dimensions --------------------------------------------------------------------------------------------
+
+
+def dot_split(out: Sizes, left: Sizes, right: Sizes) -> tuple[int, int, float]:
+    """Batch dimensions and dimensions from the left operand in the output, and the size summed over.
+
+    Every choice of contracted dimensions of the left operand is tried.
+    """
+    splits = []
+    for count in range(len(left) + 1):
+        batch = len(left) + len(right) - len(out) - 2 * count
+        rows = len(left) - batch - count
+        if not 0 <= batch <= len(out) or rows < 0 or len(right) < batch + count:
+            continue
+        for contracted in combinations(range(len(left)), count):
+            summed = [left[dimension] for dimension in contracted]
+            own = [size for dimension, size in enumerate(left) if dimension not in contracted]
+            others = [*out[:batch], *out[batch + rows :], *summed]
+            if sorted(own) == sorted(out[: batch + rows]) and sorted(others) == sorted(right):
+                splits.append((batch, rows, float(prod(summed)), count))
+                break
+    for wanted in (
+        [split for split in splits if split[3] and split[0] and left[0] == right[0] == out[0]],
+        [split for split in splits if split[3] and not split[0]],
+        [split for split in splits if split[3]],
+        [split for split in splits if split[0] and left[0] == right[0] == out[0]],
+        [split for split in splits if not split[0]],
+        splits,
+    ):
+        if wanted:
+            return max(wanted)[:3]
+    rows = len(left) - max(0, len(left) + len(right) - len(out)) // 2
+    return 0, min(max(rows, 0), len(out)), sqrt(prod(left) * prod(right) / max(1, prod(out)))
+
+
+def dot_roles(out: Sizes, left: Sizes, right: Sizes) -> tuple[list[str], list[str], list[str]]:
+    """Roles of the output's, left and right dimensions."""
+    batch, rows, _ = dot_split(out, left, right)
+    of_output = ["batch"] * batch + ["rows"] * rows + ["contracted"] * (len(out) - batch - rows)
+    of_left, of_right = ["contracted"] * len(left), ["contracted"] * len(right)
+    _give("batch", out[:batch], left, of_left, range(len(left)))
+    _give("rows", out[batch : batch + rows], left, of_left, range(len(left)))
+    _give("batch", out[:batch], right, of_right, range(len(right)))
+    _give("rows", out[batch + rows :][::-1], right, of_right, range(len(right) - 1, -1, -1))
+    return of_output, of_left, of_right
+
+
+def _give(role: str, sizes: Sizes, operand: Sizes, roles: list[str], order: range) -> None:
+    """Each size takes the first dimension of the operand, in this order, that has it and no role yet."""
+    for size in sizes:
+        for dimension in order:
+            if size > 0 and operand[dimension] == size and roles[dimension] == "contracted":
+                roles[dimension] = role
+                break
+
+
+def reshape_roles(out: Sizes, given: Sizes) -> tuple[list[str], list[str]]:
+    """Roles of the output's and the input's dimensions: both shapes are walked to where their products meet."""
+    shapes = [out, given]
+    roles = [["kept"] * len(out), ["kept"] * len(given)]
+    left = [[d for d, size in enumerate(shape) if size > 1 and prod(shape) > 0] for shape in shapes]
+    while left[0] or left[1]:
+        group: list[list[int]] = [[], []]
+        reached = [1, 1]
+        while left[0] or left[1]:
+            # on with the side that is behind, or what is left where the products never meet
+            side = int(reached[1] < reached[0])
+            if not left[side]:
+                side = 1 - side
+            dimension = left[side].pop(0)
+            group[side].append(dimension)
+            reached[side] *= shapes[side][dimension]
+            if reached[0] == reached[1]:
+                break
+        sizes = len(group[0]), len(group[1])
+        if sizes != (1, 1):
+            for side in (0, 1):
+                for dimension in group[side]:
+                    roles[side][dimension] = "split" if sizes[0] > sizes[1] else "merged"
+    return (roles[0], roles[1])
+
+
+# Programs ------------------------------------------------------------------------------------------------------
 
 
 class Program:
@@ -82,14 +290,12 @@ class Program:
             level[node] = max((level[operand] + 1 for operand in self.operands.successors(node)), default=0)
         nodes, depth = len(self.nodes), nx.dag_longest_path_length(self.operands)
         widest = max(sum(level[node] == stage for node in self.nodes) for stage in range(depth + 1))
+        logs = {"nodes": nodes, "edges": len(self.edges), "depth": depth, "bytes": self.bytes}
         return {
-            "size__nodes__log": log2(1 + nodes),
-            "size__edges__log": log2(1 + len(self.edges)),
-            "size__depth__log": log2(1 + depth),
+            **{f"size__{what}__log": log2(1 + size) for what, size in logs.items()},
             "size__depth__ratio": depth / nodes,
             "size__width__max": widest / nodes,
             "size__roots__share": sum(self.entry(node, "is_root") > 0 for node in self.nodes) / nodes,
-            "size__bytes__log": log2(1 + self.bytes),
             "size__bytes__max": max(tensor.bytes for tensor in self.tensors) / max(1, self.bytes),
             "size__rank__mean": sum(tensor.rank for tensor in self.tensors) / nodes,
             "size__narrow__share": self.share_of_bytes(
@@ -100,21 +306,20 @@ class Program:
     def _shares(self) -> dict[str, float]:
         """By class, opcode and element type."""
         columns: dict[str, float] = {}
-        nodes = len(self.nodes)
-        for name in CLASSES:
-            own = [node for node in self.nodes if self.classes[node] == name]
-            columns[f"size__{name}_bytes__share"] = self.share_of_bytes(own)
-        for opcode in OPCODES:
-            if opcode not in ("trace", "tuple-select"):
-                own = [node for node in self.nodes if self.opcodes[node] == opcode]
-                stem = f"opcodes__{opcode.replace('-', '_')}"
-                columns[f"{stem}__share"] = len(own) / nodes
-                columns[f"{stem}__log"] = log2(1 + len(own))
+        opcodes = [opcode for opcode in OPCODES if opcode not in ("trace", "tuple-select")]
+        elements = [tensor.element for tensor in self.tensors]
+        for block, kinds, of in (
+            ("size", CLASSES, self.classes),
+            ("opcodes", opcodes, self.opcodes),
+            ("elements", BYTES, elements),
+        ):
+            for kind in kinds:
+                own, stem = [node for node in self.nodes if of[node] == kind], f"{block}__{kind.replace('-', '_')}"
                 columns[f"{stem}_bytes__share"] = self.share_of_bytes(own)
-        for name in ELEMENT_TYPES:
-            own = [node for node in self.nodes if self.tensors[node].element == name]
-            columns[f"elements__{name}__share"] = len(own) / nodes
-            columns[f"elements__{name}_bytes__share"] = self.share_of_bytes(own)
+                if block != "size":
+                    columns[f"{stem}__share"] = len(own) / len(self.nodes)
+                if block == "opcodes":
+                    columns[f"{stem}__log"] = log2(1 + len(own))
         return columns
 
     def _degrees(self) -> dict[str, float]:
@@ -123,15 +328,12 @@ class Program:
         consumers = [sum(operand == node for _, operand in self.edges) for node in self.nodes]
         both = [a + b for a, b in zip(operands, consumers, strict=True)]
         for direction, degrees in (("in", operands), ("out", consumers), ("total", both)):
-            mean = sum(degrees) / len(degrees)
-            columns[f"degrees__{direction}__mean"] = mean
+            columns[f"degrees__{direction}__mean"] = sum(degrees) / len(degrees)
             columns[f"degrees__{direction}__std"] = deviation(degrees)
             columns[f"degrees__{direction}__max"] = max(degrees)
             for percent in (25, 50, 75, 90, 99):
                 columns[f"degrees__{direction}__q{percent}"] = _quantile(degrees, percent / 100)
         return columns
-
-    # Work -------------------------------------------------------------------------------------------------
 
     def _work(self) -> dict[str, float]:
         flops = [self.flops(node) for node in self.nodes]
@@ -159,7 +361,7 @@ class Program:
             return written
         left, right = (self.tensors[side].dims if side is not None else () for side in self.two_operands(node))
         if kind == "dot":
-            return 2 * written * contracted_size(tensor.dims, left, right)
+            return 2 * written * dot_split(tensor.dims, left, right)[2]
         features = self.entry(node, "convolution_dim_numbers_kernel_output_feature_dim")
         return 2 * written * prod(right) / max(1, (_six(right) if right else [1] * 6)[features])
 

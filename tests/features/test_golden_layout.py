@@ -74,25 +74,15 @@ CONFIG = {
     # Unlike the default: B's input 1,0 is the default; D's output 0 is all there is of rank 1, its input 1 is
     # completed to {1,0}, the default; C's kernel 1,0 of the add is the default, B's 1,0 of w is not.
     "change__output_changed__share": (0, 1 / 4, 3 / 4, 0),
-    "change__output_changed_bytes__share": (0, 1 / 4, 3 / 4, 0),  # 1 and 3 of 4 equal outputs
-    # Two dimensions swapped: 1 of 1 pairs is in another order.
-    "change__output_distance__mean": (0, 1 / 4, 3 / 4, 0),
     # All these changes also change the minor-most dimension, and a copy would move single elements.
     "change__output_minor_changed__share": (0, 1 / 4, 3 / 4, 0),
-    "change__input_minor_changed_bytes__share": (0, 0, 1, 1 / 3),
     "change__kernel_scattered_bytes__share": (0, 64 / 70, 0, 0),
     "change__nodes_set__share": (0, 1 / 4, 1, 2 / 4),
     "change__nodes_changed__share": (0, 1 / 4, 1, 1 / 4),
-    "change__nodes_changed__log": (0, log2(1 + 1), log2(1 + 4), log2(1 + 1)),
-    # B: output and kernel of 2; C: three outputs and three inputs; D: the input of 4.
-    "change__slots_changed__log": (0, log2(1 + 2), log2(1 + 6), log2(1 + 1)),
-    "change__all_bytes__log": (0, log2(1 + 6144 + 65536), log2(1 + 6 * 6144), log2(1 + 6144)),
     "change__all_bytes__ratio": (0, 70 / 88, 36 / 88, 6 / 88),  # KiB
-    "change__dot_output_bytes__share": (0, 1 / 4, 1 / 4, 0),
     # One shape, two layouts. The dot: output and input are wide (its kernel w is not); B: out 0,1 in 1,0.
     # The add: output, input and kernel are wide; C: out 0,1, in 0,1, kernel 1,0.
     "change__output_unlike_input__share": (0, 1 / 4, 0, 0),
-    "change__output_unlike_input_bytes__share": (0, 1 / 4, 0, 0),
     # Both set, to one layout: C: out and in 0,1 of the dot and of the add; B: in and kernel 1,0 of the dot.
     "change__output_set_like_input__share": (0, 0, 2 / 4, 0),
     # Pairs one edge apart (consumer's slot <- producer), all wide, 6144 bytes each:
@@ -102,19 +92,12 @@ CONFIG = {
     #   C: add's kernel 1,0 against the dot's 0,1 is a clash; the other three agree on 0,1.
     #   D: reshape's input 0,1 against the add's unset {1,0}.
     "disagreement__clash_1hop__share": (0, 0, 1 / 4, 0),
-    "disagreement__clash_1hop_bytes__share": (0, 0, 1 / 4, 0),
     "disagreement__mismatch_1hop__share": (0, 2 / 4, 1 / 4, 1 / 4),
-    "disagreement__mismatch_1hop_bytes__share": (0, 2 / 4, 1 / 4, 1 / 4),
     "disagreement__agree_1hop__share": (0, 0, 3 / 4, 0),
     # A half has a layout on one side only. B: the add's two slots under the dot's 0,1; D: reshape's input.
     "disagreement__half_1hop__share": (0, 2 / 4, 0, 1 / 4),
-    "disagreement__half_1hop_bytes__share": (0, 2 / 4, 0, 1 / 4),
     # The add's two slots both read the dot. C: input 0,1 and kernel 1,0; D: input {1,0} as the unset kernel.
     "siblings__clash__share": (0, 0, 1, 0),
-    "siblings__mismatch_bytes__share": (0, 0, 1, 0),
-    # The mismatches one edge apart again, by the two sides.
-    "disagreement__consumer_elementwise_bytes__share": (0, 2 / 4, 1 / 4, 0),
-    "disagreement__producer_dot_bytes__share": (0, 2 / 4, 1 / 4, 0),
     # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. Of their operands the mean of log2(1 + bytes) is 0 for 0,
     # the mean of SMALL and LARGE for 2, SMALL for 3 and for 4.
     "neighbourhood__down_bytes_1hop__share": (0, (SMALL + LARGE) / 2 / DOWN, 1, SMALL / DOWN),
@@ -135,88 +118,57 @@ CONFIG = {
     # meets the dot's 0,1. D: the add takes the 0,1 that the reshape requests, the dot the {1,0} of the add's
     # input; then the add's unset kernel requests 0,1 of the dot, which is a copy.
     "propagation__copies__share": (0, 0, 1 / 4, 1 / 4),
-    "propagation__copies_bytes__share": (0, 0, 1 / 4, 1 / 4),
     "propagation__unlike_default__share": (0, 2 / 4, 3 / 4, 1 / 4),
-    "propagation__unlike_default_bytes__share": (0, 2 / 4, 3 / 4, 1 / 4),
     # Waste of the outputs: 1/3 for each of three wide ones as {1,0}, 29/3 as {0,1}, 0 for the reshape.
     "padding__output_waste__mean": (1 / 4, (1 / 3 + 29 / 3 + 1 / 3) / 4, 29 / 4, 1 / 4),
     "padding__output_waste__max": (1 / 3, 29 / 3, 29 / 3, 1 / 3),
-    "padding__output_waste_bytes__ratio": (1 / 4, 31 / 12, 29 / 4, 1 / 4),  # the outputs are equally large
     "padding__output_waste_change__mean": (0, (28 / 3) / 4, 3 * (28 / 3) / 4, 0),  # 29/3 - 1/3 = 28/3
-    "padding__output_waste_change_bytes__ratio": (0, 7 / 3, 7, 0),
     # By kind: the sum of the waste of the outputs of 0 and 3, which are neither convolution, dot nor reshape.
     "padding__other_output_waste__log": (log2(5 / 3), log2(5 / 3), log2(1 + 58 / 3), log2(5 / 3)),
-    "padding__dot_output_waste__mean": (1 / 3, 29 / 3, 29 / 3, 1 / 3),
-    "padding__reshape_input_waste_change_bytes__ratio": (0, 0, 28 / 3, 28 / 3),
     # f32 is not packed, but 1536 elements fold into 12 rows of 128, which become 16.
     "packed__output_waste__mean": (1 / 3, (3 / 3 + 29 / 3) / 4, (1 / 3 + 3 * 29 / 3) / 4, 1 / 3),
-    "packed__reshape_output_waste_bytes__ratio": (1 / 3,) * 4,
     # The dot is [12 rows] x [128]: of its output dimension 0 is rows and 1 the right operand's, of x dimension 0
     # rows and 1 contracted, of w [128,128] the last is its own. Defaults {1,0}, {1,0} and {0,1}.
     "roles__dot_output_rows_minor__share": (0, 1, 1, 0),
     "roles__dot_input_contracted_minor_bytes__share": (1, 1, 0, 1),
-    "roles__dot_input_rows_second__share": (1, 1, 0, 1),
     # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2, C 0, 2, 3.
     "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
     # Minor-most sizes: 12 as 0,1, else 128; 1536 of the reshape.
     "types__output_minor_from8__share": (0, 1 / 4, 3 / 4, 0),
-    "types__input_minor_from8_bytes__share": (0, 0, 1, 1 / 3),
     # Violations: a wide tensor as {0,1}; the default violates nothing.
     "violation__output_largest__share": (0, 1 / 4, 3 / 4, 0),
-    "violation__output_largest_bytes__share": (0, 1 / 4, 3 / 4, 0),
-    "violation__output_largest_change__share": (0, 1 / 4, 3 / 4, 0),
-    "violation__output_lanes__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
     "violation__output_sublanes_change__share": (0, -1 / 4, -3 / 4, 0),
-    "violation__input_sublanes_bytes__share": (1, 1, 0, 2 / 3),
     # Candidates: see LOG_A ... above. Another candidate differs at a node of frequency n/4 with
     # probability (4 - n) / 3: A (1 + 2 + 2 + 2) / 3, B (1 + 3 + 2 + 2) / 3, C 4, D (1 + 2 + 3 + 3) / 3.
     "candidates__log_frequency__mean": (LOG_A, LOG_B, LOG_C, LOG_D),
-    "candidates__log_frequency__sum": (4 * LOG_A, 4 * LOG_B, 4 * LOG_C, 4 * LOG_D),
     # Rows less common than another of their node: those taken once.
     "candidates__minority__share": (0, 1 / 4, 1, 2 / 4),
     "candidates__log_frequency__min": (log(1 / 2), log(1 / 4), log(1 / 4), log(1 / 4)),
     "candidates__hamming__mean": (7 / 12, 8 / 12, 1, 9 / 12),
     # Ranks 0, 1, 2, 3 over 3; ties get the mean of their places.
     "rank__candidates_log_frequency__mean": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
-    "rank__change_nodes_changed__share": (0, 0.5, 1, 0.5),  # 0, 1/4, 1, 1/4: places 1 and 2 are shared
     # 0, 1/4, 1, 2/4 in sixteenths: 0, 4, 16, 8 with mean 7; the mean of squares is 84, less 49 is 35.
     "zscore__change_nodes_set__share": (-7 / sqrt(35), -3 / sqrt(35), 9 / sqrt(35), 1 / sqrt(35)),
 }
 
 #: Column -> value of the graph.
 GRAPH = {
-    "size__nodes__log": log2(1 + 5),
     "size__edges__log": log2(1 + 4),  # 2-0, 2-1, 3-2, 4-3
     "size__depth__log": log2(1 + 3),  # 4 -> 3 -> 2 -> 0
-    "size__depth__ratio": 3 / 5,
     "size__width__max": 2 / 5,  # both parameters stand on level 0
-    "size__roots__share": 1 / 5,
     "size__bytes__log": log2(1 + 88 * 1024),
-    "size__bytes__max": 64 / 88,
     "size__rank__mean": (2 + 2 + 2 + 2 + 1) / 5,
-    "size__dot_bytes__share": 6 / 88,
     # Operands of a node: 0, 0, 2, 1, 1; sorted 0, 0, 1, 1, 2; quantile q stands at place 4 q.
-    "degrees__in__mean": 4 / 5,
     "degrees__in__std": sqrt((0 + 0 + 4 + 1 + 1) / 5 - (4 / 5) ** 2),
-    "degrees__in__max": 2,
     "degrees__in__q90": 1.6,  # place 3.6, between 1 and 2
-    "degrees__out__mean": 4 / 5,  # 1, 1, 1, 1, 0
-    "degrees__total__q90": 2.6,  # 1, 1, 1, 2, 3
     "opcodes__parameter__share": 2 / 5,
-    "opcodes__parameter__log": log2(1 + 2),
     "opcodes__parameter_bytes__share": 70 / 88,
     # The dot multiplies and adds 12 * 128 * 128 times; add and reshape touch 1536 elements each.
     "work__flops__log": log2(1 + 2 * 12 * 128 * 128 + 2 * 1536),
-    "work__dot_flops__log": log2(1 + 2 * 12 * 128 * 128),
-    "work__dot_flops__share": 128 / 129,  # 256 and 2 times 1536
     "work__largest_flops__share": 128 / 129,
     "work__intensity__log": log2(1 + 258 * 1536 / (88 * 1024)),
-    "computations__all__log": log2(1 + 1),
-    "computations__size__log": log2(1 + 5),
-    "configurable__nodes__log": log2(1 + 4),
     "configurable__nodes__share": 4 / 5,
-    "configurable__dot__share": 1 / 4,
 }
 
 

@@ -1,14 +1,18 @@
-"""Two more small programs worked out by hand: copies through transposes, and what heavy operations put where."""
+"""More small programs worked out by hand: copies, heavy operations, outputs and their regions, tied groups."""
 
 from __future__ import annotations
 
 from math import log2
 
 import numpy as np
+import pytest
 
 from tests.features.helpers import layout_file, layout_of, wrong_columns
 from tests.graphs import Node, layout_row
+from xlarank.data.hlo.ties import groups_of, tied_nodes
 from xlarank.features.assemble import assemble
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.layout.regions import ROLE_NAMES
 
 NONE = layout_row()
 
@@ -58,10 +62,8 @@ CHAINED = {
     # A, where R is 2,1,0 by default. D: 2,1,0 against 1,2,0.
     "disagreement__agree_3hop__share": (0, 1, 0, 0),
     "disagreement__mismatch_3hop__share": (1, 0, 0, 1),
-    "disagreement__clash_3hop__share": (0, 0, 0, 1),
     # The mismatches at any distance over 3 times 2048 bytes.
     "disagreement__consumer_reshape_bytes__share": (1 / 3, 2 / 3, 2 / 3, 2 / 3),
-    "disagreement__producer_other_bytes__share": (1 / 3, 2 / 3, 2 / 3, 2 / 3),
     # R does not spread through its transpose. B: T and S request nothing, P is as set. C: P takes the larger key of
     # S's 0,1,2 (1 + 2 * 7 + 3 * 49 = 162) and T's 2,0,1 (3 + 1 * 7 + 2 * 49 = 108), T is left with a copy.
     # D: S's copy of two.
@@ -70,26 +72,20 @@ CHAINED = {
     # Where a copy from 2,1,0 keeps runs of dimension 2 together: 16 of 512 elements, log 4 / 9. C: T; nothing
     # stays in R's 0,2,1 and S's 0,1,2. B: R's 1,2,0. D: S and T, while R is set to its default.
     "change__input_scattered_bytes__share": (0, 1 / 3, (1 + 1 + 5 / 9) / 3, 2 / 3),
-    "change__input_minor_changed__share": (0, 1 / 4, 2 / 4, 2 / 4),  # T's 2 is minor-most by default too
     # By default minor-most: R's 8 is merged, S's 16 split, T's merged.
     "roles__reshape_input_merged_minor__share": (2 / 3, 2 / 3, 1 / 3, 2 / 3),
     "roles__reshape_input_kept_minor__share": (0, 0, 2 / 3, 1 / 3),  # R's 16 and S's 4 in C, S's 4 in D
-    "roles__reshape_output_split_minor_bytes__share": (1 / 3,) * 4,  # S's last 4
     # P is [4,8] x 16 lanes of 128: waste 7 as 2,1,0; as 0,1,2 lanes 4 of 128: 31. Nothing near P is changed in
     # B but R, three edges away.
     "neighbourhood__waste_1hop__ratio": (0, 0, 0, (31 - 7) / 4 * 1),  # T
     # Without R, half of the bytes handed on go to S and to T. T is next to P, which changes in B and D.
     "neighbourhood__mismatch_1hop__ratio": (0, 1 / 2 * 1, 0, 0),
-    # S is two edges from P, and mismatched in both.
-    "neighbourhood__mismatch_2hop__ratio": (0, 1 / 2 * 1, 0, 1 / 2 * 1),
 }
 
 CHAIN_GRAPH = {
     # node_splits 0, 4, 7: computations of 4 and 3 nodes.
     "computations__all__log": log2(1 + 2),
     "computations__largest__share": 4 / 7,
-    "computations__size__log": log2(1 + 3.5),
-    "computations__size__std": 0.5 / 7,
     "work__flops__log": log2(1 + 6 * 512),  # the parameter is free
 }
 
@@ -146,7 +142,6 @@ HEAVY_COLUMNS = {
     # By default width and features: minor-most feature, then spatial. "batch" of a kernel is features in.
     "roles__convolution_output_spatial_second__share": (1, 0, 0),
     "roles__convolution_output_feature_second_bytes__share": (0, 0, 1),
-    "roles__convolution_kernel_batch_second__share": (1, 1, 1),
     # Heads and batch stand in all three; queries give their places (128) to rows, keys to the columns.
     "roles__dot_output_rows_minor__share": (0, 0, 1),
     "roles__dot_input_contracted_second__share": (0, 1, 0),
@@ -156,13 +151,10 @@ HEAVY_COLUMNS = {
     # (x 64), 32 rows fill tiles of either.
     "padding__convolution_output_waste__mean": (4 - 1, 16 - 1, 64 - 1),
     "packed__convolution_output_waste__mean": (4 - 1, 8 - 1, 64 - 1),
-    "packed__convolution_output_waste__log": (log2(4), log2(8), log2(64)),
-    "packed__convolution_output_waste_change__mean": (0, 4, 60),
     # The dot's output of s8, four to a word. A: full. B: 12 of 128 lanes, 8 rows in a tile of 2 x 4.
     # C: 128 lanes, 12 rows in a tile of 4 x 4.
     "packed__dot_output_waste_bytes__ratio": (0, 128 / 12 - 1, 16 / 12 - 1),
     "types__convolution_rank4_minor3__share": (1 / 2, 1 / 2, 0),
-    "types__output_minor_from2__share": (0, 0, 1 / 2),  # the 2 images
     "types__output_minor_from32_bytes__share": (32 / 1568, 32 / 1568, 0),  # KiB
 }
 
@@ -170,16 +162,108 @@ CONVOLUTION = 2 * 16384 * (3 * 3 * 8)
 DOT = 2 * 1572864 * 64
 BYTES = 2 * (4096 + 2304 + 16384) + 2 * 786432 + 1572864
 HEAVY_GRAPH = {
-    "work__convolution_flops__log": log2(1 + CONVOLUTION),
     "work__convolution_flops__share": CONVOLUTION / (CONVOLUTION + DOT),
-    "work__largest_flops__share": DOT / (CONVOLUTION + DOT),
     "work__intensity__log": log2(1 + (CONVOLUTION + DOT) / BYTES),
-    "elements__bf16__share": 3 / 6,
     "elements__bf16_bytes__share": 2 * (4096 + 2304 + 16384) / BYTES,
-    "opcodes__dot_bytes__share": 1572864 / BYTES,
 }
 
 
 def test_columns_of_convolution_and_attention():
     features = assemble(layout_of(layout_file(HEAVY, (2, 5), HEAVY_CHOICES)))
     assert wrong_columns(features, {**HEAVY_COLUMNS, **HEAVY_GRAPH}, absolute=1e-6) == []
+
+
+# Outputs ------------------------------------------------------------------------------------------------------
+
+#: A product of [64,32] and [32,128] in f32, doubled, then added up along its rows. Nothing of it is fused away: the
+#: reduction is no loop over elements.
+REDUCED = (
+    Node("parameter", (64, 32)),
+    Node("parameter", (32, 128)),
+    Node("dot", (64, 128), (0, 1)),
+    Node("add", (64, 128), (2, 2)),
+    Node("reduce", (64,), (3,), columns={"is_root": 1.0, "dimensions_0": 1.0}),
+)
+OUT = 64 * 128 * 4
+STORED = 64 * 32 * 4 + 32 * 128 * 4 + OUT + OUT + 64 * 4
+#: Nothing set; rows of 128 along the lanes; 64 along the lanes, padded to 128: the bytes double.
+OUTPUTS = {
+    "outputs__all_set__ratio": [0, OUT / STORED, OUT / STORED],
+    "outputs__all_padded__ratio": [0, 2 * OUT / STORED, 4 * OUT / STORED],
+    "outputs__dot_excess__ratio": [0, 0, 2 * OUT / STORED],
+    "outputs__dot_own_excess__ratio": [0, 0, OUT / STORED],
+    "outputs__reshape_excess__ratio": [0, 0, 0],
+    "outputs__waste__max": [0, 0, 1],
+    "outputs__made_minor_dot_rows__ratio": [0, 0, 4 * OUT / STORED],
+    "outputs__made_second_dot_rows__ratio": [0, 2 * OUT / STORED, 0],
+    "outputs__read_minor_reduced__ratio": [0, 2 * OUT / STORED, 0],
+}
+#: Of instances: unset, and as above.
+OF_OUTPUTS = {
+    "output__padded__ratio": [-1, 0, 1],
+    "output__excess__ratio": [-1, 0, 1],
+    "region__excess__share": [-1, 0, log2(1 + 1e6 * 2 * OUT / STORED)],
+    "region__tensors__count": [-1, 2, 2],
+    "output__second__size": [-1, log2(65), log2(129)],
+    "region__minor_dot_rows__made": [-1, 0, 1],
+    "region__minor_reduced__read": [-1, 1, 0],
+}
+
+
+def test_a_set_output_and_its_region():
+    graph = layout_of(layout_file(REDUCED, [2], [[NONE], [layout_row(output=(1, 0))], [layout_row(output=(0, 1))]]))
+    features, regions = assemble(graph), LayoutContext(graph).regions
+    assert wrong_columns(features, OUTPUTS) == []
+    table = features.instances.value
+    rows = table.values[table.row_instance[table.codes[:, 0].astype(int)]]
+    found = {name: rows[:, table.columns.index(name)] for name in OF_OUTPUTS}
+    assert {name: values.tolist() for name, values in found.items()} == {
+        name: pytest.approx(values, rel=1e-6) for name, values in OF_OUTPUTS.items()
+    }
+    region = regions.of[2]
+    assert region == regions.of[3] and len({*regions.of.tolist()}) == 4
+    assert (regions.tensors[region], regions.makers[region], regions.bytes[region]) == (2, 1, 2 * OUT)
+    made = {(ROLE_NAMES[role], int(dim)) for role, dim in np.argwhere(regions.made[region])}
+    assert made == {("dot_rows", 0), ("dot_contracted", 1)}  # contracted stands for the right operand's
+    assert regions.reduced[region].tolist() == [False, True, False, False, False, False]
+    assert not regions.read[region].any(), "the reduction is not configurable"
+    nodes = (Node("parameter", (64, 128)), Node("reshape", (8192,), (0,)), Node("negate", (8192,), (1,)))
+    regions = LayoutContext(layout_of(layout_file(nodes, [1], [[NONE]]))).regions
+    assert regions.of[0] != regions.of[1] == regions.of[2], "none crosses a change of shape"
+
+
+# Tied groups --------------------------------------------------------------------------------------------------
+
+#: Nodes 3 and 4 are tied: 1000 and 4096 along the lanes pad less than 32. Of node 5 the other order does
+#: (4096 x 1000 elements against 4096 x 1024). Bytes of the outputs: 128,000, 524,288, 16,384,000, 128,000.
+TIED = (
+    Node("parameter", (32, 4096)),
+    Node("parameter", (4096, 1000)),
+    Node("parameter", (32, 1000)),
+    Node("dot", (32, 1000), (0, 1)),
+    Node("dot", (32, 4096), (1, 2)),
+    Node("dot", (4096, 1000), (0, 2)),
+    Node("reshape", (32, 10, 100), (3,)),
+)
+TOTAL = 128_000 + 524_288 + 16_384_000 + 128_000
+TIED_CHOICES = (
+    (NONE, NONE, NONE, NONE),
+    (layout_row((0, 1)), NONE, NONE, NONE),  # half of the first group turned
+    (layout_row((1, 0)), layout_row((1, 0)), layout_row((1, 0)), layout_row((2, 1, 0))),  # the second group turned
+)
+GROUPS = {
+    "groups__set__share": (0, (1 / 2) / 3, 1),
+    "groups__turned__share": (0, (1 / 2) / 3, 1 / 3),
+    "groups__turned_bytes__share": (0, 128_000 / TOTAL, 16_384_000 / TOTAL),
+    "groups__dot_turned__share": (0, (1 / 2) / 2, 1 / 2),
+    "groups__dot_set_bytes__share": (0, 128_000 / TOTAL, (TOTAL - 128_000) / TOTAL),
+    "groups__reshape_turned__share": (0, 0, 0),
+    "groups__reshape_set_bytes__share": (0, 0, 128_000 / TOTAL),
+    "groups__convolution_turned__share": (0, 0, 0),
+}
+
+
+def test_three_groups_by_hand():
+    graph = layout_of(layout_file(TIED, (3, 4, 5, 6), TIED_CHOICES))
+    assert groups_of(tied_nodes(graph)).tolist() == [0, 0, 1, 2]
+    assert wrong_columns(assemble(graph), GROUPS) == []

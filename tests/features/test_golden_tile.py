@@ -69,19 +69,14 @@ ELEMENT_CONFIG = {
     "bounds__output_volume__log": logs(32 * 100, 96 * 256, 96 * 256, 48 * 256),
     # 96 / 32 = 3, 96 / 48 = 2; 256 / 100 = 2.56 -> 3.
     "tiles__output_0__log": (log2(3), 0, 0, 1),
-    "tiles__output_all__log": (log2(9), 0, 0, 1),
     "tiles__output_edge_waste__ratio": (3 * 32 * 3 * 100 / (96 * 256) - 1, 0, 0, 0),
     "tiles__output_divides__share": (1 / 2, 1, 1, 1),
-    "tiles__output_whole__share": (0, 1, 1, 1 / 2),
     "tiles__kernel_edge_waste__ratio": (0, 0, 0, 72 / 64 - 1),  # 64 / 24 = 2.67 -> 3 tiles
     # last0 is the dimension of 256, last1 that of 96.
-    "shape__output_last0__log": logs(100, 256, 256, 256),
     "shape__output_last0__ratio": (100 / 256, 1, 1, 1),
-    "shape__output_over_input_last0__log": (log2(100 / 20), 0, log2(256 / 16), log2(256 / 8)),
     "shape__output_over_input__log": (log2(3200 / 80), 0, log2(96 * 256 / 128), log2(48 * 256 / 8)),
     "shape__skew__log": (log2(100 / 32), log2(256 / 96), log2(256 / 96), log2(256 / 48)),
     "shape__input_last0_mod16__share": (4 / 16, 0, 0, 8 / 16),  # 20, 256, 16, 8
-    "shape__input_last0_alignment__log": (2, 6, 4, 3),  # 20 = 4 * 5, 256 (64 is the most), 16, 8
     "shape__kernel_alignment__log": (4, 6, 6, 3),  # 16, 64, 64, 24 = 8 * 3
     # Registers: 4 rows of ceil(20 / 8) = 3; 96 of 32; 8 of 2; 1 of 1.
     "shape__input_registers__log": (log2(12), log2(96 * 32), log2(16), 0),
@@ -91,27 +86,13 @@ ELEMENT_CONFIG = {
     # 9, 1, 1 and 2 tiles; the least possible is the one tile of B and C.
     "traffic__total__log": logs(9 * SETS[0], SETS[1], SETS[2], 2 * SETS[3]),
     "traffic__total__ratio": (log2(9 * SETS[0] / SETS[1]), 0, 0, log2(2 * SETS[3] / SETS[1])),
-    "traffic__intensity__log": logs(
-        3200 * 64 / SETS[0], 96 * 256 * 64 / SETS[1], 96 * 256 * 64 / SETS[2], 48 * 256 * 64 / SETS[3]
-    ),
-    "traffic__flops_per_tile__log": logs(3200 * 64, 96 * 256 * 64, 96 * 256 * 64, 48 * 256 * 64),
-    "traffic__left_panel__log": logs(4 * 32 * 64, 4 * 96 * 64, 4 * 96 * 64, 4 * 48 * 64),
-    "traffic__right_panel__log": logs(4 * 100 * 64, 4 * 256 * 64, 4 * 256 * 64, 4 * 256 * 64),
-    # Vector tile rows (columns) times the reduction tile: 4 (20) * 16, 96 (256) * 64, 8 (16) * 64, 1 (8) * 24.
-    "traffic__inner_left__log": logs(4 * 16, 96 * 64, 8 * 64, 1 * 24),
-    "traffic__inner_right__log": logs(20 * 16, 256 * 64, 16 * 64, 8 * 24),
     "traffic__inner_step__log": logs(80 * 16, 96 * 256 * 64, 128 * 64, 8 * 24),
-    "traffic__inner_balance__log": logs(
-        80 * 16 / (24 * 16), 96 * 256 * 64 / (352 * 64), 128 * 64 / (24 * 64), 8 * 24 / (9 * 24)
-    ),
     "rank__bounds_output_volume__log": (0, 5 / 6, 5 / 6, 1 / 3),  # 3200, twice 24576 (places 2 and 3), 12288
 }
 ELEMENT_GRAPH = {
     "kernel__extent_0__log": log2(97),
-    "kernel__extent_last0__log": log2(257),
     "kernel__contracted__log": log2(65),
     "kernel__work__log": log2(1 + 96 * 64 * 256),
-    "kernel__read_bytes__log": log2(1 + 4 * (96 * 64 + 64 * 256)),
     # 1572864 multiply-adds over 90112 bytes read and 98304 written
     "kernel__intensity__log": log2(1 + 96 * 64 * 256 / (90112 + 98304)),
     "kernel__parameters__log": log2(1 + 2),

@@ -1,26 +1,28 @@
-"""Instances by hand, and their sparse counts."""
+"""Instances by hand, as they were frozen, and their sparse counts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from math import log2
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.features.helpers import SAMPLE, layout_file, layout_of, load
 from tests.features.test_golden_layout import PROGRAM, A, B, C, D
-from tests.graphs import layout_arrays, layout_row
+from tests.graphs import Arrays, layout_arrays, layout_row
+from xlarank.data.graph import read_graph
 from xlarank.data.schema import OPCODE
-from xlarank.features.assemble import instance_table
+from xlarank.features.assemble import assemble, instance_table
 from xlarank.features.catalogue import INSTANCE_BLOCKS
 from xlarank.features.instances.graph_instances import Instances
 from xlarank.features.instances.pair_blocks import InstanceRarity
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
+from xlarank.features.program.opcode_classes import opcode_group
 from xlarank.features.program.slots import DOT_ROLES
 
-COLUMNS = {name: text for block in INSTANCE_BLOCKS for name, text in block.columns.items()}
+COLUMNS = [name for block in INSTANCE_BLOCKS for name in block.columns]
 
 
 def group_of(opcode: str) -> int:
@@ -35,13 +37,9 @@ def millionths(share: float) -> float:
 #: input and kernel of the dot, the input to its default.
 DOT_IN_B = {
     "graph__bytes__log2": log2(1 + 88 * 1024),
-    "graph__configurable__log2": log2(1 + 4),
     "node__opcode__group": group_of("dot"),
-    "node__rank__dims": 2,
-    "node__bytes__log2": log2(1 + 6144),
     "node__bytes__share": millionths(6 / 88),
     "node__flops__log2": log2(1 + 2 * 12 * 128 * 128),
-    "node__flops__share": millionths(128 / 129),
     "node__fanout__count": 1,  # the add reads it twice, over one edge
     "node__root__flag": 0,
     "node__fused__flag": 0,
@@ -50,9 +48,7 @@ DOT_IN_B = {
     "node__level__share": 1 / 3,
     "row__given__count": 3,
     "row__changed__count": 2,
-    "output__given__row": 1,
     "output__changed__row": 1,
-    "output__minor_changed__row": 1,
     "output__distance__row": 1,
     "output__contiguity__row": 0,
     "output__minor__row": log2(1 + 12),
@@ -60,21 +56,14 @@ DOT_IN_B = {
     "output__minor_place__row": 1,  # dimension 0 of two
     "output__minor_role__row": DOT_ROLES.index("rows"),
     "output__kept__row": 0,  # it is stored in any case
-    "input__changed__row": 0,
     "input__contiguity__row": 1,
-    "input__minor_place__row": 0,
     "input__minor_role__row": DOT_ROLES.index("contracted"),
-    "input__bytes__node": log2(1 + 6144),
     "input__opcode__node": group_of("parameter"),
     "input__configurable__node": 1,
     "kernel__share__node": millionths(64 / 88),
     "kernel__configurable__node": 0,
-    "kernel__fanout__node": 1,
-    "kernel__fused__node": 0,
     "row__input_is_output__agrees": 0,
     "row__input_is_kernel__agrees": 1,
-    "near__reshape__down": 0,
-    "near__dot__up": 0,
     "pair__kind__number": -1,
 }
 #: The add runs as a loop with the reshape, so that a fusing compiler stores the other 82 KiB.
@@ -137,11 +126,9 @@ def test_sums_and_counts(instances: Instances, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("xlarank.features.instances.graph_instances._BATCH", 1)
     assert np.array_equal(instances.counts().toarray(), counts) and np.array_equal(instances.sums(scores), sums)
 
-
-def test_parts_are_the_counts_in_words(instances: Instances) -> None:
     for config in (0, 7):
-        counts = instances.counts(np.array([config])).toarray()[0].astype(int)
-        assert Counter(part.instance for part in instances.parts(config)) == +Counter(dict(enumerate(counts)))
+        held = +Counter(dict(enumerate(counts[config].astype(int))))
+        assert Counter(part.instance for part in instances.parts(config)) == held, "parts are the counts in words"
     nodes = [part for part in instances.parts(7) if len(part.nodes) == 1]
     assert all(str(part.nodes[0]) in part.text for part in nodes)
     assert any("output {" in part.text for part in nodes)
@@ -171,14 +158,34 @@ def test_rarity_by_hand() -> None:
         assert len(rows) and rows == pytest.approx(np.tile(shares, (len(rows), 1)))
     inductive = instances_of(choices, candidates=False)
     assert inductive.columns == [name for name in COLUMNS if name not in InstanceRarity.columns]
+    alone = instances_of([(unset, unset)] * 3)
+    assert (len(alone), alone.counts().shape) == (0, (1, 0)), "of one distinct configuration there are none"
+    assert alone.sums(np.zeros(0)).tolist() == [0.0]
 
 
-def test_one_distinct_configuration_has_no_instances() -> None:
-    found = instances_of([(layout_row(), layout_row())] * 3)
-    assert (len(found), found.counts().shape) == (0, (1, 0))
-    assert found.sums(np.zeros(0)).tolist() == [0.0]
+# As they were frozen, each by itself: sums over a configuration's hide which of them has which value ------------
+
+FROZEN = Path(__file__).parent / "snapshots" / "instance_rows.npz"
+GRAPHS = ("random/train/gan__c", "random/train/dlrm__a")
 
 
-def test_groups_cover_what_classes_call_elementwise() -> None:
-    groups = [OPCODE_GROUPS[group_of(opcode)] for opcode in ("exponential", "maximum", "while")]
-    assert groups == ["transcendental", "elementwise", "other"]
+def instance_rows() -> Arrays:
+    """``values`` is ``(columns, instances)``, graph after graph, ordered by what an instance is in words."""
+    names, values = [""], []
+    for name in GRAPHS:
+        rows = assemble(read_graph(SAMPLE / f"layout/cpu/{name}.npz"))
+        assert rows.instances is not None
+        table = rows.instances.value
+        at = {part.text: part.instance for config in range(table.configs) for part in table.parts(config)}
+        assert set(at.values()) == set(range(len(table)))
+        names = table.columns
+        values.append(table.values[[at[text] for text in sorted(at)]])
+    return {"names": np.array(names), "values": np.concatenate(values).T}
+
+
+def test_each_instance_is_as_it_was_frozen() -> None:
+    before, now = (
+        dict(zip(each["names"], each["values"], strict=True)) for each in (load(FROZEN), instance_rows())
+    )
+    assert before.keys() == now.keys(), "freeze new columns: see the top of test_snapshots.py"
+    assert [name for name in before if not np.allclose(now[name], before[name], rtol=1e-5, atol=1e-6)] == []
