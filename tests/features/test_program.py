@@ -1,0 +1,309 @@
+"""What follows from a program graph: classes, fusion, waste, operands of slots and roles of dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import sqrt
+
+import numpy as np
+import pytest
+
+from tests.features.helpers import graph_of, layout_file, layout_of, tile_file
+from tests.graphs import Node, layout_row, tile_row
+from xlarank.data.schema import MAX_RANK, OPCODE
+from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
+from xlarank.features.program.program_context import ProgramContext
+from xlarank.features.program.slots import (
+    CONVOLUTION_ROLES,
+    DOT_ROLES,
+    RESHAPE_ROLES,
+    dot_split,
+    slot_roles,
+    slot_tensors,
+)
+from xlarank.features.program.tensors import TPU, Tiling, layout_key, packed_waste, padding_waste
+
+ROOT = {"is_root": 1.0}
+STEM = "convolution_dim_numbers"
+
+
+def given(*dims: tuple[int, ...]) -> list[Node]:
+    return [Node("parameter", each) for each in dims]
+
+
+def test_classes_of_opcodes():
+    """What no class names is other."""
+    for name, opcodes in {
+        "convolution": "convolution",
+        "dot": "dot",
+        "reshape": "reshape bitcast",
+        "transpose": "transpose copy reverse",
+        "reduce": "reduce reduce-window select-and-scatter sort",
+        "broadcast": "broadcast iota constant rng-bit-generator",
+        "slice": "slice dynamic-slice dynamic-update-slice concatenate pad gather scatter",
+        "elementwise": "add divide tanh exponential select compare convert power clamp logistic shift-left",
+        "other": "parameter tuple fusion all-reduce call while collective-permute all-gather send infeed",
+    }.items():
+        classes = opcode_class(np.array([OPCODE[opcode] for opcode in opcodes.split()]))
+        assert {OPCODE_CLASSES[each] for each in classes} == {name}
+
+
+# Fusion -----------------------------------------------------------------------------------------------------
+
+
+def fused(*nodes: Node) -> list[bool]:
+    return ProgramContext(graph_of(tile_file(nodes, [tile_row()]))).fused.tolist()
+
+
+def chain(*opcodes: str) -> list[Node]:
+    """Operations of one shape, each of the node before; the last is the root."""
+    nodes = given((64, 64))
+    nodes += [Node(opcode, (64, 64), operands=(number,)) for number, opcode in enumerate(opcodes)]
+    return [*nodes[:-1], replace(nodes[-1], columns=ROOT)]
+
+
+def test_fusion_by_hand():
+    assert fused(*chain("add", "tanh", "negate")) == [False, True, True, False], "a chain is one loop"
+    dot = chain("add", "dot", "negate", "add")
+    assert fused(*dot) == [False, False, False, True, False], "what is no loop needs its operands stored"
+    readers = [Node(reader, (8, 8), operands=(3,), columns=ROOT) for reader in ("negate", "abs")]
+    for opcode, operands, expected in (
+        ("negate", (0,), True),
+        ("tanh", (0,), False),
+        ("add", (0, 1), False),
+        ("multiply", (0, 2), True),
+    ):
+        nodes = [*given((8, 8), (8, 8), (8,)), Node(opcode, (8, 8), operands), *readers]
+        assert fused(*nodes)[3] is expected, f"two consumers compute {opcode} twice"
+    for opcode, expected in (("negate", True), ("exponential", False)):
+        small = [*given((8,)), Node(opcode, (8,), (0,)), Node("broadcast", (64, 8), (1,))]
+        assert fused(*small, Node("negate", (64, 8), (2,), columns=ROOT))[1] is expected, "repeated by a broadcast"
+
+
+# Waste ------------------------------------------------------------------------------------------------------
+
+
+def padded(rows: Iterable[Sequence[int]], fill: int) -> np.ndarray:
+    return np.array([[*row, *[fill] * (MAX_RANK - len(row))] for row in rows], np.int64).reshape(-1, MAX_RANK)
+
+
+def test_waste_under_the_tiles_of_a_tpu_and_others():
+    assert (TPU.sublanes, TPU.lanes) == (8, 128)
+    for dims, layout, tiling, waste in (
+        ((8, 128), (1, 0), TPU, 0),
+        ((8, 128), (0, 1), TPU, 15),  # 8 -> 128
+        ((1000,), (0,), TPU, 1024 / 1000 - 1),  # rank 1: lanes only
+        ((), (), TPU, 0),
+        ((2, 3, 1), (2, 1, 0), TPU, 128 * 8 / 3 - 1),  # 1 -> 128, 3 -> 8
+        ((5, 6), (1, 0), Tiling(sublanes=1, lanes=4), 8 / 6 - 1),  # 6 -> 8
+    ):
+        found = padding_waste(padded([dims], 0), padded([layout], -1), tiling)
+        assert found.tolist() == pytest.approx([waste]), dims
+    for dims, layout, element, waste in (
+        ((1, 128), (1, 0), 4, 2 / 1 - 1),  # one row in a tile of 2
+        ((9, 128), (1, 0), 4, 16 / 9 - 1),  # two full tiles
+        ((5, 128), (1, 0), 2, 8 / 5 - 1),  # 4 sublanes of 2
+        ((33, 128), (1, 0), 1, 64 / 33 - 1),
+        ((3, 128), (1, 0), 8, 4 / 3 - 1),  # wide elements as words
+        ((2, 100, 64), (1, 2, 0), 4, 128 / 100 - 1),  # 64 rows
+        ((100,), (0,), 1, 128 / 100 - 1),  # one row
+        ((1025,), (0,), 4, 2048 / 1025 - 1),  # nine rows: two tiles
+        ((1025,), (0,), 1, 2048 / 1025 - 1),  # a tile of 16
+        ((), (), 4, 0),
+        ((0, 128), (1, 0), 4, 0),
+    ):
+        found = packed_waste(padded([dims], 0), padded([layout], -1), np.array([float(element)]))
+        assert found.tolist() == pytest.approx([waste]), (dims, element)
+
+
+def test_keys_tell_layouts_apart():
+    layouts = [(), (0,), (1, 0), (0, 1), (2, 1, 0), (2, 0, 1), (5, 4, 3, 2, 1, 0)]
+    keys = layout_key(padded(layouts, -1)).tolist()
+    assert len(set(keys)) == len(layouts) and keys[0] == 0 < min(keys[1:]), "0 is no layout"
+
+
+# Which operand each slot of a configurable node speaks of -----------------------------------------------------
+
+
+def slots_of(nodes, *rows, edges=None):
+    """(output, input, kernel) of the last node, which is the configurable one; one row a configuration."""
+    arrays = layout_file(nodes, [len(nodes) - 1], [[row] for row in rows or (layout_row(),)], edges)
+    return tuple(LayoutContext(layout_of(arrays)).slot_tensor[0].tolist())
+
+
+def convolution(operands=(), *, out=(8, 32, 32, 64), window=(3, 3), kernel=(3, 2, 0, 1), feature=3):
+    """Numbers of the ``kernel``: features out and in, then spatial; the output batch is first."""
+    names = ("kernel_output_feature_dim", "kernel_input_feature_dim")
+    names += ("kernel_spatial_dims_0", "kernel_spatial_dims_1", "output_batch_dim", "output_feature_dim")
+    numbers = {f"{STEM}_{name}": at for name, at in zip(names, (*kernel, 0, feature), strict=True)}
+    return Node("convolution", out, operands, window=window, columns=numbers)
+
+
+#: Left or image, right or kernel, the configurable node without its operands.
+ASYMMETRIC = [
+    ((8, 32, 32, 16), (3, 3, 16, 64), convolution()),
+    ((8, 16, 32, 32), (64, 16, 3, 3), convolution(out=(8, 64, 32, 32), kernel=(0, 1, 2, 3), feature=1)),
+    # an image that a kernel of [3,5,16,64] shares all but one of window and features with
+    *(
+        (image, (3, 5, 16, 64), convolution(window=(3, 5)))
+        for image in ((3, 32, 16, 64), (32, 5, 16, 64), (3, 5, 64, 16))
+    ),
+    # [16,32] x [32,64] -> [16,64], either operand transposed
+    *((left, right, Node("dot", (16, 64))) for left in ((16, 32), (32, 16)) for right in ((32, 64), (64, 32))),
+    *(((4, 16, 32), right, Node("dot", (4, 16, 64))) for right in ((4, 32, 64), (4, 64, 32))),
+    ((2, 16, 32), (32, 16), Node("dot", (2, 16, 16))),  # only the 2 tells
+]
+
+
+def test_shapes_tell_the_operands_apart_in_any_order():
+    for left, right, node in ASYMMETRIC:
+        for operands in ((0, 1), (1, 0)):
+            assert slots_of((*given(left, right), replace(node, operands=operands))) == (2, 0, 1), (left, right)
+
+
+def test_between_operands_of_one_shape_the_order_of_the_edges_decides():
+    for operands in ((0, 1), (1, 0)):
+        assert slots_of((*given(*[(3, 3, 64, 64)] * 2), convolution(operands, out=(3, 3, 64, 64)))) == (
+            2,
+            *operands,
+        )
+        assert slots_of((*given((32, 32), (32, 32)), Node("dot", (32, 32), operands))) == (2, *operands)
+    # the edges of other nodes in between do not matter
+    nodes = (*given((8, 8), (8, 8)), *[Node("add", (8, 8))] * 2)
+    mixed = [(2, 0), (3, 2), (2, 1), (3, 0)]
+    assert slots_of(nodes, edges=mixed) == (3, 2, 0) and slots_of(nodes, edges=mixed[::-1]) == (3, 0, 2)
+    nodes = (*given(*[(4, 8)] * 3), Node("concatenate", (12, 8), (1, 0, 2)))
+    assert slots_of(nodes) == (3, 1, 0), "of more than two operands the first two count"
+
+
+def test_one_edge_serves_both_operands_once_a_kernel_layout_is_named():
+    """x * x: the edge list has the pair once."""
+    nodes = (*given((4, 8)), Node("multiply", (4, 8), (0,)))
+    assert slots_of(nodes, layout_row(kernel=(0, 1))) == (1, 0, 0)
+    assert slots_of(nodes, layout_row(), layout_row(kernel=(0,))) == (1, 0, 0), "one configuration is enough"
+    assert slots_of(nodes, layout_row(input=(0, 1))) == (1, 0, -1), "a unary operation has no kernel"
+    assert slots_of((nodes[0], Node("multiply", (4, 8), (0, 0)))) == (1, 0, 0), "two equal edges"
+    for row in (layout_row(), layout_row(input=(0, 1))):
+        assert slots_of(nodes[:1], row) == (0, -1, -1), "without operands there is the output only"
+
+
+def test_what_a_layout_names_outweighs_the_shapes():
+    nodes = (*given((4, 8), (2, 3, 4, 8)), Node("add", (2, 3, 4, 8), (0, 1)))
+    for rows, expected in (
+        ([layout_row(input=(3, 0))], (2, 1, 0)),
+        ([layout_row(kernel=(3, 0))], (2, 0, 1)),
+        ([layout_row(input=(1, 0))], (2, 0, 1)),  # either has it
+        ([layout_row()], (2, 0, 1)),
+        ([layout_row(), layout_row(input=(0,)), layout_row(input=(2,))], (2, 1, 0)),  # one configuration is enough
+    ):
+        assert slots_of(nodes, *rows) == expected
+    # by its shape [2,16,32] is the left operand, but the kernel layout has three dimensions
+    nodes = (*given((2, 16, 32), (32, 64)), Node("dot", (2, 16, 64), (0, 1)))
+    assert slots_of(nodes) == (2, 0, 1) and slots_of(nodes, layout_row(kernel=(2, 1, 0))) == (2, 1, 0)
+
+
+def test_a_reduction_lays_out_its_array_whether_configured_or_not():
+    """Its edges also name the computation that is applied and the initial value, both scalars, in any order."""
+    for kind in ("reduce", "reduce-window"):
+        for place in range(3):
+            nodes = [Node("constant", ()), Node("constant", ())]
+            nodes.insert(place, Node("parameter", (4, 8, 16)))
+            nodes.append(Node(kind, (4, 8), (0, 1, 2)))
+            for rows in ((), (layout_row(), layout_row(input=(2, 0, 1)))):
+                assert slots_of(nodes, *rows)[:2] == (3, place)
+
+
+# Roles of dimensions ------------------------------------------------------------------------------------------
+
+ROLES = {"dot": DOT_ROLES, "reshape": RESHAPE_ROLES, "bitcast": RESHAPE_ROLES, "convolution": CONVOLUTION_ROLES}
+
+
+def context_of(*nodes: Node) -> tuple[ProgramContext, np.ndarray]:
+    """With the tensors of the last node."""
+    context = ProgramContext(layout_of(layout_file(nodes, [0], [[layout_row()]])))
+    return context, slot_tensors(context, np.array([len(nodes) - 1]))
+
+
+def roles_of(*nodes: Node) -> list[str]:
+    """First letters of the output's, input's and kernel's roles of the last node; past the rank they must be -1."""
+    context, tensors = context_of(*nodes)
+    found = []
+    for tensor, roles in zip(tensors[0], slot_roles(context, tensors)[0].tolist(), strict=True):
+        rank = context.rank[tensor] if tensor >= 0 else 0
+        assert roles[rank:] == [-1] * (6 - rank)
+        found.append("".join(ROLES[nodes[-1].opcode][role][0] for role in roles[:rank]))
+    return found
+
+
+def test_a_dot():
+    for out, left, right, split, roles in (
+        ((16, 64), (16, 32), (32, 64), (0, 1, 32), "rc rc cr"),
+        ((16, 64), (32, 16), (64, 32), (0, 1, 32), "rc cr rc"),  # both transposed
+        ((16,), (16, 32), (32,), (0, 1, 32), "r rc c"),  # a matrix and a vector
+        ((64,), (32,), (32, 64), (0, 0, 32), "c c cr"),
+        ((), (32,), (32,), (0, 0, 32), " c c"),
+        ((16, 64), (16,), (64,), (0, 1, 1), "rc r r"),  # an outer product: nothing is summed over
+        ((4, 16, 64), (4, 16, 32), (32, 64), (0, 2, 32), "rrc rrc cr"),  # a batch of the left one only is rows
+        # attention: queries and keys [batch, place, head, depth], then weights and values
+        ((8, 12, 128, 128), (8, 128, 12, 64), (8, 128, 12, 64), (2, 1, 64), "bbrc brbc brbc"),
+        ((8, 12, 128, 64), (8, 12, 128, 128), (8, 128, 12, 64), (2, 1, 128), "bbrc bbrc bcbr"),
+        # a projection [batch, place, features] x [features, heads, depth], and back over two dimensions
+        ((8, 128, 12, 64), (8, 128, 768), (768, 12, 64), (0, 2, 768), "rrcc rrc crr"),
+        ((8, 128, 768), (8, 128, 12, 64), (12, 64, 768), (0, 2, 768), "rrc rrcc ccr"),
+        # weight gradients: summed over batch and place
+        ((768, 12, 64), (8, 128, 768), (8, 128, 12, 64), (0, 1, 1024), "rcc ccr ccrr"),
+        ((16, 16), (32, 16, 128, 128), (32, 16, 128, 128), (0, 1, 524288), "rc crcc crcc"),  # each has one 16
+        ((512, 512), (8, 512, 512), (8, 512, 512), (0, 1, 4096), "rc crc ccr"),  # as long as it is wide
+        ((512, 27, 27), (512, 27, 128), (512, 27, 128), (1, 1, 128), "brc brc brc"),
+        # two batch dimensions that lead all three, or a weight's gradient summed over 4 x 8: a batch that leads
+        ((4, 4), (4, 4, 8), (4, 4, 8), (2, 0, 8), "bb bbc bbc"),
+        # 4 x 4 heads: the largest batch that fits; one batch dimension would need the other 4 twice
+        ((4, 4, 8, 8), (4, 4, 8, 16), (4, 4, 16, 8), (2, 1, 16), "bbrc bbrc bbcr"),
+        # no sizes agree: 2 + 2 - 2 = 2 dimensions go in one contraction
+        ((7, 9), (5, 6), (10, 3), (0, 1, sqrt(30 * 30 / 63)), "rc cc cc"),
+        ((128, 128), (128, 128), (128, 128), (0, 1, 128), "rc rc cr"),  # rows lead, columns trail
+    ):
+        nodes = *given(left, right), Node("dot", out, (0, 1))
+        context, tensors = context_of(*nodes)
+        assert tuple(float(part[0]) for part in dot_split(context, tensors)) == split, (out, left, right)
+        assert " ".join(roles_of(*nodes)) == roles, (out, left, right)
+    one_edge = Node("parameter", (32, 32)), Node("dot", (32, 32), (0,))
+    assert roles_of(*one_edge) == ["rc", "rc", "cr"], "one edge for two operands"
+
+
+def test_a_reshape():
+    for dims, out, roles in (
+        ((4, 8, 16), (4, 8, 16), "kkk kkk"),
+        ((4, 128), (4, 2, 64), "kss ks"),  # 128 = 2 x 64
+        ((4, 2, 64), (4, 128), "km kmm"),
+        ((4, 8, 16), (32, 16), "mk mmk"),
+        ((8, 128, 768), (1024, 12, 64), "mss mms"),  # two groups: 8 x 128 merged, 768 split
+        ((6, 4), (4, 6), "mm mm"),  # two of two: no product meets before the end
+        ((30,), (2, 3, 5), "sss s"),
+        ((2, 12), (4, 3, 2), "sss ss"),  # three of two
+        ((1, 4, 1, 8), (4, 8), "kk kkkk"),  # sizes of 1 come and go
+        ((1, 32), (2, 1, 16), "sks ks"),
+        ((), (1, 1), "kk "),
+        ((1,), (), " k"),
+        ((4, 0, 8), (0, 32), "kk kkk"),  # nothing is in it
+    ):
+        for opcode in ("reshape", "bitcast"):
+            found = roles_of(Node("parameter", dims), Node(opcode, out, (0,)))
+            assert " ".join(found[:2]) == roles and found[2] == "", (dims, out)
+
+
+def test_a_convolution_has_its_dimension_numbers_and_other_operations_no_roles():
+    """Output [features, batch, height], image [height, features, batch], kernel [features out, width, in]."""
+    columns = {
+        **{f"{STEM}_output_batch_dim": 1, f"{STEM}_output_feature_dim": 0},
+        **{f"{STEM}_input_batch_dim": 2, f"{STEM}_input_feature_dim": 1, f"{STEM}_kernel_spatial_dims_0": 1},
+        **{f"{STEM}_kernel_input_feature_dim": 2, f"{STEM}_kernel_output_feature_dim": 0},
+    }
+    node = Node("convolution", (64, 8, 32), (0, 1), window=(3,), columns=columns)
+    assert roles_of(*given((32, 16, 8), (64, 3, 16)), node) == ["fbs", "sfb", "fsb"]
+    assert roles_of(*given((32, 16, 8)), replace(node, operands=(0,)))[2] == ""
+    context, _ = context_of(Node("parameter", (4, 8)), Node("tanh", (4, 8), (0,)))
+    assert (slot_roles(context, np.array([[1, 0, -1], [0, -1, -1]])) == -1).all()
+    assert slot_roles(context, np.zeros((0, 3), np.int64)).shape == (0, 3, 6)

@@ -1,0 +1,234 @@
+"""Kernels: what their bounds divide, the loop over windows, and their kind, case by case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.data.hlo.programs import instruction
+from tests.features.helpers import SAMPLE, tile_file, tile_of
+from tests.graphs import Node, tile_row
+from xlarank.data.graph import read_graph
+from xlarank.data.hlo import tuning
+from xlarank.data.hlo.encoding import encode_module
+from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.features.assemble import assemble
+from xlarank.features.tile.kernel_kind import kernel_kinds
+from xlarank.features.tile.tile_context import TileContext
+from xlarank.features.tile.tpu_time import COSTS
+from xlarank.features.tile.window_loop import window_loop
+
+
+def context_of(nodes, *outputs) -> TileContext:
+    return TileContext(tile_of(tile_file(nodes, [tile_row(output=output) for output in outputs])))
+
+
+REDUCTION = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns={"is_root": 1}))
+
+
+def test_what_is_walked_over():
+    """f32[32,1000] is 4 x 8 hardware tiles: on a TPU a reduction is walked over its operand."""
+    for nodes, outputs, walked, physical, extents in (
+        (REDUCTION, [(4, 8), (2, 8)], 0, True, [4, 8]),
+        (REDUCTION, [(32,), (8,)], 1, False, [32]),  # elsewhere over its result
+        (REDUCTION, [(64, 2000)], 1, False, [32]),  # beyond every tensor: elements of the main node
+    ):
+        context = context_of(nodes, *outputs)
+        assert (context.walked, context.physical) == (walked, physical)
+        assert [extent for extent in context.extents["output"].tolist() if extent] == extents
+    # all three have one shape; the bounds divide what the kernel writes, the root
+    root = {"is_root": 1}
+    nodes = (
+        Node("parameter", (64, 256)),
+        Node("add", (64, 256), (0,)),
+        Node("tanh", (64, 256), (1,), columns=root),
+    )
+    assert context_of(nodes, (8, 2), (4, 1)).walked == 2
+    # two bounds, of which one is met by the product [16,64] as by its reshape to [16,64,1]
+    nodes = (*SIDES, Node("dot", (16, 64), (0, 1)), Node("reshape", (16, 64, 1), (2,), columns=root))
+    assert context_of(nodes, (16, 32), (4, 8)).walked == 2
+    # bounds up to [64,512] meet the left operand, but a vector tile cuts the result
+    nodes = (
+        Node("parameter", (64, 512)),
+        Node("parameter", (512, 1024)),
+        Node("dot", (64, 1024), (0, 1), columns=root),
+    )
+    context = TileContext(tile_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))])))
+    assert (context.walked, context.physical) == (2, False)
+    assert context.extents["output"].tolist() == [64, 1024, 0, 0, 0, 0]
+
+
+SIDES = (Node("parameter", (16, 8)), Node("parameter", (8, 64)))
+NUMBERS = {
+    "convolution_dim_numbers_kernel_output_feature_dim": 0,
+    "convolution_dim_numbers_kernel_spatial_dims_0": 1,
+    "convolution_dim_numbers_kernel_spatial_dims_1": 2,
+    "convolution_dim_numbers_output_feature_dim": 3,
+}
+
+
+def test_which_operand_is_the_kernel():
+    """[2048,1024] x [1024,1024]: both have the output's last size, only one the rows; in either order.
+
+    Kernels [features out, height, width, features in]; an image as small as the window has its size too.
+    """
+    for operands in ((0, 1), (1, 0)):
+        product = Node("dot", (2048, 1024), operands)
+        context = context_of((Node("parameter", (2048, 1024)), Node("parameter", (1024,) * 2), product), (256, 8))
+        assert (context.physical, context.kernel_tensor) == (True, 1)
+        assert context.extents["kernel"].tolist() == [128, 8, 0, 0, 0, 0]
+    for image in ((8, 28, 28, 16), (8, 3, 3, 16)):
+        out = (*image[:3], 64)
+        convolution = Node("convolution", out, (0, 1), window=(3, 3), columns=NUMBERS)
+        nodes = (Node("parameter", image), Node("parameter", (64, 3, 3, 16)), convolution)
+        assert context_of(nodes, out).kernel_tensor == 1
+
+
+def test_the_main_node():
+    """By class, then by bytes, then the last one."""
+    large, square = Node("parameter", (1000, 1000)), Node("parameter", (32, 32))
+    for nodes, main in (
+        ((large, Node("convolution", (2, 2), (0,)), Node("dot", (1000, 1000), (0,))), 1),
+        (
+            (Node("parameter", (4,)), Node("parameter", (64,)), Node("add", (64,), (1,)), Node("tanh", (8,), (2,))),
+            2,
+        ),
+        ((square, Node("dot", (32, 32), (0,)), Node("dot", (32, 32), (0, 1))), 2),
+    ):
+        assert context_of(nodes, (2,)).main == main
+
+
+def test_what_is_summed_over():
+    """Neither a batch nor dimensions of one operand count as contracted; a reduce-window sums over its window."""
+    for left, right, out in (
+        ((4, 16, 32), (4, 32, 64), (4, 16, 64)),
+        ((4, 16, 32), (32, 2, 64), (4, 16, 2, 64)),
+    ):
+        nodes = (Node("parameter", left), Node("parameter", right), Node("dot", out, (0, 1)))
+        assert context_of(nodes, out).contracted.tolist() == [32, 0, 0, 0, 0, 0]
+    window = Node("reduce-window", (8, 16, 16, 16), (0,), window=(1, 2, 3, 1))
+    context = context_of((Node("parameter", (8, 32, 32, 16)), window), (8, 16, 16, 16))
+    assert context.contracted.tolist() == [2, 3, 0, 0, 0, 0]
+
+
+# The loop over windows, small enough to count by hand ------------------------------------------------------------
+
+
+def compiled(instructions, tiles):
+    """A kernel of one computation, as the compiler writes it."""
+    module = HloModuleProto(name="kernel", entry_computation_id=1, entry_computation_name="main")
+    main = module.computations.add(name="main", id=1)
+    for number, (opcode, dims, operands) in enumerate(instructions, 1):
+        made = instruction(
+            main, opcode, dims, operands, id=number, parameter_number=number - 1 if not operands else 0
+        )
+        if opcode == "convolution":  # a dot
+            numbers = made.convolution_dimension_numbers
+            numbers.input_feature_dimension = numbers.kernel_output_feature_dimension = 1
+            numbers.output_feature_dimension = 1
+    rows = np.array([tuning.tile_row(**tile) for tile in tiles], np.float32)
+    return tile_of(
+        tuning.program_arrays(encode_module(module))
+        | {"config_feat": rows, "config_runtime": np.arange(1, len(rows) + 1)}
+        | {"config_runtime_normalizers": np.ones(len(rows), np.int64)}
+    )
+
+
+#: 512 x 1024 times 1024 x 768: 64 x 8, 128 x 6 and 64 x 6 hardware tiles; and tanh of 512 x 256, 64 x 2 of them.
+PRODUCT = compiled(
+    [("parameter", (512, 1024), ()), ("parameter", (1024, 768), ()), ("convolution", (512, 768), (1, 2))],
+    [
+        {"kernel": (32, 6), "output": (64, 6)},
+        {"kernel": (32, 3), "output": (32, 3)},
+        {"kernel": (128, 6), "output": (16, 6)},
+    ],
+)
+TANH = compiled(
+    [("parameter", (512, 256), ()), ("tanh", (512, 256), (1,))],
+    [{"output": (16, 2)}, {"output": (16, 1)}, {"output": (24, 1)}],
+)
+MIB = 2.0**20
+
+
+def test_a_product_runs_over_kernel_tiles_for_each_output_tile():
+    loop = window_loop(TileContext(PRODUCT))
+    assert loop.kind == "product"
+    assert loop.tiles.tolist() == [1, 4, 4]
+    assert loop.steps.tolist() == [4, 16, 4]
+    # 2 MiB of input and 3 MiB of kernel; in the second both halves of the output's other dimension fetch them
+    # again, in the third the kernel stays where it is; 1.5 MiB of output
+    assert (loop.moved / MIB).tolist() == [6.5, 11.5, 6.5]
+    # blocks of 128 x 128 weights: 256 x 768, 256 x 384 and 1024 x 768 in a step
+    assert loop.passes.tolist() == [4 * 12, 16 * 6, 4 * 48]
+    assert loop.rows.tolist() == [48 * 512, 96 * 256, 192 * 128]
+    # sums stay in vector memory from step to step, but for the third
+    assert loop.summed.tolist() == [4 * 512 * 768, 16 * 256 * 384, 0]
+    # a kernel tile of full width lies in one piece, half of it in a piece for each of 32 rows of hardware tiles
+    assert loop.kernel_runs.tolist() == [4, 16 * 32, 4]
+
+
+def test_other_kernels_stream_their_operands_through():
+    loop = window_loop(TileContext(TANH))
+    assert loop.kind == "elementwise"
+    assert loop.steps.tolist() == loop.tiles.tolist() == [4, 8, 3 * 2]  # 64 / 24 = 2.67 -> 3
+    assert (loop.moved / MIB).tolist() == [1, 1, 1]
+    assert loop.runs.tolist() == [4 * 2, 8 * 2 * 16, 6 * 2 * 24]
+    assert loop.computed.tolist() == [512 * 256] * 3 and not loop.copied.any()
+    assert loop.tile.tolist() == [128 * 256, 128 * 128, 192 * 128]
+
+
+@pytest.mark.parametrize("graph", [PRODUCT, TANH])
+def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(graph):
+    loop = window_loop(TileContext(graph))
+    costs = COSTS[loop.kind]
+    moving, computing = costs.moving(loop), costs.computing(loop)
+    bare = replace(costs, fixed=0, step=0, fused=0, array=0, tile=0, packed=0, drain=0)
+    for cycles, one, other, steps in zip(bare.cycles(loop), moving, computing, loop.steps, strict=True):
+        assert cycles == pytest.approx(max(one, other) + min(one, other) / steps)
+    rows = assemble(graph)
+    logs = rows.matrix(used=np.array([rows.columns.index("tpu__cycles__log")]))[:, 0]
+    assert logs == pytest.approx(np.log2(costs.cycles(loop)), rel=1e-6)
+    assert (np.diff(logs[:2]) > 0).all()
+
+
+# Kinds ---------------------------------------------------------------------------------------------------------
+
+#: What each family of the sample was written as; those whose sizes leave more open are below.
+KINDS = {
+    "conv3x3": "convolution",
+    "conv3x3_bias_relu": "convolution",
+    "conv3x3_s2": "convolution strided",
+    "conv1x1_s2": "convolution strided pointwise",
+    "dwconv3x3": "convolution depthwise",
+    "dwconv3x3_bias_relu": "convolution depthwise",
+    "matmul": "dot",
+    "matmul_bias_relu": "dot",
+    "matmul_ta": "dot left-transposed",
+    "matmul_tb": "dot right-transposed",
+    "bmm": "dot batched",
+    "bmm_tb": "dot batched right-transposed",
+    "maxpool": "reduce-window",
+    "reduce_mid": "reduce",
+    "expsum": "reduce minor",
+    "swish": "elementwise",
+    "transpose": "transpose",
+}
+#: Kernels with a square operand (or result) in which either dimension could be the contracted one.
+OPEN = {
+    "matmul_tb__a": 4, "matmul_tb__c": 2, "matmul_tb__d": 2, "bmm__b": 2, "bmm__c": 2, "matmul__a": 2,
+    "matmul__b": 2, "matmul__c": 2, "matmul_bias_relu__a": 2, "matmul_bias_relu__d": 2, "reduce_mid__b": 2,
+    "expsum__a": 2, "matmul_ta__a": 2,
+}  # fmt: skip
+
+
+def test_the_sample_is_of_the_kinds_that_it_was_written_as():
+    graphs = {path.stem: read_graph(path, "tile") for path in sorted(SAMPLE.glob("tile/cpu/*/*.npz"))}
+    found = {name: kernel_kinds(TileContext(graph)) for name, graph in graphs.items()}
+    assert {name for name in found if name.split("__")[0] not in KINDS} == set()
+    assert {name: kinds for name, kinds in found.items() if KINDS[name.split("__")[0]] not in kinds} == {}
+    assert {name: len(kinds) for name, kinds in found.items() if len(kinds) > 1} == OPEN
+    for name in ("matmul_bias_relu__c", "transpose__b", "bmm_tb__a"):
+        other = replace(graphs[name], name="conv3x3__z", runtime=graphs[name].runtime[::-1].copy())
+        assert kernel_kinds(TileContext(other)) == found[name], "the name and the runtimes play no part"
