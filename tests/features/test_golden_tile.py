@@ -178,7 +178,7 @@ def test_what_a_kernel_reads_and_writes():
 
 # The innermost loop and the estimate of the time ----------------------------------------------------------------
 #
-# The product above, K = 64, with its four vector tiles m x n. A register holds 8 elements; rows of the right operand
+# The product above, K = 64, with its four vector tiles m x n. A register holds 8 elements; rows of the right side
 # lie 256 * 4 / 64 = 16 lines apart. 64 of them do not fit the first cache (64 / gcd(64, 16) = 4 sets of 8), but the
 # second (1024 / 16 = 64 sets of 8): 2 cycles a line.
 #

@@ -12,16 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import examples
-from tests.features.helpers import (
-    SAMPLE,
-    by_name,
-    graph_of,
-    layout_file,
-    layout_of,
-    load,
-    tile_file,
-    tile_of,
-)
+from tests.features.helpers import SAMPLE, by_name, graph_of, layout_file, layout_of, load, tile_file, tile_of
 from tests.features.programs import fitting_graphs, fitting_kernels
 from tests.graphs import (
     TILE_PROGRAM,
@@ -35,7 +26,7 @@ from tests.graphs import (
     tile_arrays,
     tile_graphs,
     tile_row,
-)
+)  # fmt: skip
 from xlarank.data.errors import GraphFileError
 from xlarank.data.graph import MAX_ELEMENTS, MAX_FEATURE, read_graph
 from xlarank.data.schema import NODE_COLUMNS
@@ -50,11 +41,6 @@ Random = np.random.Generator
 
 def named(name: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch(name, pattern) for pattern in patterns)
-
-
-def of_configs(arrays: Arrays, configs: np.ndarray) -> Arrays:
-    """The same graph with these configurations."""
-    return {name: array[configs] if name in PER_CONFIG else array for name, array in arrays.items()}
 
 
 def numbering(arrays: Arrays, priority: Sequence[int]) -> np.ndarray:
@@ -110,20 +96,19 @@ def completed(arrays: Arrays, *, unset_too: bool) -> Arrays:
         for slot, tensor in enumerate(tensors):
             default = [entry for entry in context.default_layout[tensor].tolist() if entry >= 0]
             for row in feat[:, place, 6 * slot : 6 * slot + 6]:
-                named_first = [int(entry) for entry in row if entry >= 0]
-                if tensor >= 0 and (named_first or unset_too):
-                    row[: len(default)] = [*named_first, *(entry for entry in default if entry not in named_first)]
+                first = [int(entry) for entry in row if entry >= 0]
+                if tensor >= 0 and (first or unset_too):
+                    row[: len(default)] = [*first, *(entry for entry in default if entry not in first)]
     return {**arrays, "node_config_feat": feat}
 
 
 def twice(arrays: Arrays, _: Random) -> Arrays:
     """The graph and its copy side by side, configured alike."""
     nodes, end = len(arrays["node_feat"]), arrays["node_splits"]
+    again = {name: arrays[name] + nodes for name in ("edge_index", "node_config_ids")}
+    again |= {name: arrays[name] for name in ("node_feat", "node_opcode")}
     return {
-        **{name: np.concatenate([arrays[name]] * 2) for name in ("node_feat", "node_opcode")},
-        **{
-            name: np.concatenate([arrays[name], arrays[name] + nodes]) for name in ("edge_index", "node_config_ids")
-        },
+        **{name: np.concatenate([arrays[name], copy]) for name, copy in again.items()},
         "node_splits": np.concatenate([end, end + nodes], axis=1),
         "node_config_feat": np.concatenate([arrays["node_config_feat"]] * 2, axis=1),
         "config_runtime": arrays["config_runtime"],
@@ -167,7 +152,8 @@ class Rewrite:
         """Columns that moved and may not."""
         random = np.random.default_rng(seed)
         which = self.configs(len(arrays["config_runtime"]), random)
-        other = self.change(of_configs(arrays, which), random)
+        chosen = {name: array[which] if name in PER_CONFIG else array for name, array in arrays.items()}
+        other = self.change(chosen, random)
         if (self.layouts or len(which) < len(arrays["config_runtime"])) and not same_slots(arrays, other):
             return []  # it says something new about which operand a layout is about
         before, after = (assemble(graph_of(each)) for each in (arrays, other))
@@ -180,11 +166,10 @@ class Rewrite:
         return [name for name in moved if not named(name, self.may_move)]
 
 
-def same_slots(one: Arrays, other: Arrays) -> bool:
-    if "node_config_ids" not in one:
-        return True
-    first, second = (LayoutContext(layout_of(arrays)).slot_tensor.tolist() for arrays in (one, other))
-    return first == second
+def same_slots(*graphs: Arrays) -> bool:
+    return "node_config_ids" not in graphs[0] or np.array_equal(
+        *(LayoutContext(layout_of(arrays)).slot_tensor for arrays in graphs)
+    )
 
 
 def some(count: int, *always: int) -> Callable[[int, Random], np.ndarray]:
@@ -252,10 +237,10 @@ def assert_numbers(features: GraphRows) -> None:
     """Finite float32, and shares from 0 to 1."""
     matrix = features.matrix()
     assert (matrix.dtype, features.config_values.dtype) == (np.float32, np.float32)
-    columns = dict(zip(features.columns, matrix.T, strict=True))
-    assert [name for name, values in columns.items() if not np.isfinite(values).all()] == []
-    shares = {n: v for n, v in columns.items() if n.endswith(("__share", "__flag")) and not named(n, NO_SHARES)}
-    assert [name for name, values in shares.items() if values.min() < 0 or values.max() > 1 + 1e-6] == []
+    for name, values in zip(features.columns, matrix.T, strict=True):
+        assert np.isfinite(values).all(), name
+        if name.endswith(("__share", "__flag")) and not named(name, NO_SHARES):
+            assert values.min() >= 0 and values.max() <= 1 + 1e-6, name
 
 
 @given(arrays=st.one_of(fitting_graphs(), layout_graphs(), fitting_kernels(), tile_graphs()))
@@ -264,26 +249,21 @@ def test_all_numbers_are_finite_and_shares_lie_between_0_and_1(arrays):
     assert_numbers(assemble(graph_of(arrays)))
 
 
-def test_tensors_without_elements_and_scalars():
-    """A dimension of size 0 is legal in HLO."""
+def test_tensors_without_elements_scalars_and_the_largest_that_can_be_written_down():
+    """A dimension of size 0 is legal in HLO; the reader admits so many elements, spread or nearly all in one."""
+    root = {"is_root": 1}
     nodes = (
-        Node("parameter", (0, 128)),
-        Node("parameter", ()),
-        Node("add", (0, 128), (0, 1)),
-        Node("reshape", (4, 0), (2,), columns={"is_root": 1}),
+        *(Node("parameter", (0, 128)), Node("parameter", ()), Node("add", (0, 128), (0, 1))),
+        Node("reshape", (4, 0), (2,), columns=root),
     )
     rows = [[layout_row()] * 3, [layout_row(output=(0, 1)), layout_row(output=(0, 1), input=(0,)), layout_row()]]
     features = assemble(layout_of(layout_file(nodes, (0, 2, 3), rows)))
     assert_numbers(features)
     assert by_name(features)["change__nodes_changed__share"].tolist() == pytest.approx([0, 2 / 3])
     assert_numbers(assemble(tile_of(tile_file(nodes, (tile_row(), tile_row(output=(4, 1)))))))
-
-
-def test_the_largest_tensors_and_bounds_that_can_be_written_down():
-    """As many elements as the reader admits, spread over the dimensions or nearly all in one."""
     for dims in ((2**8,) * 6, (2**31, 2**13, 2**4, 1, 1, 1)):
         assert np.prod(dims, dtype=float) == MAX_ELEMENTS
-        huge = (Node("parameter", dims), Node("dot", dims, (0,), columns={"is_root": 1}))
+        huge = (Node("parameter", dims), Node("dot", dims, (0,), columns=root))
         rows = [[layout_row()], [layout_row(output=(0, 1, 2, 3, 4, 5), kernel=(3,))]]
         assert_numbers(assemble(layout_of(layout_file(huge, (1,), rows))))
     assert_numbers(assemble(tile_of(tile_file(TILE_PROGRAM, (tile_row(kernel=(2**24,) * 6), tile_row())))))
