@@ -7,10 +7,9 @@ the file. Copies have their own file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from math import inf, log, log2
 from statistics import fmean
 
@@ -27,13 +26,12 @@ from tests.features.oracle_configs import (
     propagation_columns,
     unlike,
 )
-from tests.features.oracle_program import CLASSES, Choice, Tensor, deviation, dot_roles, fused_away, reshape_roles
+from tests.features.oracle_program import CLASSES, Tensor, deviation, dot_roles, fused_away, reshape_roles
 from xlarank.data.hlo.ties import Tied
 
 REACH = 5
 HEAVY = ("convolution", "dot", "reduce", "transpose")
 MINOR_SIZES = {1: (1, 1), 2: (2, 7), 8: (8, 31), 32: (32, 127), 128: (128, 511), 512: (512, inf)}
-Waste = Callable[[Tensor, Sequence[int]], float]
 
 
 def change_columns(graph: Configured, config: Configuration) -> dict[str, float]:
@@ -111,50 +109,44 @@ def violation_columns(graph: Configured, config: Configuration) -> dict[str, flo
 
 def padding_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
-    tiles: dict[str, Waste] = {"padding": Tensor.waste, "packed": Tensor.packed}
-    for block, waste in tiles.items():
+    for block, waste in (("padding", Tensor.waste), ("packed", Tensor.packed)):
         for slot, name in enumerate(SLOTS):
-            whole = _sums(config.present(slot), waste, graph.count, graph.slot_bytes(slot))
-            values |= {f"{block}__{name}_{what}": value for what, value in whole.items() if what != "waste__log"}
-            for kind in KINDS:
-                places = graph.of_kind(kind)
-                count, total = max(1, len(places)), graph.slot_bytes(slot, places)
-                part = _sums(config.present(slot, places), waste, count, total)
-                values |= {f"{block}__{kind}_{name}_{what}": value for what, value in part.items()}
+            for kind in ("", *KINDS):
+                places = graph.of_kind(kind) if kind else list(graph.places)
+                stem, count, total = (
+                    f"{kind}_{name}" if kind else name,
+                    max(1, len(places)),
+                    graph.slot_bytes(slot, places),
+                )
+                present = config.present(slot, places)
+                size = [choice.tensor.bytes for choice in present]
+                now = [waste(choice.tensor, choice.layout) for choice in present]
+                extra = [mine - waste(c.tensor, c.tensor.default) for mine, c in zip(now, present, strict=True)]
+                found = {
+                    "waste__log": log2(1 + sum(now)),
+                    "waste__mean": sum(now) / count,
+                    "waste__max": max(now, default=0.0),
+                    "waste_bytes__ratio": dot(now, size) / total,
+                    "waste_change__mean": sum(extra) / count,
+                    "waste_change_bytes__ratio": dot(extra, size) / total,
+                }
+                values |= {f"{block}__{stem}_{w}": v for w, v in found.items() if kind or w != "waste__log"}
     return values
-
-
-def _sums(present: Sequence[Choice], waste: Waste, count: int, total: float) -> dict[str, float]:
-    now = [waste(choice.tensor, choice.layout) for choice in present]
-    usual = [waste(choice.tensor, choice.tensor.default) for choice in present]
-    extra = [mine - default for mine, default in zip(now, usual, strict=True)]
-    size = [choice.tensor.bytes for choice in present]
-    return {
-        "waste__log": log2(1 + sum(now)),
-        "waste__mean": sum(now) / count,
-        "waste__max": max(now, default=0.0),
-        "waste_bytes__ratio": dot(now, size) / total,
-        "waste_change__mean": sum(extra) / count,
-        "waste_change_bytes__ratio": dot(extra, size) / total,
-    }
 
 
 def type_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     """Histograms of nodes by rank and minor-most dimension, and by minor-most size."""
     values: dict[str, float] = {}
-    for kind in KINDS:
-        outputs = config.present(0, graph.of_kind(kind))
-        for rank in range(2, 7):
-            for dimension in range(rank):
-                mine = [c for c in outputs if c.tensor.rank == rank and c.layout[0] == dimension]
-                values[f"types__{kind}_rank{rank}_minor{dimension}__share"] = len(mine) / graph.count
+    for kind, rank in product(KINDS, range(2, 7)):
+        minor = [c.layout[0] for c in config.present(0, graph.of_kind(kind)) if c.tensor.rank == rank]
+        for dimension in range(rank):
+            values[f"types__{kind}_rank{rank}_minor{dimension}__share"] = minor.count(dimension) / graph.count
     for slot, name in enumerate(SLOTS):
         arrays = [choice for choice in config.present(slot) if choice.tensor.rank]
         for low, (least, most) in MINOR_SIZES.items():
-            mine = [choice for choice in arrays if least <= choice.tensor.dims[choice.layout[0]] <= most]
-            own = sum(choice.tensor.bytes for choice in mine)
+            mine = [c.tensor.bytes for c in arrays if least <= c.tensor.dims[c.layout[0]] <= most]
             values[f"types__{name}_minor_from{low}__share"] = len(mine) / graph.count
-            values[f"types__{name}_minor_from{low}_bytes__share"] = own / graph.slot_bytes(slot)
+            values[f"types__{name}_minor_from{low}_bytes__share"] = sum(mine) / graph.slot_bytes(slot)
     return values
 
 
@@ -163,28 +155,24 @@ ROLES = {
     "dot": ("batch", "rows", "contracted"),
     "reshape": ("kept", "split", "merged"),
 }
+ENDS = ("minor", "second")
 
 
 def role_columns(graph: Configured, config: Configuration) -> dict[str, float]:
     values: dict[str, float] = {}
     for kind, roles in ROLES.items():
         places = graph.of_kind(kind)
-        count = max(1, len(places))
         for slot, name in enumerate(SLOTS[:2] if kind == "reshape" else SLOTS):
-            total = graph.slot_bytes(slot, places)
-            for role in roles:
-                for at, where in enumerate(("minor", "second")):
-                    own = own_bytes = 0
-                    for place in places:
-                        choice = config.choices[place][slot]
-                        if choice is None or choice.tensor.rank <= at:
-                            continue
+            for role, (at, where) in product(roles, enumerate(ENDS)):
+                own = []
+                for place in places:
+                    choice = config.choices[place][slot]
+                    if choice is not None and choice.tensor.rank > at:
                         if roles_of(graph, place)[slot][choice.layout[at]] == role:
-                            own += 1
-                            own_bytes += choice.tensor.bytes
-                    stem = f"roles__{kind}_{name}_{role}_{where}"
-                    values[f"{stem}__share"] = own / count
-                    values[f"{stem}_bytes__share"] = own_bytes / total
+                            own.append(choice.tensor.bytes)
+                stem = f"roles__{kind}_{name}_{role}_{where}"
+                values[f"{stem}__share"] = len(own) / max(1, len(places))
+                values[f"{stem}_bytes__share"] = sum(own) / graph.slot_bytes(slot, places)
     return values
 
 
@@ -196,76 +184,46 @@ def roles_of(graph: Configured, place: int) -> list[list[str]]:
         return list(dot_roles(out, left, right))
     if graph.kind_of(place) == "reshape":
         return [*reshape_roles(out, left), []]
-    node, stem = graph.configurable[place], "convolution_dim_numbers"
     found = []
-    for dims, batch, feature in (
-        (out, "output_batch_dim", "output_feature_dim"),
-        (left, "input_batch_dim", "input_feature_dim"),
-        (right, "kernel_input_feature_dim", "kernel_output_feature_dim"),
+    for dims, stem, first, second in (
+        (out, "output", "batch_dim", "feature_dim"),
+        (left, "input", "batch_dim", "feature_dim"),
+        (right, "kernel", "input_feature_dim", "output_feature_dim"),
     ):
-        roles = ["spatial"] * len(dims)
-        for role, column in (("batch", batch), ("feature", feature)):
-            dimension = graph.entry(node, f"{stem}_{column}")
-            if dimension < len(dims):
-                roles[dimension] = role
-        found.append(roles)
+        named = [
+            graph.entry(graph.configurable[place], f"convolution_dim_numbers_{stem}_{c}") for c in (first, second)
+        ]
+        found.append([{named[0]: "batch", named[1]: "feature"}.get(d, "spatial") for d in range(len(dims))])
     return found
 
 
 # Tied groups, outputs, neighbourhoods ---------------------------------------------------------------------------
 
-TIED = ("convolution", "dot", "reshape")
-
 
 def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]) -> dict[str, float]:
     """The rule of ties is handed in: it has its own tests."""
     groups: dict[object, list[int]] = {}
+    given, turned = [], []
     for place in graph.places:
         groups.setdefault(tied[place].signature, []).append(place)
-    given, turned, size = {}, {}, {}
-    for place in graph.places:
-        minor = int(config.rows[place, 0])
-        orders = tied[place].orders
-        first = orders[0][0][:1] if orders else ()
-        given[place] = minor >= 0
-        turned[place] = minor >= 0 and (minor,) != first
-        tensor = graph.slot(place, 0)
-        size[place] = 0 if tensor is None else tensor.bytes
+        minor, orders = int(config.rows[place, 0]), tied[place].orders
+        given.append(minor >= 0)
+        turned.append(minor >= 0 and (minor,) != (orders[0][0][:1] if orders else ()))
 
-    def mean(which: dict[int, bool], kinds: Sequence[str] = TIED) -> float:
-        shares = [
-            sum(which[place] for place in places) / len(places)
-            for places in groups.values()
-            if kinds is TIED or tied[places[0]].signature[0] in kinds
-        ]
-        return fmean(shares) if shares else 0.0
+    def columns(stem: str, which: Sequence[bool], kinds: Sequence[str]) -> dict[str, float]:
+        chosen = [places for places in groups.values() if not kinds or tied[places[0]].signature[0] in kinds]
+        shares = [fmean(which[place] for place in places) for places in chosen]
+        tensors = [graph.slot(place, 0) for places in chosen for place in places if which[place]]
+        size = sum(tensor.bytes for tensor in tensors if tensor is not None)
+        return {f"{stem}__share": fmean(shares or [0.0]), f"{stem}_bytes__share": size / graph.slot_bytes(0)}
 
-    def bytes_of(which: dict[int, bool], kind: str | None = None) -> float:
-        chosen = [place for place in graph.places if which[place] and kind in (None, tied[place].signature[0])]
-        return sum(size[place] for place in chosen) / graph.slot_bytes(0)
-
-    columns = {
-        "groups__set__share": mean(given),
-        "groups__turned__share": mean(turned),
-        "groups__turned_bytes__share": bytes_of(turned),
-    }
-    for kind in TIED:
-        columns[f"groups__{kind}_turned__share"] = mean(turned, [kind])
-        columns[f"groups__{kind}_turned_bytes__share"] = bytes_of(turned, kind)
-        columns[f"groups__{kind}_set_bytes__share"] = bytes_of(given, kind)
-    return columns
+    values = columns("groups__set", given, ()) | columns("groups__turned", turned, ())
+    for kind in ROLES:
+        values |= columns(f"groups__{kind}_turned", turned, [kind]) | columns(f"groups__{kind}_set", given, [kind])
+    return {name: value for name, value in values.items() if name not in LEFT_OUT}
 
 
-ENDS = ("minor", "second")
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What each dimension of a region is: names of roles, by dimension."""
-
-    made: set[tuple[str, int]]
-    read: set[tuple[str, int]]
-    reduced: set[int]
+LEFT_OUT = ("groups__set_bytes__share", *(f"groups__{kind}_set__share" for kind in ROLES))
 
 
 class OutputOracle:
@@ -279,76 +237,56 @@ class OutputOracle:
             dims = graph.tensors[consumer].dims
             if graph.classes[consumer] == "elementwise" and dims and graph.tensors[operand].dims == dims:
                 links.add_edge(consumer, operand)
-        self.region = {node: frozenset(part) for part in nx.connected_components(links) for node in part}
-        fused = {node for node in graph.nodes if fused_away(graph, node)}
-        self.stored = max(1, sum(graph.tensors[node].bytes for node in graph.nodes if node not in fused))
-        self.bytes = {
-            part: sum(graph.tensors[node].bytes for node in part if node not in fused)
-            for part in set(self.region.values())
-        }
-        self.marks = {part: Marks(set(), set(), set()) for part in set(self.region.values())}
+        parts = [frozenset(part) for part in nx.connected_components(links)]
+        self.region = {node: part for part in parts for node in part}
+        size = {node: 0 if fused_away(graph, node) else graph.tensors[node].bytes for node in graph.nodes}
+        self.stored = max(1, sum(size.values()))
+        self.bytes = {part: sum(size[node] for node in part) for part in parts}
+        #: Of each region (side and role, dimension): what a dimension is to a node that makes or reads it.
+        self.marks: dict[frozenset[int], set[tuple[str, str, int]]] = {part: set() for part in parts}
         for place in graph.places:
-            self._mark(place)
+            kind = graph.kind_of(place)
+            for slot, roles in enumerate(roles_of(graph, place) if kind in ROLES else ()):
+                if (tensor := graph.slot_tensor[place][slot]) >= 0:
+                    marks = {("read" if slot else "made", f"{kind}_{role}", d) for d, role in enumerate(roles)}
+                    self.marks[self.region[tensor]] |= marks
         for consumer, operand in graph.operands.edges:
             fewer = graph.tensors[operand].rank - graph.tensors[consumer].rank
             if graph.classes[consumer] == "reduce" and fewer > 0:
-                listed = {graph.entry(consumer, f"dimensions_{at}") for at in range(fewer)}
-                self.marks[self.region[operand]].reduced.update(listed)
-
-    def _mark(self, place: int) -> None:
-        graph, kind = self.graph, self.graph.kind_of(place)
-        if kind not in ROLES:
-            return
-        for slot, roles in enumerate(roles_of(graph, place)):
-            tensor = graph.slot_tensor[place][slot]
-            if tensor >= 0:
-                marks = self.marks[self.region[tensor]]
-                (marks.read if slot else marks.made).update((f"{kind}_{r}", d) for d, r in enumerate(roles))
+                listed = {("read", "reduced", graph.entry(consumer, f"dimensions_{at}")) for at in range(fewer)}
+                self.marks[self.region[operand]] |= listed
 
     def columns(self, config: Configuration) -> dict[str, float]:
-        graph = self.graph
-        kinds = ("all", *ROLES)
-        values = {
-            f"outputs__{kind}_{what}__ratio": 0.0
-            for what in ("excess", "own_excess", "padded", "set")
-            for kind in kinds
-        }
+        graph, kinds = self.graph, ("all", *ROLES)
+        whole = product(kinds, ("excess", "own_excess", "padded", "set"))
+        names = [f"{kind}_{role}" for kind, roles in ROLES.items() for role in roles]
+        sides = [f"{side}_{end}_{name}" for side, end, name in product(("made", "read"), ENDS, names)]
+        sides += [f"read_{end}_reduced" for end in ENDS]
+        values = {f"outputs__{name}__ratio": 0.0 for name in (*map("_".join, whole), *sides)}
         values |= {f"outputs__{what}__max": 0.0 for what in ("excess", "padded", "waste")}
-        for end in ENDS:
-            values |= {f"outputs__{s}_{end}_{name}__ratio": 0.0 for s in ("made", "read") for name in names()}
-            values[f"outputs__read_{end}_reduced__ratio"] = 0.0
         for place in graph.places:
             choice = config.choices[place][0]
             if choice is None or not choice.given:
                 continue
             part = self.region[graph.configurable[place]]
             own = choice.tensor.bytes / self.stored
-            whole = max(choice.tensor.bytes, self.bytes[part]) / self.stored
+            region = max(choice.tensor.bytes, self.bytes[part]) / self.stored
             waste = choice.tensor.packed(choice.layout)
-            excess, padded = (waste - least(choice.tensor)) * whole, (1 + waste) * whole
-            for kind in ("all", graph.kind_of(place)):
-                if kind in kinds:
-                    values[f"outputs__{kind}_excess__ratio"] += excess
-                    values[f"outputs__{kind}_own_excess__ratio"] += (waste - least(choice.tensor)) * own
-                    values[f"outputs__{kind}_padded__ratio"] += padded
-                    values[f"outputs__{kind}_set__ratio"] += own
+            excess, padded = (waste - least(choice.tensor)) * region, (1 + waste) * region
+            sums = {
+                "excess": excess,
+                "own_excess": (waste - least(choice.tensor)) * own,
+                "padded": padded,
+                "set": own,
+            }
+            for kind, (what, value) in product({"all", graph.kind_of(place)} & {*kinds}, sums.items()):
+                values[f"outputs__{kind}_{what}__ratio"] += value
             for what, value in (("excess", excess), ("padded", padded), ("waste", waste)):
                 values[f"outputs__{what}__max"] = max(values[f"outputs__{what}__max"], value)
-            for name in self._seen(part, choice):
-                values[f"outputs__{name}__ratio"] += padded
+            for end, dimension in zip(ENDS, choice.layout, strict=False):
+                for side, name, marked in self.marks[part]:
+                    values[f"outputs__{side}_{end}_{name}__ratio"] += padded * (marked == dimension)
         return values
-
-    def _seen(self, part: frozenset[int], choice: Choice) -> list[str]:
-        marks, found = self.marks[part], []
-        for end, dimension in zip(ENDS, choice.layout, strict=False):
-            found += [f"made_{end}_{name}" for name, d in marks.made if d == dimension]
-            found += [f"read_{end}_{name}" for name, d in marks.read if d == dimension]
-            found += [f"read_{end}_reduced"] * (dimension in marks.reduced)
-        return found
-
-
-def names() -> list[str]:
-    return [f"{kind}_{role}" for kind, roles in ROLES.items() for role in roles]
 
 
 def least(tensor: Tensor) -> float:
