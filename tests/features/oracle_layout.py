@@ -407,11 +407,7 @@ class LayoutOracle(Configured):
             }
             for name, value in values.items():
                 columns.setdefault(name, []).append(value)
-        for placed in PLACED:
-            block, what, how = placed.split("__")
-            columns[f"rank__{block}_{what}__{how}"] = ranks(columns[placed])
-            columns[f"zscore__{block}_{what}__{how}"] = scores(columns[placed])
-        return columns
+        return columns | placed(columns, PLACED)
 
     def graph_columns(self) -> dict[str, float]:
         columns = super().graph_columns()
@@ -466,25 +462,18 @@ PLACED = (
 )
 
 
-def ranks(values: list[float]) -> list[float]:
-    """0 for the smallest to 1 for the largest, ties at the mean of their places; 0.5 for a lone value.
+def placed(columns: Columns, names: Sequence[str]) -> Columns:
+    """Where the values of columns stand among themselves, as float32 has them.
 
-    Values that float32 cannot tell apart are ties.
+    Ranks go from 0 for the smallest to 1, ties at the mean of their places, 0.5 for a lone value. Scores are
+    (x - mean) / standard deviation; 0 where all are the same but for arithmetic noise.
     """
-    rounded = [float(np.float32(value)) for value in values]
-    if len(rounded) == 1:
-        return [0.5]
-    places = []
-    for value in rounded:
-        below, equal = sum(other < value for other in rounded), sum(other == value for other in rounded)
-        places.append((below + (equal - 1) / 2) / (len(rounded) - 1))
-    return places
-
-
-def scores(values: list[float]) -> list[float]:
-    """(x - mean) / standard deviation of the float32 column; 0 where all are the same but for arithmetic noise."""
-    rounded = [float(np.float32(value)) for value in values]
-    spread, mean = deviation(rounded), fmean(rounded)
-    if spread <= 1e-6 * max(abs(value) for value in rounded):
-        return [0.0] * len(rounded)
-    return [(value - mean) / spread for value in rounded]
+    found: Columns = {}
+    for name in names:
+        values, stem = [float(np.float32(value)) for value in columns[name]], name.replace("__", "_", 1)
+        places = [sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values]
+        found[f"rank__{stem}"] = [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]
+        spread, mean = deviation(values), fmean(values)
+        level = spread <= 1e-6 * max(abs(value) for value in values)
+        found[f"zscore__{stem}"] = [0.0 if level else (value - mean) / spread for value in values]
+    return found

@@ -13,7 +13,7 @@ from math import ceil, gcd, log2, prod
 import numpy as np
 
 from tests.features.oracle_configs import Columns
-from tests.features.oracle_layout import ranks, scores
+from tests.features.oracle_layout import placed
 from tests.features.oracle_program import LANES, SUBLANES, Program, Tensor, dot_split
 from xlarank.data.schema import NODE_COLUMN
 
@@ -155,31 +155,23 @@ class TileOracle(Program):
     def config_columns(self) -> Columns:
         columns: Columns = {}
         for row in self.bounds:
-            for name, value in self._of(row).items():
+            values = {**self._counts(row), **self._shape(row), **self._traffic(row), **inner_columns(self, row)}
+            for name, value in values.items():
                 columns.setdefault(name, []).append(value)
-        for ranked in RANKED:
-            block, what, how = ranked.split("__")
-            columns[f"rank__{block}_{what}__{how}"] = ranks(columns[ranked])
-            columns[f"zscore__{block}_{what}__{how}"] = scores(columns[ranked])
-        return columns
-
-    def _of(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
-        return {**self._counts(row), **self._shape(row), **self._traffic(row), **inner_columns(self, row)}
+        return columns | placed(columns, RANKED)
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         values = {}
         for slot in SLOTS:
-            for i in range(6):
-                values[f"bounds__{slot}_{i}__log"] = log2(1 + row[slot][i])
+            values |= {f"bounds__{slot}_{i}__log": log2(1 + row[slot][i]) for i in range(6)}
             values[f"bounds__{slot}_volume__log"] = log2(1 + prod(self.tile(row, slot)))
         for slot in ("output", "kernel"):
             tile, extents = self.tile(row, slot), self.extents[slot]
-            count = [ceil(extents[i] / tile[i]) if extents[i] > 0 else 1 for i in range(6)]
             there = [i for i in range(6) if extents[i] > 0]
+            count = [ceil(extents[i] / tile[i]) if i in there else 1 for i in range(6)]
             covered = prod(count[i] * tile[i] for i in there) / prod(extents[i] for i in there)
             divides = sum(count[i] * tile[i] == extents[i] for i in there)
-            for i in range(6):
-                values[f"tiles__{slot}_{i}__log"] = log2(count[i])
+            values |= {f"tiles__{slot}_{i}__log": log2(count[i]) for i in range(6)}
             for i in range(3):
                 begun = (count[i] - 1) * tile[i]  # where the last tile starts
                 values[f"tiles__{slot}_rest_{i}__share"] = (extents[i] - begun) / tile[i] if i in there else 1
@@ -194,33 +186,34 @@ class TileOracle(Program):
         return sum(extent > 0 for extent in self.extents["output"])
 
     def _shape(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
-        output, input_ = self.tile(row, "output"), self.tile(row, "input")
+        output, input_, kernel = (self.tile(row, slot) for slot in ("output", "input", "kernel"))
         values = {}
         for i in range(3):
             at = self.output_rank - 1 - i
             out, vector, extent = (output[at], input_[at], self.extents["output"][at]) if at >= 0 else (1, 1, 1)
-            values[f"shape__output_last{i}__log"] = log2(1 + out)
-            values[f"shape__output_last{i}__ratio"] = out / extent
-            values[f"shape__input_last{i}__log"] = log2(1 + vector)
-            values[f"shape__input_last{i}__ratio"] = vector / extent
-            values[f"shape__output_over_input_last{i}__log"] = log2(out / vector)
-        last = max(0, self.output_rank - 1)
+            values |= {
+                f"shape__output_last{i}__log": log2(1 + out),
+                f"shape__output_last{i}__ratio": out / extent,
+                f"shape__input_last{i}__log": log2(1 + vector),
+                f"shape__input_last{i}__ratio": vector / extent,
+                f"shape__output_over_input_last{i}__log": log2(out / vector),
+                f"shape__kernel_{i}__ratio": kernel[i] / max(1.0, self.extents["kernel"][i]),
+            }
+        last = max(1, self.output_rank) - 1
         before_out, before_in = (output[last - 1], input_[last - 1]) if self.output_rank > 1 else (1, 1)
-        kernel, inner = self.tile(row, "kernel"), [max(1, extent) for extent in self.extents["kernel"]]
-        registers = prod(input_[:last]) * prod(input_[last + 1 :]) * ceil(input_[last] / 8)
+        alignments = {"input_last0": input_[last], "input_last1": before_in, "output_last0": output[last]}
+        alignments["kernel"] = prod(kernel)
         return {
             **values,
-            **{f"shape__kernel_{i}__ratio": kernel[i] / inner[i] for i in range(3)},
-            "shape__kernel_volume__ratio": min(2**24, prod(kernel) / prod(inner)),
+            **{f"shape__{what}_alignment__log": _alignment(bound) for what, bound in alignments.items()},
+            "shape__kernel_volume__ratio": min(
+                2**24, prod(kernel) / prod(max(1, e) for e in self.extents["kernel"])
+            ),
             "shape__output_over_input__log": log2(prod(output) / prod(input_)),
             "shape__skew__log": log2(output[last] / before_out),
             "shape__input_last0_mod16__share": input_[last] % 16 / 16,
             "shape__output_last0_mod16__share": output[last] % 16 / 16,
-            "shape__input_last0_alignment__log": _alignment(input_[last]),
-            "shape__input_last1_alignment__log": _alignment(before_in),
-            "shape__output_last0_alignment__log": _alignment(output[last]),
-            "shape__kernel_alignment__log": _alignment(prod(kernel)),
-            "shape__input_registers__log": log2(registers),
+            "shape__input_registers__log": log2(prod(input_) / input_[last] * ceil(input_[last] / 8)),
         }
 
     def _panels(self, tile: Sequence[float]) -> tuple[float, float]:
@@ -255,57 +248,56 @@ class TileOracle(Program):
         last = max(1, self.output_rank) - 1
         inner_rows, inner_columns = prod(vector[:last]), vector[last]
         step = prod(self.tile(row, "kernel")) if self.depth else 1
+        logs = {
+            "tile_bytes": written * size,
+            "working_set": moved,
+            "padded_tile": written * padding * size,
+            "total": count * moved,
+            "intensity": work / moved,
+            "flops_per_tile": work,
+            "left_panel": left * size,
+            "right_panel": right * size,
+            "inner_left": inner_rows * step,
+            "inner_right": inner_columns * step,
+            "inner_step": inner_rows * inner_columns * step,
+            "inner_balance": inner_rows * inner_columns / (inner_rows + inner_columns),
+        }
         return {
-            "traffic__tile_bytes__log": log2(1 + written * size),
-            "traffic__working_set__log": log2(1 + moved),
+            **{f"traffic__{what}__log": log2(1 + value) for what, value in logs.items()},
             "traffic__vmem__ratio": min(4.0, 2 * moved / 2**24),
-            "traffic__padded_tile__log": log2(1 + written * padding * size),
             "traffic__padded_tile__ratio": padding - 1,
             "traffic__padded_vmem__ratio": min(4.0, 2 * written * padding * size / 2**24),
-            "traffic__total__log": log2(1 + count * moved),
             "traffic__total__ratio": log2(count * moved / least),
-            "traffic__intensity__log": log2(1 + work / moved),
-            "traffic__flops_per_tile__log": log2(1 + work),
-            "traffic__left_panel__log": log2(1 + left * size),
-            "traffic__right_panel__log": log2(1 + right * size),
-            "traffic__inner_left__log": log2(1 + inner_rows * step),
-            "traffic__inner_right__log": log2(1 + inner_columns * step),
-            "traffic__inner_step__log": log2(1 + inner_rows * inner_columns * step),
-            "traffic__inner_balance__log": log2(
-                1 + (inner_rows * inner_columns * step) / (inner_rows * step + inner_columns * step)
-            ),
         }
 
     def graph_columns(self) -> dict[str, float]:
-        extents, parameters = self.extents["output"], self._parameters
+        extents, parameters = self.extents["output"], [n for n in self.nodes if self.opcodes[n] == "parameter"]
         work = self.tensors[self.main].elements * (self.depth or 1)
         read = sum(self.tensors[node].bytes for node in parameters)
         operands = [self.tensors[node].bytes for node in self.main_operands]
-        columns = super().graph_columns()
-        for name in (*WORK_ORDER, "broadcast", "elementwise", "other"):
-            columns[f"kernel__is_{name}__flag"] = self.classes[self.main] == name
-        for i in range(6):
-            columns[f"kernel__extent_{i}__log"] = log2(1 + extents[i])
-        for i in range(3):
-            last = extents[self.output_rank - 1 - i] if i < self.output_rank else 0
-            columns[f"kernel__extent_last{i}__log"] = log2(1 + last)
+        kinds = (*WORK_ORDER, "broadcast", "elementwise", "other")
+        logs = {
+            **{f"extent_{i}": extents[i] for i in range(6)},
+            **{
+                f"extent_last{i}": extents[self.output_rank - 1 - i] if i < self.output_rank else 0
+                for i in range(3)
+            },
+            "contracted": self.depth,
+            "work": work,
+            "read_bytes": read,
+            "intensity": work / max(1, read + self.tensors[self.main].bytes),
+            "parameters": len(parameters),
+            "fan_in": len(operands),
+            "largest_operand": max(operands, default=0),
+            "smallest_operand": min(operands, default=0),
+        }
         return {
-            **columns,
-            "kernel__contracted__log": log2(1 + self.depth),
-            "kernel__work__log": log2(1 + work),
-            "kernel__read_bytes__log": log2(1 + read),
-            "kernel__intensity__log": log2(1 + work / max(1, read + self.tensors[self.main].bytes)),
-            "kernel__parameters__log": log2(1 + len(parameters)),
-            "kernel__fan_in__log": log2(1 + len(operands)),
-            "kernel__largest_operand__log": log2(1 + max(operands, default=0)),
-            "kernel__smallest_operand__log": log2(1 + min(operands, default=0)),
+            **super().graph_columns(),
+            **{f"kernel__is_{name}__flag": self.classes[self.main] == name for name in kinds},
+            **{f"kernel__{what}__log": log2(1 + value) for what, value in logs.items()},
             "kernel__reduces_minor__flag": self.reduces_minor,
             "kernel__physical__flag": self.physical,
         }
-
-    @property
-    def _parameters(self) -> list[int]:
-        return [node for node in self.nodes if self.opcodes[node] == "parameter"]
 
 
 def _six(sizes: Sequence[float]) -> list[float]:
@@ -331,23 +323,11 @@ RANKED = (
 
 # The innermost loop --------------------------------------------------------------------------------------------
 
-INNER = (
-    *(f"inner__{name}__log" for name in ("odd", "chains", "loads", "lines", "spill", "cycles")),
-    *(f"estimate__{name}__log" for name in ("run", "memory", "longer", "sum")),
-    "inner__divides__flag",
-    "inner__lanes__share",
-)
-
 
 def inner_columns(oracle: TileOracle, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Of one configuration."""
-    if not oracle.vectorised:
-        return dict.fromkeys(INNER, 0.0)
-    output, given, size = (
-        oracle.tile(row, "output"),
-        oracle.tile(row, "input"),
-        max(1, oracle.tensors[oracle.walked].element_bytes),
-    )
+    output, given = oracle.tile(row, "output"), oracle.tile(row, "input")
+    size = max(1, oracle.tensors[oracle.walked].element_bytes)
     vector = [min(pair) for pair in zip(given, output, strict=True)]
     last = max(1, oracle.output_rank) - 1
     n, m = vector[last], prod(vector[:last])
@@ -371,25 +351,32 @@ def inner_columns(oracle: TileOracle, row: Mapping[str, Sequence[float]]) -> dic
     odd = int(n)
     while odd % 2 == 0:
         odd //= 2
-    run = _run(oracle, output)
+    run = 1.0
+    for i in reversed(range(oracle.output_rank)):
+        run *= output[i]
+        if output[i] < oracle.extents["output"][i]:
+            break
     moved = oracle.tensors[oracle.main].bytes + sum(oracle.tensors[node].bytes for node in oracle.main_operands)
     speed = 32 if moved < 2**20 else 12 if moved < 2**24 else 4
     memory = moved / max(1, oracle.tensors[oracle.main].elements) / speed * (1 + 256 / (run * size))
     computing = cycles / lanes * depth
-    return {
+    inner = {
+        "odd": odd,
+        "chains": max(1, 8 / chains),
+        "loads": loads / (m * n),
+        "spill": 1 + spilled,
+        "cycles": cycles,
+    }
+    inner["lines"] = lines / (m * n if shared else n)
+    times = {"memory": memory, "longer": max(computing, memory), "sum": computing + memory}
+    values = {
         "inner__divides__flag": float(divides),
         "inner__lanes__share": n / (lanes * per_row),
-        "inner__odd__log": log2(odd),
-        "inner__chains__log": log2(max(1, 8 / chains)),
-        "inner__loads__log": log2(loads / (m * n)),
-        "inner__lines__log": log2(lines / (m * n if shared else n)),
-        "inner__spill__log": log2(1 + spilled),
-        "inner__cycles__log": log2(cycles),
         "estimate__run__log": log2(run),
-        "estimate__memory__log": log2(max(1e-6, memory)),
-        "estimate__longer__log": log2(max(1e-6, computing, memory)),
-        "estimate__sum__log": log2(max(1e-6, computing + memory)),
+        **{f"inner__{what}__log": log2(value) for what, value in inner.items()},
+        **{f"estimate__{what}__log": log2(max(1e-6, value)) for what, value in times.items()},
     }
+    return values if oracle.vectorised else dict.fromkeys(values, 0.0)
 
 
 def _fetch(oracle: TileOracle, depth: float, size: float) -> float:
@@ -400,12 +387,3 @@ def _fetch(oracle: TileOracle, depth: float, size: float) -> float:
         if depth <= 8 * len(reached):
             return cycles
     return 12.0
-
-
-def _run(oracle: TileOracle, output: Sequence[float]) -> float:
-    run = 1.0
-    for i in reversed(range(oracle.output_rank)):
-        run *= output[i]
-        if output[i] < oracle.extents["output"][i]:
-            break
-    return run
