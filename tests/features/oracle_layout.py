@@ -208,7 +208,7 @@ def group_columns(graph: Configured, config: Configuration, tied: Sequence[Tied]
         groups.setdefault(tied[place].signature, []).append(place)
         minor, orders = int(config.rows[place, 0]), tied[place].orders
         given.append(minor >= 0)
-        turned.append(minor >= 0 and (minor,) != (orders[0][0][:1] if orders else ()))
+        turned.append(minor >= 0 and (minor,) != (orders[0][:1] if orders else ()))
 
     def columns(stem: str, which: Sequence[bool], kinds: Sequence[str]) -> dict[str, float]:
         chosen = [places for places in groups.values() if not kinds or tied[places[0]].signature[0] in kinds]

@@ -107,7 +107,7 @@ def test_the_version_is_of_all_files_that_make_numbers(monkeypatch):
     files = {path.relative_to(ROOT).as_posix() for path in read}
     features = {path.relative_to(ROOT).as_posix() for path in (ROOT / "features").rglob("*.py")}
     assert {file for file in files if file.startswith("features")} == features - set(recipes._PRESENTATION)
-    assert {f"data/{name}.py" for name in ("config_table", "topology", "npz", "duplicates", "graph")} < files
+    assert {f"data/{name}.py" for name in ("config_table", "topology", "npz", "graph")} < files
     # what only shows columns takes no part: a fresh process, so that nothing else has imported it
     shown = [f"xlarank.{file.removesuffix('.py').replace('/', '.')}" for file in recipes._PRESENTATION]
     code = f"import sys, xlarank.features.assemble; print([m for m in {shown} if m in sys.modules])"

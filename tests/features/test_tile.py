@@ -12,7 +12,7 @@ from tests.features.helpers import SAMPLE, tile_file, tile_of
 from tests.graphs import Node, tile_row
 from xlarank.data.graph import read_graph
 from xlarank.data.hlo import tuning
-from xlarank.data.hlo.encoding import encode_module
+from xlarank.data.hlo.encoding import encode_kernel
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.features.assemble import assemble
 from xlarank.features.tile.kernel_kind import kernel_kinds
@@ -130,7 +130,7 @@ def compiled(instructions, tiles):
             numbers.output_feature_dimension = 1
     rows = np.array([tuning.tile_row(**tile) for tile in tiles], np.float32)
     return tile_of(
-        tuning.program_arrays(encode_module(module))
+        encode_kernel(module)
         | {"config_feat": rows, "config_runtime": np.arange(1, len(rows) + 1)}
         | {"config_runtime_normalizers": np.ones(len(rows), np.int64)}
     )
