@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE, TILE_COLUMNS
+from xlarank.data.schema import LAYOUT_COLUMNS, MAX_RANK, NODE_COLUMN, NODE_COLUMNS, OPCODE
 
 Arrays = dict[str, np.ndarray]
 
@@ -25,25 +25,15 @@ _EMPTY_PRODUCTS = tuple(n for n in NODE_COLUMNS if n.endswith("_product") and no
 
 @dataclass(frozen=True)
 class Node:
-    """One instruction, as a person would write it down.
-
-    Attributes:
-        opcode: HLO name.
-        dims: sizes of the output, outermost first.
-        operands: ids of the nodes it consumes, first operand first.
-        element: element type of the output.
-        layout: default layout, minor-to-major; None means row major (the last dimension is minor-most).
-        window: window sizes (stride 1, no padding), for convolutions and the like.
-        columns: any further column of `xlarank.data.schema.NODE_COLUMNS` by name.
-    """
+    """One instruction, as a person would write it down."""
 
     opcode: str
-    dims: tuple[int, ...]
-    operands: tuple[int, ...] = ()
+    dims: tuple[int, ...]  # of the output, outermost first
+    operands: tuple[int, ...] = ()  # ids, first operand first
     element: str = "f32"
-    layout: tuple[int, ...] | None = None
-    window: tuple[int, ...] = ()
-    columns: Mapping[str, float] = field(default_factory=dict)
+    layout: tuple[int, ...] | None = None  # minor-to-major; None is row major
+    window: tuple[int, ...] = ()  # sizes (stride 1, no padding), for convolutions and the like
+    columns: Mapping[str, float] = field(default_factory=dict)  # any others, by name
 
     @property
     def minor_to_major(self) -> tuple[int, ...]:
@@ -51,12 +41,7 @@ class Node:
 
 
 def node_row(node: Node) -> np.ndarray:
-    """``(140,)`` float32: a row of ``node_feat``, with the sums and products of a real file.
-
-    >>> row = node_row(Node("parameter", (8, 128)))
-    >>> [float(row[NODE_COLUMN[f"shape_dimensions_{what}"]]) for what in (0, 1, 2, "sum", "product")]
-    [8.0, 128.0, 0.0, 136.0, 1024.0]
-    """
+    """``(140,)`` float32: a row of ``node_feat``, with the sums and products of a real file."""
     row = np.zeros(len(NODE_COLUMNS), np.float32)
 
     def put(stem: str, values: Sequence[float]) -> None:
@@ -94,11 +79,7 @@ def program_arrays(nodes: Sequence[Node]) -> Arrays:
 
 
 def layout_row(output: Sequence[int] = (), input: Sequence[int] = (), kernel: Sequence[int] = ()) -> np.ndarray:
-    """``(18,)`` int8: what one node takes in one configuration; slots left out stay unset (-1).
-
-    >>> layout_row(output=(1, 0), kernel=(2,)).tolist()
-    [1, 0, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 2, -1, -1, -1, -1, -1]
-    """
+    """``(18,)`` int8: what one node takes in one configuration; slots left out stay unset (-1)."""
     row = np.full(len(LAYOUT_COLUMNS), -1, np.int8)
     for slot, layout in enumerate((output, input, kernel)):
         row[MAX_RANK * slot : MAX_RANK * slot + len(layout)] = layout
@@ -106,18 +87,10 @@ def layout_row(output: Sequence[int] = (), input: Sequence[int] = (), kernel: Se
 
 
 def tile_row(kernel: Sequence[int] = (), output: Sequence[int] = (), input: Sequence[int] = ()) -> np.ndarray:
-    """``(24,)`` float32: one tile configuration; an absent slot is all 0, its product too.
-
-    >>> tile_row(output=(8, 128))[8:16].tolist()
-    [8.0, 128.0, 0.0, 0.0, 0.0, 0.0, 136.0, 1024.0]
-    """
-    row = np.zeros(len(TILE_COLUMNS), np.float32)
-    for slot, bounds in enumerate((kernel, output, input)):
-        if len(bounds):
-            row[8 * slot : 8 * slot + len(bounds)] = bounds
-            row[8 * slot + 6] = sum(bounds)
-            row[8 * slot + 7] = np.prod(bounds)
-    return row
+    """``(24,)`` float32: one tile configuration; an absent slot is all 0, its product too."""
+    slots = ((*bounds, *[0] * (6 - len(bounds)), sum(bounds), np.prod(bounds) if len(bounds) else 0)
+             for bounds in (kernel, output, input))  # fmt: skip
+    return np.array([value for slot in slots for value in slot], np.float32)
 
 
 _PADDING = {
@@ -172,9 +145,7 @@ def layout_arrays() -> Arrays:
         "node_splits": np.array([[0, len(LAYOUT_PROGRAM)]], np.int64),
         "node_config_ids": np.array([2, 4], np.int64),
         "node_config_feat": np.array(configs, np.float32),
-        "config_runtime": np.array(
-            [20_000_003, 20_000_001, 20_000_007, 20_000_002, 40_000_001, 40_000_000], np.int64
-        ),
+        "config_runtime": np.array([20000003, 20000001, 20000007, 20000002, 40000001, 40000000], np.int64),
     }
 
 
@@ -230,11 +201,7 @@ _INNER = st.sampled_from(
 
 @st.composite
 def programs(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 8) -> list[Node]:
-    """A random DAG of nodes of rank 0-6 with random default layouts, in topological order.
-
-    Shapes do not fit each other, opcodes are drawn freely: what xlarank computes must not depend on a
-    program making sense.
-    """
+    """A random DAG of nodes of rank 0-6, in topological order; neither shapes nor opcodes need make sense."""
     nodes: list[Node] = []
     for number in range(draw(st.integers(min_nodes, max_nodes))):
         operands = draw(st.lists(st.integers(0, number - 1), unique=True, max_size=3)) if number else []
@@ -290,13 +257,10 @@ def relabelled(arrays: Mapping[str, np.ndarray], new_id: Sequence[int]) -> Array
     """The same graph with node ``i`` called ``new_id[i]``; works for both kinds."""
     new = np.asarray(new_id, np.int64)
     order = np.argsort(new)
-    moved = dict(arrays)
-    moved["node_feat"] = arrays["node_feat"][order]
-    moved["node_opcode"] = arrays["node_opcode"][order]
-    moved["edge_index"] = new[arrays["edge_index"]].reshape(-1, 2)
-    if "node_config_ids" in arrays:
-        moved["node_config_ids"] = new[arrays["node_config_ids"]]
-    return moved
+    moved = {key: arrays[key][order] for key in ("node_feat", "node_opcode")}
+    for key in {"edge_index", "node_config_ids"} & set(arrays):
+        moved[key] = new[arrays[key]].reshape(arrays[key].shape)
+    return {**arrays, **moved}
 
 
 @st.composite

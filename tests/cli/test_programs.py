@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.shell import here
 from tests.data.hlo.programs import matmul_module
-from tests.data.hlo.test_parsing import TEXT
+from tests.data.hlo.test_reading import TEXT
 from xlarank.data.hlo import reading
 
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.data.hlo.programs import matmul_module
-from tests.data.hlo.test_parsing import kernels
+from tests.data.hlo.programs import kernels, matmul_module
 from tests.data.hlo.test_tuning import layouts
 from tests.graphs import LAYOUT_KEYS
 from xlarank.data.collection import discover

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from xlarank.data.hlo.messages import HloModuleProto, Message
+from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData, TuningData
 
 F32, TUPLE = 11, 13
 
@@ -54,3 +54,20 @@ def matmul_module() -> Message:
     instruction(main, "while", (8, 16, 8), (30,), id=31, calls=(2,))
     instruction(main, "fusion", (1024,), (31, 31, 30), id=32, calls=(1,))
     return module
+
+
+def tuning_data() -> ModuleTuningData:
+    """The dot and the reshape of the loop's body with one run."""
+    data = ModuleTuningData(module=matmul_module(), fingerprint=7, config_index_to_node=[4, 5])
+    run = data.runs.add(is_default=True)
+    run.module_config.layout_config.nodes.add()
+    run.profile.compute_time_ns = 5
+    return data
+
+
+def kernels() -> TuningData:
+    """One kernel with a default run that has no time."""
+    data = TuningData()
+    kernel = data.modules.add(module=matmul_module(), fingerprint=7)
+    kernel.runs.add(is_default=True).op_config.tile_size_config.output_bounds.append(4)
+    return data

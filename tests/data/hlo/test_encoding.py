@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,12 +15,11 @@ from xlarank.data.hlo.messages import HloModuleProto, Message, ModuleTuningData
 from xlarank.data.schema import NODE_COLUMN, NODE_COLUMNS, OPCODE
 
 
-def columns(program: Arrays, node: int, *stems: str) -> dict[str, list[float]]:
-    """Values of all columns whose names begin with each of the stems."""
-    return {
-        stem: [float(program["node_feat"][node, at]) for name, at in NODE_COLUMN.items() if name.startswith(stem)]
-        for stem in stems
-    }
+def check_columns(program: Arrays, node: int, expected: dict[str, list[int]]) -> None:
+    """Compare the values of all columns whose names begin with each of the stems."""
+    for stem, values in expected.items():
+        at = [NODE_COLUMN[name] for name in NODE_COLUMNS if name.startswith(stem)]
+        assert program["node_feat"][node, at].tolist() == values, stem
 
 
 def one_instruction(**fields: object) -> tuple[Message, Message]:
@@ -51,20 +51,22 @@ def test_edges_splits_and_configurable_nodes_of_a_program_written_by_hand() -> N
     assert program["node_opcode"].tolist() == [OPCODE[name] for name in opcodes]
     assert program["node_feat"][:, NODE_COLUMN["is_root"]].tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 1]
     assert unexpressed(matmul_module()) == ()
-    expected = {
+    check_columns(program, 3, {
         "shape_dimensions": [64, 128, 0, 0, 0, 0, 64 + 128, 64 * 128],
         "layout_minor_to_major": [0, 1, 0, 0, 0, 0],
         "parameter_number": [1],
-    }
-    assert columns(program, 3, *expected) == expected
+    })  # fmt: skip
 
 
-def test_what_a_node_does_not_have_is_0_and_its_products_1() -> None:
-    module, _ = one_instruction(dims=())
-    row = encode_program(module)["node_feat"][0]
+def test_what_a_node_does_not_have_is_0_its_products_1_and_large_numbers_are_rounded_once() -> None:
+    row = encode_program(one_instruction(dims=())[0])["node_feat"][0]
     nonzero = {name for name, value in zip(NODE_COLUMNS, row, strict=True) if value}
     assert nonzero == {"is_root", "shape_element_type_is_f32"} | {n for n in NODE_COLUMNS if n.endswith("_product")}
     assert set(row.tolist()) == {0.0, 1.0}
+    # 2**54 + 2**30 + 1 lies just above the middle of two float32 (2**54 and 2**54 + 2**31); through float64 it
+    # would first become the middle itself and then the even neighbour 2**54.
+    module, _ = one_instruction(dims=(2**54 + 2**30 + 1,))
+    assert encode_program(module)["node_feat"][0, NODE_COLUMN["shape_dimensions_0"]] == 2**54 + 2**31
 
 
 def test_the_columns_of_convolutions_slices_and_padding() -> None:
@@ -107,14 +109,7 @@ def test_the_columns_of_convolutions_slices_and_padding() -> None:
         "padding_config_edge_padding_high": [3, 5, 8, 15],
         "is_stable": [1],
     }
-    assert columns(encode_program(module), 0, *expected) == expected
-
-
-def test_large_numbers_are_rounded_once() -> None:
-    # 2**54 + 2**30 + 1 lies just above the middle of two float32 (2**54 and 2**54 + 2**31); through float64 it
-    # would first become the middle itself and then the even neighbour 2**54.
-    module, _ = one_instruction(dims=(2**54 + 2**30 + 1,))
-    assert encode_program(module)["node_feat"][0, NODE_COLUMN["shape_dimensions_0"]] == 2**54 + 2**31
+    check_columns(encode_program(module), 0, expected)
 
 
 def test_what_the_format_cannot_hold_is_named() -> None:
@@ -124,14 +119,15 @@ def test_what_the_format_cannot_hold_is_named() -> None:
     program = encode_program(module)
     assert program["node_opcode"].tolist() == [OPCODE["unknown"]]
     expected = {"shape_dimensions": [2, 2, 2, 2, 2, 2, 14, 128], "layout_minor_to_major": [0] * 6}
-    assert columns(program, 0, *expected) == expected
+    check_columns(program, 0, expected)
     assert program["node_config_ids"].tolist() == []
     text = " / ".join(unexpressed(module))
     assert "ragged-dot (1)" in text and "20 (1)" in text and "more than 6 dimensions" in text and "7 (1)" in text
 
 
-def test_a_module_that_contradicts_itself_is_refused() -> None:
-    for fields, words in (
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
         ({"dims": (2**40, 2**40)}, "overflows"),
         ({"dims": (2**62, 2**62, 0)}, "overflows"),  # the product is 0, the sum is not
         ({"dims": (-1, 8)}, "has size -1"),
@@ -142,22 +138,20 @@ def test_a_module_that_contradicts_itself_is_refused() -> None:
         ({"calls": (7,)}, "called computation 7"),
         ({"calls": (1,)}, "cycle"),  # recursion
         ({"control_predecessor_ids": (5,)}, "control predecessor 5"),
-    ):
-        module, _ = one_instruction(**{"dims": (4,), **fields})
-        with pytest.raises(HloError, match=words):
-            encode_program(module)
-    for computation, change, words in (
-        (1, lambda body: setattr(body.instructions[1], "id", 20), "two instructions of %while_body have the id 20"),
-        (2, lambda main: setattr(main, "id", 1), "two computations have the id 1"),
-        (0, lambda fused: setattr(fused, "root_id", 30), "root of %fused_computation is instruction 30"),
-        (0, lambda fused: setattr(fused.instructions[0], "opcode", "no opcode\n"), "has the opcode"),
-    ):
-        module = matmul_module()
-        change(module.computations[computation])
-        with pytest.raises(HloError, match=words):
-            encode_program(module)
-    with pytest.raises(HloError, match="no instructions"):
-        encode_program(HloModuleProto(name="empty"))
+        (lambda m: setattr(m[1].instructions[1], "id", 20), "two instructions of %while_body have the id 20"),
+        (lambda m: setattr(m[2], "id", 1), "two computations have the id 1"),
+        (lambda m: setattr(m[0], "root_id", 30), "root of %fused_computation is instruction 30"),
+        (lambda m: setattr(m[0].instructions[0], "opcode", "no opcode\n"), "has the opcode"),
+        (lambda m: [one.ClearField("instructions") for one in m], "no instructions"),
+    ],
+)
+def test_a_module_that_contradicts_itself_is_refused(fields: Any, words: str) -> None:
+    """One instruction with these fields, or a change of the computations of `matmul_module`."""
+    module = matmul_module() if callable(fields) else one_instruction(**{"dims": (4,), **fields})[0]
+    if callable(fields):
+        fields(module.computations)
+    with pytest.raises(HloError, match=words):
+        encode_program(module)
 
 
 def test_ids_are_unique_within_a_computation() -> None:

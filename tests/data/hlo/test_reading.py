@@ -1,40 +1,151 @@
-"""A program in a file as a graph."""
+"""Programs in files: recognised by content or refused with a clear error; as graphs and as names of nodes."""
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import xlarank
-from tests.data.hlo.programs import matmul_module
+from tests.data.hlo.programs import kernels, matmul_module, tuning_data
 from xlarank.data.errors import HloError
 from xlarank.data.graph import LayoutGraph
-from xlarank.data.hlo.messages import HloProto, Message
-from xlarank.data.hlo.reading import HloWarning, NodeName, node_names, read_hlo, unlabelled_arrays
+from xlarank.data.hlo import reading
+from xlarank.data.hlo.encoding import encode_program
+from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Message
+from xlarank.data.hlo.reading import (
+    HloWarning,
+    NodeName,
+    module_of,
+    node_names,
+    parse_program,
+    read_hlo,
+    read_program,
+    unlabelled_arrays,
+)
 from xlarank.data.writing import write_graph
 
-
-def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) -> None:
-    path = tmp_path / "module_0007.jit_f.hlo.pb"
-    path.write_bytes(HloProto(hlo_module=matmul_module()).SerializeToString())
-    graph = xlarank.read_hlo(str(path))
-    assert graph.name == "module_0007.jit_f"
-    assert (graph.nodes, graph.configs, graph.configurable.tolist()) == (9, 1, [4, 5])
-    assert (graph.table.rows == -1).all() and not graph.labelled
-    written = write_graph(tmp_path / "graph.npz", **unlabelled_arrays(matmul_module()))
-    assert isinstance(written, LayoutGraph)
-    for name in ("node_feat", "opcode", "edges", "runtime", "splits", "configurable"):
-        ours, theirs = getattr(graph, name), getattr(written, name)
-        assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs), name
-    for name in ("codes", "rows", "node", "start"):
-        assert np.array_equal(getattr(graph.table, name), getattr(written.table, name)), name
+TEXT = "HloModule jit_f\n\nENTRY main {\n  ROOT p = f32[8,128]{1,0} parameter(0)\n}\n"
+WHOLE = HloProto(hlo_module=matmul_module())
 
 
 def saved(path: Path, message: Message) -> Path:
     path.write_bytes(message.SerializeToString())
     return path
+
+
+def test_every_kind_of_binary_is_recognized() -> None:
+    module = matmul_module()
+    for message in (module, WHOLE, HloSnapshot(hlo=WHOLE)):
+        assert parse_program(message.SerializeToString()) == module
+    for message in (tuning_data(), kernels()):
+        found = parse_program(message.SerializeToString())
+        assert found == message and module_of(found) == module
+    # Field 3 of HloProto and of ModuleTuningData are both messages: here logical buffers (1) and aliases (2).
+    assignment = b"\x1a\x0c" + b"\x0a\x04\x08\x01\x10\x40" + b"\x12\x04\x08\x01\x12\x00"
+    assert parse_program(WHOLE.SerializeToString() + assignment) == module, "no tuning data"
+    data = kernels()
+    data.modules.add().CopyFrom(data.modules[0])
+    with pytest.raises(HloError, match="2 kernels"):
+        module_of(data)
+
+
+def sized(content: bytes) -> bytes:
+    """The length as a varint, and the content."""
+    size, key = len(content), b""
+    while size > 127:
+        key, size = key + bytes([size % 128 + 128]), size // 128
+    return key + bytes([size]) + content
+
+
+def nested(depth: int) -> bytes:
+    """A tuple in a tuple in a tuple: protobuf itself stops at 100."""
+    return sized(b"\x22" + nested(depth - 1)) if depth else b"\x00"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        *((WHOLE.SerializeToString()[:kept], r"cut off|no program") for kept in (1, 2, 50, 300, -1)),
+        (b"", "is empty"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "no protobuf of a program"),
+        (b"PK\x03\x04" + bytes(40), "no protobuf of a program"),
+        (b"hello\n", "no protobuf of a program"),
+        (bytes(1000), "no protobuf of a program"),
+        (b"\x0a\xff\xff\xff\xff\x07" + b"m" * 100, "cut off"),  # a module that claims 2 GB
+        (b"\x1a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "cut off"),  # a length of 2**63
+        (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
+        (b"module @jit_f {\n}\n", "MLIR"),
+        (b"#loc = loc(unknown)\nmodule @jit_f {}", "MLIR"),
+        (b"\x1a" + sized(b"\x12" + sized(b"\x12\x05tuple\x1a" + nested(200))), r"cut off|no program"),
+    ],
+)
+def test_what_is_no_program_is_refused(data: bytes, words: str) -> None:
+    with pytest.raises(HloError, match=words):
+        parse_program(data)
+
+
+def test_files_are_named_and_special_ones_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken.pb").write_bytes(b"\x0a\xff")
+    (tmp_path / "a.txt").write_bytes(b"// a comment\n" + TEXT.encode())
+    os.mkfifo(tmp_path / "pipe")
+    with (tmp_path / "huge.pb").open("wb") as stream:
+        stream.truncate(2**31)
+    monkeypatch.setattr(reading, "_PARSERS", ("jaxlib_that_is_not_there",))
+    for name, words in (
+        ("broken.pb", r"^broken\.pb: the file is cut off"),
+        ("absent.pb", r"absent\.pb cannot be read"),
+        (".", "not a regular file"),
+        ("pipe", "not a regular file"),
+        ("huge.pb", "2,147,483,648 bytes"),
+        ("a.txt", r"jaxlib 0\.7 or later\) is not installed.*pip install 'xlarank\[hlo\]'"),
+    ):
+        with pytest.raises(HloError, match=words):
+            read_program(tmp_path / name)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed")
+def test_text_is_parsed_by_jaxlib() -> None:
+    module = module_of(parse_program(TEXT.encode()))
+    assert (module.name, module.computations[0].instructions[0].opcode) == ("jit_f", "parameter")
+    for text, words in (
+        (TEXT.replace("parameter", "no-such-opcode").encode(), r"XLA cannot parse the text \(INVALID_ARGUMENT"),
+        (TEXT.encode() + b"\xff", "UTF-8"),
+    ):
+        with pytest.raises(HloError, match=words):
+            parse_program(text)
+
+
+@given(
+    at=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=8),
+    whole=st.sampled_from([make().SerializeToString() for make in (matmul_module, tuning_data, kernels)]),
+    cut=st.integers(0, 30),
+)
+def test_damaged_bytes_give_an_error_or_a_program(at: list[tuple[int, int]], whole: bytes, cut: int) -> None:
+    data = bytearray(whole)
+    for place, byte in at:
+        data[place % len(data)] = byte
+    with contextlib.suppress(HloError):  # nothing else
+        encode_program(module_of(parse_program(bytes(data[: len(data) - cut]))))
+
+
+def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) -> None:
+    graph = xlarank.read_hlo(str(saved(tmp_path / "module_0007.jit_f.hlo.pb", WHOLE)))
+    assert (graph.name, graph.nodes, graph.configs) == ("module_0007.jit_f", 9, 1)
+    assert (graph.table.rows == -1).all() and not graph.labelled
+    written = write_graph(tmp_path / "graph.npz", **unlabelled_arrays(matmul_module()))
+    assert isinstance(written, LayoutGraph)
+    pairs = [(getattr(graph.table, n), getattr(written.table, n)) for n in ("codes", "rows", "node", "start")]
+    for name in ("node_feat", "opcode", "edges", "runtime", "splits", "configurable"):
+        pairs.append((getattr(graph, name), getattr(written, name)))
+    for ours, theirs in pairs:
+        assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
 
 
 def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:
