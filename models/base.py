@@ -17,7 +17,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.explanation.parts import Parts, Rows
-from xlarank.models.params import RankerParams
+from xlarank.models.params import OneOf, RankerParams
 from xlarank.models.training_data import FitSettings, TrainingData
 
 _STATE: Final = "ranker.json"
@@ -37,8 +37,8 @@ class Learned:
 class Ranker(ABC, Generic[P]):
     """Learns from query groups, scores rows: the lower the score, the faster the configuration.
 
-    Scores are only comparable within a graph, so all rows of one call of `predict` or `staged` are of one graph:
-    a ranker may look at a row's rank among them. The same data, parameters and seed give the same scores.
+    All rows of one call of `predict` or `staged` are of one graph: a ranker may look at a row's rank among them.
+    The same data, parameters and seed give the same scores.
     """
 
     name: ClassVar[str]
@@ -72,11 +72,9 @@ class Ranker(ABC, Generic[P]):
         by name, and others ignored. Raises `ModelError` for a ranker that cannot be warm-started.
         """
         self._require_fitted()
-        raise ModelError(
-            f"{self.name} cannot be fine-tuned",
-            expected="trees of LightGBM, or an ensemble of them",
-            do="fine-tune another model, or train with --also-from",
-        )
+        do = "fine-tune another model, or train with --also-from"
+        got, expected = f"{self.name} cannot be fine-tuned", "trees of LightGBM, or an ensemble of them"
+        raise ModelError(got, expected=expected, do=do)
 
     def fit(self, data: TrainingData, settings: FitSettings) -> Self:
         """Fit anew; raises `ModelError` for data that do not suit it."""
@@ -164,10 +162,8 @@ class Ranker(ABC, Generic[P]):
             state = json.loads(read_text(folder.joinpath(_STATE)))
             if state["ranker"] != cls.name:
                 raise ValueError(f"it is of the ranker {state['ranker']!r}")
-            if state["kind"] not in ("layout", "tile"):
-                raise ValueError(f"it is of {state['kind']!r} graphs")
-            unknown = set(state["parts"]) - set(cls.part_classes)
-            if unknown:
+            OneOf(("layout", "tile"))("kind", state["kind"])
+            if unknown := set(state["parts"]) - set(cls.part_classes):
                 raise ValueError(f"it has the parts {sorted(unknown)}")
             ranker = cls(state["params"], kind=state["kind"])
             files = {name: read_text(folder.joinpath(name)) for name in cls.file_names}
@@ -214,11 +210,11 @@ def require_columns(got: list[str], wanted: list[str]) -> None:
         return
     missing = [name for name in wanted if name not in set(got)]
     added = [name for name in got if name not in set(wanted)]
-    parts = []
-    for label, names in (("lack", missing), ("add", added)):
-        if names:
-            shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-            parts.append(f"{label} {len(names)} ({shown})")
+    parts = [
+        f"{label} {len(names)} ({', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''})"
+        for label, names in (("lack", missing), ("add", added))
+        if names
+    ]
     raise ModelError(
         f"the rows {' and '.join(parts) or 'have the same columns in another order'}",
         expected=f"the {len(wanted)} columns that the model was trained on",

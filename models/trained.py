@@ -102,8 +102,7 @@ class Scores:
     @property
     def mean(self) -> Floats:
         """``(rows,)`` mean over the seeds."""
-        mean: Floats = self.per_seed.mean(axis=0)
-        return mean
+        return np.asarray(self.per_seed.mean(axis=0))
 
 
 @dataclass(frozen=True)
@@ -136,10 +135,8 @@ class TrainedModel:
         rows = graph.matrix()
         scores = np.stack([ranker.predict(rows, graph.columns, graph.instances) for ranker in self.rankers])
         if not np.isfinite(scores).all():
-            raise ModelError(
-                f"the model of {self.card.collection} gives scores that are no numbers",
-                do="train again, or use a model from somebody you trust",
-            )
+            got = f"the model of {self.card.collection} gives scores that are no numbers"
+            raise ModelError(got, do="train again, or use a model from somebody you trust")
         fallback = self.card.fallback
         unseen = unseen_kinds(graph, self.card.kinds) if fallback else ()
         if fallback is None or not fallback.weight or not unseen or fallback.places(graph) is None:
@@ -167,11 +164,8 @@ class TrainedModel:
         """Raise `ModelError` unless rows of these columns, made by this code, are what it was trained on."""
         require_columns(columns, self.card.columns)
         if code_hash != self.card.recipe.code_hash:
-            raise ModelError(
-                f"the rows were made by feature code {code_hash}",
-                expected=f"{self.card.recipe.code_hash}, which the model of {self.card.collection} was trained on",
-                do="train again",
-            )
+            expected = f"{self.card.recipe.code_hash}, which the model of {self.card.collection} was trained on"
+            raise ModelError(f"the rows were made by feature code {code_hash}", expected=expected, do="train again")
 
 
 def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
@@ -179,11 +173,19 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
 
     One process at a time: the folders that the card does not name are removed.
     """
+    card.seeds = {}
+    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         fresh = Path(tempfile.mkdtemp(dir=folder, prefix="boosters-"))
+        fresh.chmod(0o755)
         try:
-            _write(fresh, card, rankers)
+            for number, ranker in enumerate(rankers):
+                own = fresh / f"seed-{number}"
+                own.mkdir()
+                ranker.save(own)
+                card.seeds[f"{fresh.name}/{own.name}"] = _checksum(own)
+            write_json(folder / CARD, asdict(card))
         except BaseException:
             shutil.rmtree(fresh, ignore_errors=True)
             raise
@@ -191,21 +193,8 @@ def save_model(folder: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) ->
         got = f"cannot write {folder} ({error.strerror or error})"
         do = "choose another workspace or change permissions"
         raise WorkspaceError(got, expected="a folder that can be written to", do=do) from error
-    for old in folder.glob("boosters-*"):
-        if old != fresh:
-            shutil.rmtree(old, ignore_errors=True)
-
-
-def _write(fresh: Path, card: ModelCard, rankers: Sequence[Ranker[Any]]) -> None:
-    fresh.chmod(0o755)
-    card.seeds = {}
-    for number, ranker in enumerate(rankers):
-        own = fresh / f"seed-{number}"
-        own.mkdir()
-        ranker.save(own)
-        card.seeds[f"{fresh.name}/{own.name}"] = _checksum(own)
-    card.versions = {"python": platform.python_version(), **{name: _version(name) for name in _LIBRARIES}}
-    write_json(fresh.parent / CARD, asdict(card))
+    for old in {*folder.glob("boosters-*")} - {fresh}:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -267,12 +256,9 @@ def model_of(workspace: Workspace, collection: Collection) -> TrainedModel:
         raise ModelError(f"{collection} has no trained model", do="run train first")
     model = load_model(folder)
     if model.card.collection != str(collection):
-        raise ModelError(
-            f"the model at {folder} is of {model.card.collection}",
-            expected=f"a model of {collection}",
-            do=f"run train for {collection}, or pass --model-from {model.card.collection} with that model in its "
-            "own folder",
-        )
+        of = model.card.collection
+        do = f"run train for {collection}, or pass --model-from {of} with that model in its own folder"
+        raise ModelError(f"the model at {folder} is of {of}", expected=f"a model of {collection}", do=do)
     return model
 
 

@@ -63,21 +63,15 @@ class TrainingData:
         """Join the labelled, rankable graphs; raises `ModelError` when there are none or columns differ."""
         usable = [graph for graph in graphs if graph.labelled and graph.rankable]
         if not usable:
-            raise ModelError(
-                f"none of {counted(len(graphs), 'graph')} can be trained on",
-                expected="a graph with measured runtimes and two configurations that differ",
-            )
+            expected = "a graph with measured runtimes and two configurations that differ"
+            raise ModelError(f"none of {counted(len(graphs), 'graph')} can be trained on", expected=expected)
         for graph in usable:
             _require_equal_columns(graph.name, graph.columns, usable[0].name, usable[0].columns)
         return cls._of(usable, [graph.row_cost for graph in usable], np.ones(len(usable)), target)
 
     @classmethod
     def _of(
-        cls,
-        parts: Sequence[GraphRows],
-        costs: Sequence[Floats],
-        weight: Floats,
-        target: Target | None,
+        cls, parts: Sequence[GraphRows], costs: Sequence[Floats], weight: Floats, target: Target | None
     ) -> TrainingData:
         names = [part.name for part in parts]
         families = [program_family(name) for name in names]

@@ -99,8 +99,7 @@ class PairLossParams(RankerParams):
 class InitScore:
     """Relevance that a row has before the first tree: minus ``weight`` times its estimate.
 
-    Few kernels teach trees little about a family that they have not seen. What is known of the hardware holds
-    there too, and the trees have only to learn where the estimate is wrong.
+    What is known of the hardware holds for unseen families too: trees have only to learn where it is wrong.
     """
 
     column: int  # index of the estimate, log2 of a time, among the columns; only rows of tiles have one

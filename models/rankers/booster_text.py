@@ -62,10 +62,7 @@ def checked_text(text: str, features: int) -> str:
     sizes = [len(block) for block in blocks]
     _require(_listed(header["tree_sizes"]) == sizes and len(blocks) <= _MOST_TREES, "its trees have other sizes")
     for number, block in enumerate(blocks):
-        try:
-            _check_lightgbm_tree(block, number, features)
-        except ValueError as error:
-            raise ValueError(f"tree {number}: {error}") from error
+        _check_lightgbm_tree(block, number, features)
     return trees + _END
 
 
@@ -215,10 +212,7 @@ def _check_trees(value: Any, features: int) -> None:
     _require_numbers(model, {"tree_info": (len(trees), 0, 0), "iteration_indptr": (len(trees) + 1, 0, len(trees))})
     _require(model["iteration_indptr"] == [*range(len(trees) + 1)], "its rounds are not one tree each")
     for number, tree in enumerate(trees):
-        try:
-            _check_xgboost_tree(tree, number, features)
-        except ValueError as error:
-            raise ValueError(f"tree {number}: {error}") from error
+        _check_xgboost_tree(tree, number, features)
 
 
 def _check_xgboost_tree(tree: Any, number: int, features: int) -> None:

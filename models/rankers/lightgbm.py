@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 import lightgbm as lgb
 import numpy as np
@@ -30,8 +29,8 @@ BOOSTER: Final = "booster.txt"
 class TreeParams(RankerParams):
     """Parameters of LightGBM's trees, named as there.
 
-    Chosen for lambdarank by leave-family-out folds of the embedded sample's train split; other objectives change
-    what suits them better. The five best of a kernel vary from seed to seed, which stronger sampling averages out.
+    Chosen by leave-family-out folds of the sample's train split, like those of other rankers. The five best of a
+    kernel vary from seed to seed, which stronger sampling averages out.
     """
 
     learning_rate: float = param(0.05, Number(0, above=True), Between(0.02, 0.2, log=True), tile=0.07)
@@ -45,12 +44,10 @@ class TreeParams(RankerParams):
 T = TypeVar("T", bound=TreeParams)
 
 
-@dataclass(frozen=True)
-class Start:
-    """Trees that a warm-started ranker adds to; new ones learn ``rate`` times as fast as their parameters say."""
+class Start(NamedTuple):
+    """What a warm-started ranker adds to; new trees learn ``rate`` times as fast as their parameters say."""
 
-    text: str  # LightGBM's
-    trees: int
+    booster: lgb.Booster
     columns: list[str]  # names, in order
     rate: float
 
@@ -61,13 +58,9 @@ class Start:
 
     def relevance(self, values: Matrix, threads: int) -> Floats:
         """``(rows,)`` sum of its trees for ``(rows, columns)``."""
-        if not self.trees:
+        if not self.booster.num_trees():
             return np.zeros(len(values))
-        return np.asarray(self._booster.predict(values, num_threads=threads), np.float64)
-
-    @cached_property
-    def _booster(self) -> lgb.Booster:
-        return lgb.Booster(model_str=self.text)
+        return np.asarray(self.booster.predict(values, num_threads=threads), np.float64)
 
 
 class LightGBMRanker(BoostedTrees[T]):
@@ -90,13 +83,15 @@ class LightGBMRanker(BoostedTrees[T]):
 
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
-        twin, booster = self.clone(), self._trees()
-        twin._start = self._start_at(booster.model_to_string(), booster.num_trees(), rate)
+        twin = self.clone()
+        twin._start = self._start_at(self._trees().num_trees(), rate)
         return twin
 
-    def _start_at(self, text: str, trees: int, rate: float) -> Start:
-        names = self._tree_columns
-        return Start(text, trees, [names[i] for i in self._used], Number(0, above=True)("rate", rate))
+    def _start_at(self, trees: int, rate: float) -> Start:
+        """After the first trees of the booster."""
+        text, names = self._trees().model_to_string(num_iteration=trees), self._tree_columns
+        columns = [names[index] for index in self._used]
+        return Start(lgb.Booster(model_str=text), columns, Number(0, above=True)("rate", rate))
 
     def _choose(self, columns: list[str], data: TrainingData, choice: str) -> None:
         """Set the columns to look at: those of the start, if any."""
@@ -176,9 +171,9 @@ class LightGBMRanker(BoostedTrees[T]):
 
     def _extended(self, grown: lgb.Booster) -> lgb.Booster:
         """The trees that were started from, if any, and then those of a booster."""
-        if not self._start or not self._start.trees:
+        if not self._start or not self._start.booster.num_trees():
             return grown
-        return lgb.Booster(model_str=joined(self._start.text, grown.model_to_string()))
+        return lgb.Booster(model_str=joined(self._start.booster.model_to_string(), grown.model_to_string()))
 
     def _trees(self) -> lgb.Booster:
         assert self._booster is not None, "a ranker with columns has trees"
@@ -196,7 +191,7 @@ class LightGBMRanker(BoostedTrees[T]):
 
     def _stages(self, values: Matrix, total: Floats, every: int) -> Iterator[Floats]:
         """``total`` minus the sum of the trees after each ``every``, beyond those that it started from."""
-        booster, first = self._trees(), self._start.trees if self._start else 0
+        booster, first = self._trees(), self._start.booster.num_trees() if self._start else 0
         if first:
             total = total - np.asarray(booster.predict(values, num_iteration=first, num_threads=self._threads))
         if booster.num_trees() <= first:
@@ -221,14 +216,11 @@ class LightGBMRanker(BoostedTrees[T]):
     def _learned(self) -> Learned:
         learned = super()._learned()
         if self._start:
-            learned.state.update(start_trees=self._start.trees, start_rate=self._start.rate)
+            learned.state.update(start_trees=self._start.booster.num_trees(), start_rate=self._start.rate)
         return learned
 
     def _restore(self, learned: Learned) -> None:
         super()._restore(learned)
         if "start_trees" in learned.state:
-            booster = self._trees()
-            trees = Whole(0, booster.num_trees())("start_trees", learned.state["start_trees"])
-            self._start = self._start_at(
-                booster.model_to_string(num_iteration=trees), trees, learned.state["start_rate"]
-            )
+            trees = Whole(0, self._trees().num_trees())("start_trees", learned.state["start_trees"])
+            self._start = self._start_at(trees, learned.state["start_rate"])

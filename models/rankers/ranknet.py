@@ -17,11 +17,7 @@ from xlarank.models.training_data import FitSettings, TrainingData
 
 @dataclass(frozen=True, kw_only=True)
 class RankNetParams(PairLossParams, TreeParams):
-    """Parameters of `RankNet`.
-
-    Chosen like the others' by leave-family-out folds of the sample's train split: faster overfits layouts, and
-    beside an initial score the trees of tiles need less depth.
-    """
+    """Parameters of `RankNet`: faster overfits layouts; beside an initial score trees of tiles need less depth."""
 
     ranker: ClassVar[str] = "ranknet"
 

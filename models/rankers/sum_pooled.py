@@ -239,17 +239,12 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         """The instances to score, or None where rows are instances; raises `ModelError` for the wrong ones."""
         if not self._instance_columns:
             return None
-        if instances is None:
+        table = instances.value if instances else None
+        if table is None or table.configs != len(rows) or table.columns != self._instance_columns:
+            got = "the rows come without their instances, or with others"
             raise ModelError(
-                "the rows come without their instances",
-                expected=f"the instances that {self.name} was trained on",
-                do="pass the instances of the graph",
+                got, expected="those of the same rows, built as for training", do="run build-features again"
             )
-        table = instances.value
-        if table.configs != len(rows):
-            raise ModelError(f"instances of {table.configs} configurations", expected=f"of the {len(rows)} rows")
-        if table.columns != self._instance_columns:
-            raise ModelError("the instances have other columns", do="run build-features again, or train again")
         return table
 
     @property
