@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, Self, TypeVar
 
@@ -108,27 +108,10 @@ class Ranker(ABC, Generic[P]):
         return self._staged(rows, every, instances)
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
-        """Take apart the difference of the scores of two rows of a graph, ``now`` minus ``then``.
-
-        The default is for rankers with `row_contributions`.
-        """
+        """Take apart the difference of the scores of two rows of a graph, ``now`` minus ``then``."""
         scores = self.predict(rows.matrix, rows.columns, rows.instances)
         difference = float(scores[now] - scores[then])
-        matrix = self.row_contributions(rows.matrix[[now, then]])
-        change = matrix[0] - matrix[1]
-        columns = {rows.columns[i]: float(change[i]) for i in np.flatnonzero(change)}
-        nodes: dict[int, float] = {}
-        if rows.walk is not None:
-            nodes = rows.walk.by_node(self.predict(rows.walk.matrix, rows.columns))
-        return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
-
-    def row_contributions(self, values: Matrix) -> Floats:
-        """``(rows, columns + 1)`` what each column adds to each row's score, and last what all rows share.
-
-        Raises `ModelError` for a ranker whose scores are no sums over columns.
-        """
-        got = f"the model {self.name} cannot be taken apart"
-        raise ModelError(got, expected="a ranker on trees", do="train another model")
+        return replace(self._parts(rows, now, then, difference), members={self.name: difference})
 
     def nanoseconds(self, scores: Floats) -> Floats | None:
         """Predicted times of scores; None for rankers whose scores only order."""
@@ -190,6 +173,10 @@ class Ranker(ABC, Generic[P]):
     @abstractmethod
     def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         """`staged` after its checks."""
+
+    @abstractmethod
+    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
+        """`contributions` to the difference, the members apart."""
 
     @abstractmethod
     def _gains(self) -> dict[str, float]:

@@ -17,6 +17,7 @@ from xlarank.features.instances.pair_blocks import InstanceGraph
 from xlarank.features.targets import CPU, Target, foreign_columns
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.base import Learned, P, Ranker
+from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import GRAPH_WEIGHTS
 from xlarank.models.params import Among, Between, Number, OneOf, RankerParams, Whole, param
 from xlarank.models.training_data import TrainingData
@@ -135,6 +136,7 @@ class BoostedTrees(Ranker[P]):
         super().__init__(params, kind=kind)
         self._used: Indices = np.empty(0, np.intp)  # among `_tree_columns`, ascending
         self._init_score: InitScore | None = None
+        self._booster: Any = None  # of either library
 
     @property
     def _tree_columns(self) -> list[str]:
@@ -152,7 +154,7 @@ class BoostedTrees(Ranker[P]):
 
     @abstractmethod
     def _grown_parts(self, values: Matrix) -> Floats:
-        """``(rows, columns + 1)`` what each column adds to `_grown`, and last what all rows share."""
+        """``(rows, columns + 1)`` what each column adds to the sum, and last what all rows share."""
 
     @abstractmethod
     def _total_gain(self) -> Floats:
@@ -173,14 +175,18 @@ class BoostedTrees(Ranker[P]):
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         return -(self._started(rows) + self._grown(rows[:, self._used]))
 
-    def row_contributions(self, values: Matrix) -> Floats:
-        grown = self._grown_parts(values[:, self._used])
-        found = np.zeros((len(values), values.shape[1] + 1))
-        found[:, self._used] = -grown[:, :-1]
-        found[:, -1] = -grown[:, -1]
+    def _row_parts(self, values: Matrix) -> Floats:
+        """``(rows, columns)`` what each column adds to each row's score, up to what all rows share."""
+        found = np.zeros(values.shape)
+        found[:, self._used] = -self._grown_parts(values[:, self._used])[:, :-1]
         if self._init_score is not None:
             found[:, self._init_score.column] -= self._init_score.relevance(values)
         return found
+
+    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
+        matrix = self._row_parts(rows.matrix[[now, then]])
+        nodes = rows.walk.by_node(self.predict(rows.walk.matrix, rows.columns)) if rows.walk else {}
+        return Parts(difference, by_name(matrix[0] - matrix[1], rows.columns), nodes=nodes)
 
     def _gains(self) -> dict[str, float]:
         gain, names, shares = self._total_gain(), self._tree_columns, dict[str, float]()
@@ -205,3 +211,8 @@ class BoostedTrees(Ranker[P]):
             self._read(learned.files[name], len(self._source))
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
+
+
+def by_name(values: Floats, columns: list[str]) -> dict[str, float]:
+    """Column -> value, those of 0 left out."""
+    return {columns[index]: float(values[index]) for index in np.flatnonzero(values)}

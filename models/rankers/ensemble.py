@@ -128,6 +128,9 @@ class Ensemble(Ranker[EnsembleParams]):
             yield blend(latest, [*self._weights.values()])
 
     def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+        return self._parts(rows, now, then, 0.0)
+
+    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
         """Scale the contributions of each member to the difference of the ranks that it gives.
 
         A rank has no parts of its own. A member's contributions add up to its own difference of scores; times

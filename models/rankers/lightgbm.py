@@ -70,7 +70,6 @@ class LightGBMRanker(BoostedTrees[T]):
 
     def __init__(self, params: T | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         super().__init__(params, kind=kind)
-        self._booster: lgb.Booster | None = None
         self._threads = 0
         #: A booster that still holds its data, its objective if that is ours, and its rounds.
         self._growing: tuple[lgb.Booster, Objective | None, int] | None = None
@@ -84,12 +83,12 @@ class LightGBMRanker(BoostedTrees[T]):
     def continuing(self, rate: float = 1.0) -> Self:
         self._require_fitted()
         twin = self.clone()
-        twin._start = self._start_at(self._trees().num_trees(), rate)
+        twin._start = self._start_at(self._booster.num_trees(), rate)
         return twin
 
     def _start_at(self, trees: int, rate: float) -> Start:
         """After the first trees of the booster."""
-        text, names = self._trees().model_to_string(num_iteration=trees), self._tree_columns
+        text, names = self._booster.model_to_string(num_iteration=trees), self._tree_columns
         columns = [names[index] for index in self._used]
         return Start(lgb.Booster(model_str=text), columns, Number(0, above=True)("rate", rate))
 
@@ -175,15 +174,11 @@ class LightGBMRanker(BoostedTrees[T]):
             return grown
         return lgb.Booster(model_str=joined(self._start.booster.model_to_string(), grown.model_to_string()))
 
-    def _trees(self) -> lgb.Booster:
-        assert self._booster is not None, "a ranker with columns has trees"
-        return self._booster
-
     def _grown(self, values: Matrix) -> Floats:
-        return np.asarray(self._trees().predict(values, num_threads=self._threads), np.float64)
+        return np.asarray(self._booster.predict(values, num_threads=self._threads), np.float64)
 
     def _grown_parts(self, values: Matrix) -> Floats:
-        parts = self._trees().predict(values, pred_contrib=True, num_threads=self._threads)
+        parts = self._booster.predict(values, pred_contrib=True, num_threads=self._threads)
         return np.asarray(parts, np.float64)
 
     def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
@@ -191,7 +186,7 @@ class LightGBMRanker(BoostedTrees[T]):
 
     def _stages(self, values: Matrix, total: Floats, every: int) -> Iterator[Floats]:
         """``total`` minus the sum of the trees after each ``every``, beyond those that it started from."""
-        booster, first = self._trees(), self._start.booster.num_trees() if self._start else 0
+        booster, first = self._booster, self._start.booster.num_trees() if self._start else 0
         if first:
             total = total - np.asarray(booster.predict(values, num_iteration=first, num_threads=self._threads))
         if booster.num_trees() <= first:
@@ -202,10 +197,10 @@ class LightGBMRanker(BoostedTrees[T]):
             yield total
 
     def _total_gain(self) -> Floats:
-        return np.asarray(self._trees().feature_importance("gain"), np.float64)
+        return np.asarray(self._booster.feature_importance("gain"), np.float64)
 
     def _text(self) -> str:
-        return whole(self._trees().model_to_string())
+        return whole(self._booster.model_to_string())
 
     def _read(self, text: str, features: int) -> None:
         try:
@@ -222,5 +217,5 @@ class LightGBMRanker(BoostedTrees[T]):
     def _restore(self, learned: Learned) -> None:
         super()._restore(learned)
         if "start_trees" in learned.state:
-            trees = Whole(0, self._trees().num_trees())("start_trees", learned.state["start_trees"])
+            trees = Whole(0, self._booster.num_trees())("start_trees", learned.state["start_trees"])
             self._start = self._start_at(trees, learned.state["start_rate"])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar, Final, Self
 
 import lightgbm as lgb
@@ -19,7 +21,7 @@ from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import RankNetLoss, faster_by_sign, row_weights
 from xlarank.models.params import Between, Number, Whole, param
-from xlarank.models.rankers.boosted import InitScore, PairLossParams, checked_indices, chosen_columns
+from xlarank.models.rankers.boosted import InitScore, PairLossParams, by_name, checked_indices, chosen_columns
 from xlarank.models.rankers.booster_text import narrowed_text
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import Batches, RowTargets
@@ -173,15 +175,11 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         ``stages`` are numbers of trees, ascending.
         """
         pairs = self._pairs(first, second)
-        total = (self._started(first)[:, None] - self._started(second)).reshape(-1)
-        found = np.empty((len(stages), len(pairs)))
-        for number, (start, stop) in enumerate(zip([0, *stages[:-1]], stages, strict=True)):
-            grown = self._trees().predict(
-                pairs, start_iteration=start, num_iteration=stop - start, raw_score=True, num_threads=self._threads
-            )
-            total = total + np.asarray(grown, np.float64)
-            found[number] = total
-        return expit(found).reshape(len(stages), len(first), len(second))
+        started = (self._started(first)[:, None] - self._started(second)).reshape(-1)
+        predict = partial(self._booster.predict, pairs, raw_score=True, num_threads=self._threads)
+        grown = [predict(start_iteration=a, num_iteration=b - a) for a, b in pairwise([0, *stages])]
+        margins = np.cumsum([started, *grown], axis=0)[1:]
+        return expit(margins).reshape(len(stages), len(first), len(second))
 
     def _margin_parts(self, first: Matrix, second: Matrix) -> Floats:
         """``(a, b, columns + 1)`` what each column of wide rows adds to log odds, and last what all share."""
@@ -196,7 +194,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
             added[:, self._init_score.column] += started.reshape(-1)
         return added.reshape(len(first), len(second), -1)
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
         """Follow the columns through the slopes of the voters' chances.
 
         The two rows meet the same voters, and a voter's chance differs between them by the difference of the two
@@ -204,17 +202,14 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         columns, a column's own and that of its difference, so these, times the slopes and averaged over voters, add
         up exactly.
         """
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
-        difference = float(scores[now] - scores[then])
         two, voters = rows.matrix[[now, then]], self.voters(rows.matrix)
         ahead = _change(self._margin_parts(two, voters))
         behind = _change(self._margin_parts(voters, two).swapaxes(0, 1))
         change = -(ahead - behind) / (2 * len(voters))
-        columns = {self.columns[i]: float(change[i]) for i in np.flatnonzero(change)}
         nodes: dict[int, float] = {}
         if rows.walk is not None:
             nodes = rows.walk.by_node(vote_shares(self.chances, rows.walk.matrix, voters, [self._rounds])[0])
-        return Parts(difference, columns, members={self.name: difference}, nodes=nodes)
+        return Parts(difference, by_name(change, self.columns), nodes=nodes)
 
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
         return np.asarray(self._votes(rows, [self._rounds])[0])
@@ -224,7 +219,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
 
     @property
     def _rounds(self) -> int:
-        return max(1, self._trees().num_trees())
+        return max(1, int(self._booster.num_trees()))
 
     def _votes(self, rows: Matrix, stages: Sequence[int]) -> Floats:
         """``(stages, rows)`` shares of votes against each."""

@@ -192,20 +192,18 @@ class SiblingRanker(Ranker[SiblingParams]):
         across = (alike(asked[part], learned) + weight * np.outer(prior[part], known.prior) + 1 for part in parts)
         return np.concatenate([kernel @ solution for kernel in across])
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
         """Scale the general ranker's contributions to what its rank counts for; siblings add theirs node by node.
 
         Their ranks are followed from one configuration to the other (`xlarank.features.attribution`).
         """
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
-        difference = float(scores[now] - scores[then])
         general = self._general.contributions(rows, now, then)
         siblings = None if rows.instances is None else self._of_siblings(rows.instances.value, now, then)
         if siblings is None:
-            return replace(general, members={self.name: difference})
+            return general
         rest = difference - siblings.difference
         scale = rest / general.difference if abs(general.difference) > _SAME else 0.0
-        return replace(Parts.total([general.scaled(scale), siblings]), members={self.name: difference})
+        return Parts.total([general.scaled(scale), siblings])
 
     def _of_siblings(self, table: Instances, now: int, then: int) -> Parts | None:
         """What siblings add to the difference of two configurations; None where there are none."""

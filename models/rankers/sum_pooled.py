@@ -20,7 +20,13 @@ from xlarank.models.base import Learned
 from xlarank.models.explanation.parts import Parts, Place, Rows
 from xlarank.models.objectives import faster_by_sign, graph_weights
 from xlarank.models.params import Between, Number, Whole, param
-from xlarank.models.rankers.boosted import columns_param, graph_weight_param, leaves_param, tie_tolerance_param
+from xlarank.models.rankers.boosted import (
+    by_name,
+    columns_param,
+    graph_weight_param,
+    leaves_param,
+    tie_tolerance_param,
+)
 from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.training_data import FitSettings, TrainingData
 
@@ -201,32 +207,25 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
             relevance += output[leaf]
         return booster
 
-    def contributions(self, rows: Rows, now: int, then: int) -> Parts:
+    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
         """Compare the scores of the instances at every place of two configurations."""
         table = self._table(rows.matrix, rows.instances)
         if table is None:
-            return super().contributions(rows, now, then)
-        scores = self.predict(rows.matrix, rows.columns, rows.instances)
-        difference = float(scores[now] - scores[then])
+            return super()._parts(rows, now, then, difference)
         both = zip(table.parts(now), table.parts(then), strict=True)
         different = [(a, b) for a, b in both if a.instance != b.instance]
         if not different:
-            return Parts(difference, members={self.name: difference})
-        first, second = (
-            self.row_contributions(table.values[[pair[side].instance for pair in different]])[:, :-1]
-            for side in (0, 1)
-        )
-        change = first - second
+            return Parts(difference)
+        held = np.array([[a.instance, b.instance] for a, b in different])
+        change = self._row_parts(table.values[held[:, 0]]) - self._row_parts(table.values[held[:, 1]])
         places = tuple(
             Place(a.nodes, a.text, b.text, float(value))
             for (a, b), value in zip(different, change.sum(axis=1), strict=True)
         )
-        by_column = change.sum(axis=0)
-        columns = {table.columns[i]: float(by_column[i]) for i in np.flatnonzero(by_column)}
-        return Parts(difference, {}, places, columns, {self.name: difference})
+        return Parts(difference, {}, places, by_name(change.sum(axis=0), table.columns))
 
     def _scores(self, rows: Matrix, instances: LazyInstances | None) -> Floats:
-        return next(self._staged(rows, max(1, self._trees().num_trees()), instances))
+        return next(self._staged(rows, max(1, self._booster.num_trees()), instances))
 
     def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
         table = self._table(rows, instances)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from functools import partial
 from types import ModuleType
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import numpy as np
 
 from xlarank.data.errors import ModelError
-from xlarank.data.graph import Kind
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.models.arrays import Floats, Indices, Matrix
 from xlarank.models.objectives import mean_rank, merge_ties, row_weights
@@ -21,7 +20,7 @@ from xlarank.models.rankers.booster_text import checked_json
 from xlarank.models.training_data import FitSettings, TrainingData, in_batches
 
 if TYPE_CHECKING:
-    import xgboost as xgb
+    pass
 
 #: As near to LightGBM's 63 as XGBoost likes it.
 _MAX_BIN: Final = 64
@@ -58,10 +57,6 @@ class XGBPairwise(BoostedTrees[XGBPairwiseParams]):
     params_class = XGBPairwiseParams
     file_names = ("booster.json",)
 
-    def __init__(self, params: XGBPairwiseParams | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
-        super().__init__(params, kind=kind)
-        self._booster: xgb.Booster | None = None
-
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
         module, params = _xgboost(), self.params
         relevance = data.per_group(lambda cost: 1 - mean_rank(merge_ties(cost, params.tie_tolerance)))
@@ -74,29 +69,25 @@ class XGBPairwise(BoostedTrees[XGBPairwiseParams]):
         with module.config_context(verbosity=0):
             self._booster = module.train(_booster_params(params, settings), train, settings.rounds)
 
-    def _trees(self) -> xgb.Booster:
-        assert self._booster is not None, "a ranker with columns has trees"
-        return self._booster
-
     def _grown(self, values: Matrix, rounds: int = 0) -> Floats:
-        grown = self._trees().inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
+        grown = self._booster.inplace_predict(values, iteration_range=(0, rounds), predict_type="margin")
         return np.asarray(grown, np.float64)
 
     def _staged(self, rows: Matrix, every: int, instances: LazyInstances | None) -> Iterator[Floats]:
-        rounds, values, started = self._trees().num_boosted_rounds(), rows[:, self._used], self._started(rows)
+        rounds, values, started = self._booster.num_boosted_rounds(), rows[:, self._used], self._started(rows)
         for stop in [*range(every, rounds, every), rounds]:
             yield -(started + self._grown(values, stop))
 
     def _grown_parts(self, values: Matrix) -> Floats:
-        return np.asarray(self._trees().predict(_xgboost().DMatrix(values), pred_contribs=True), np.float64)
+        return np.asarray(self._booster.predict(_xgboost().DMatrix(values), pred_contribs=True), np.float64)
 
     def _total_gain(self) -> Floats:
         # XGBoost names unnamed columns f0, f1, ... and leaves out those it never split on.
-        found = self._trees().get_score(importance_type="total_gain")
+        found = self._booster.get_score(importance_type="total_gain")
         return np.array([float(np.sum(found.get(f"f{column}", 0.0))) for column in range(len(self._used))])
 
     def _text(self) -> str:
-        return str(self._trees().save_raw("json").decode("utf-8"))
+        return str(self._booster.save_raw("json").decode("utf-8"))
 
     def _read(self, text: str, features: int) -> None:
         module, content = _xgboost(), checked_json(text, features).encode("utf-8")

@@ -100,7 +100,7 @@ def test_scores_are_the_votes_of_all_pairs_one_by_one(ranker: PairVote) -> None:
 
     def chance(one: np.ndarray, other: np.ndarray) -> float:
         pair = np.concatenate([one[ranker._used], (one - other)[ranker._differences]])
-        return 1 / (1 + math.exp(-float(ranker._trees().predict(pair[None], raw_score=True)[0])))
+        return 1 / (1 + math.exp(-float(ranker._booster.predict(pair[None], raw_score=True)[0])))
 
     expected = [1 - np.mean([(chance(one, other) + 1 - chance(other, one)) / 2 for other in ROWS]) for one in ROWS]
     assert ranker.predict(ROWS, COLUMNS) == pytest.approx(expected, abs=1e-12)

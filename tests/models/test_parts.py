@@ -73,11 +73,6 @@ def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]
         assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)
 
 
-def test_contributions_of_rows_need_a_ranker_that_can_be_taken_apart() -> None:
-    with pytest.raises(ModelError, match="cannot be taken apart"):
-        ranker_class("ensemble")(kind="layout").row_contributions(easy_graph("unseen__a", 4, seed=5).matrix())
-
-
 def test_parts_of_two_are_joined_place_by_place() -> None:
     one = Parts(-2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0})
     expected = Parts(-3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0}, {5: -1.5})

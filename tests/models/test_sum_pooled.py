@@ -69,7 +69,7 @@ def test_the_first_tree_is_a_newton_step_on_the_sums() -> None:
     ranker = trained(data, rounds=1, tie_tolerance=0.0, **whole)
     graphs = [pooled_graph(f"f0__{i}", 40, i) for i in range(2)]
     tables = [graph.instances.value for graph in graphs if graph.instances is not None]
-    booster = ranker._trees()
+    booster = ranker._booster
     leaves = [booster.predict(table.values, pred_leaf=True).reshape(-1) for table in tables]
     held = [
         table.counts() @ np.eye(int(max(map(np.max, leaves))) + 1)[leaf]
@@ -96,12 +96,10 @@ def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path: Path) -
 
 def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
     ranker, graph = trained(rounds=2), pooled_graph("unseen__a", 30, 99)
-    with pytest.raises(ModelError, match="without their instances"):
-        ranker.predict(graph.matrix(), graph.columns)
-    with pytest.raises(ModelError, match="instances of 30 configurations; expected of the 29 rows"):
-        ranker.predict(graph.matrix()[:29], graph.columns, graph.instances)
-    with pytest.raises(ModelError, match="other columns"):
-        scores_of(ranker, pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"]))
+    other = pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"])
+    for rows, instances in ((graph.matrix(), None), (graph.matrix()[:29], graph.instances), (graph.matrix(), other.instances)):
+        with pytest.raises(ModelError, match="without their instances, or with others"):
+            ranker.predict(rows, graph.columns, instances)
     graphs = [pooled_graph("a", 9, 0), replace(pooled_graph("b", 9, 1), instances=None)]
     with pytest.raises(ModelError, match="b and a have different instances"):
         trained(TrainingData.from_graphs(graphs))

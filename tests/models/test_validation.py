@@ -16,6 +16,7 @@ from tests.models.rows import COLUMNS, easy_data, easy_graph, graph_rows, kernel
 from xlarank.features.instances.graph_instances import LazyInstances
 from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
+from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.params import RankerParams, Whole, param
 from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.ranknet import RankNet
@@ -104,6 +105,9 @@ class Spy(Ranker[SpyParams]):
 
     def _scores(self, rows: NDArray[np.float32], instances: LazyInstances | None) -> NDArray[np.float64]:
         return rows[:, 1].astype(np.float64)
+
+    def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
+        raise NotImplementedError
 
     def _gains(self) -> dict[str, float]:
         raise NotImplementedError

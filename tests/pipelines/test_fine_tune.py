@@ -63,7 +63,7 @@ def test_folds_choose_rounds_and_rate_and_the_card_says_which(two: Workspace, sh
     ranking, found = rank(two, path, collection=LAYOUT), explain(two, path, collection=LAYOUT, config=3, against=9)
     assert found.difference == pytest.approx(ranking.scores[3] - ranking.scores[9])
     assert sum(found.columns.values()) == pytest.approx(found.difference, abs=1e-6)
-    trees = [ranker._trees().num_trees() for ranker in (*base.rankers, *model.rankers)]  # type: ignore[attr-defined]
+    trees = [ranker._booster.num_trees() for ranker in (*base.rankers, *model.rankers)]  # type: ignore[attr-defined]
     assert trees[2:] == [trees[0] + card.rounds, trees[1] + card.rounds, trees[0] + card.rounds]
 
 
