@@ -12,14 +12,13 @@ from tests.models.contract import fitted
 from tests.models.rows import easy_data, easy_graph
 from tests.models.test_sum_pooled import pooled_data, pooled_graph
 from tests.pipelines.trees import layout_graph
-from xlarank.data.errors import ModelError
 from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.features.assemble import assemble
 from xlarank.features.attribution import walk_between
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.explanation.parts import Parts, Place, Rows
-from xlarank.models.registry import RANKERS, ranker_class
+from xlarank.models.registry import RANKERS
 from xlarank.models.training_data import TrainingData
 
 #: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.

@@ -97,7 +97,11 @@ def test_saved_and_loaded_it_keeps_scores_stages_and_instances(tmp_path: Path) -
 def test_rows_without_their_instances_and_other_instances_are_refused() -> None:
     ranker, graph = trained(rounds=2), pooled_graph("unseen__a", 30, 99)
     other = pooled_graph("unseen__a", 30, 99, ["size", "penalty", "other"])
-    for rows, instances in ((graph.matrix(), None), (graph.matrix()[:29], graph.instances), (graph.matrix(), other.instances)):
+    for rows, instances in (
+        (graph.matrix(), None),
+        (graph.matrix()[:29], graph.instances),
+        (graph.matrix(), other.instances),
+    ):
         with pytest.raises(ModelError, match="without their instances, or with others"):
             ranker.predict(rows, graph.columns, instances)
     graphs = [pooled_graph("a", 9, 0), replace(pooled_graph("b", 9, 1), instances=None)]
