@@ -30,7 +30,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.ensemble import Ensemble
-from xlarank.models.rankers.tile_cost import TileCost
+from xlarank.models.rankers.wide_rows import TileCost
 from xlarank.models.trained import SHIPPED_COLLECTION, SHIPPED_FOLDERS, ModelCard, save_model
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.folds import family_folds

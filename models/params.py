@@ -163,7 +163,7 @@ class RankerParams:
     def of(cls, kind: Kind, changes: Mapping[str, Any] | None = None) -> Self:
         """The defaults of a kind of graphs, changed by some values; raises `ParameterError` for what is wrong.
 
-        >>> from xlarank.models.rankers.ranknet import RankNetParams
+        >>> from xlarank.models.rankers.wide_rows import RankNetParams
         >>> RankNetParams.of("tile").num_leaves, RankNetParams.of("layout", {"num_leaves": 5}).num_leaves
         (7, 5)
         >>> RankNetParams.of("tile", {"num_leafs": 5})  # doctest: +ELLIPSIS

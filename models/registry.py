@@ -7,9 +7,8 @@ from typing import Any, Final
 from xlarank.data.errors import ParameterError, did_you_mean
 from xlarank.models.base import Ranker
 from xlarank.models.rankers.ensemble import MEMBERS, Ensemble
-from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.sibling import SiblingRanker
-from xlarank.models.rankers.tile_cost import TileCost
+from xlarank.models.rankers.wide_rows import LambdaRank, TileCost
 
 RANKERS: Final[dict[str, type[Ranker[Any]]]] = {
     **MEMBERS,

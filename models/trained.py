@@ -29,8 +29,8 @@ from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker, places_by_name, require_columns
 from xlarank.models.explanation.calibration import Calibration
 from xlarank.models.explanation.parts import Parts, Rows
-from xlarank.models.fallback import Fallback, unseen_kinds
 from xlarank.models.registry import ranker_class
+from xlarank.models.validation.folds import Fallback, unseen_kinds
 
 CARD: Final = "model.json"
 #: XGBoost goes by either of two names.

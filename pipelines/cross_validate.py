@@ -12,13 +12,12 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, XlarankError, reasons
 from xlarank.data.workspace import Workspace
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import Fallback
 from xlarank.models.registry import ranker_class
 from xlarank.models.trained import TrainedModel, model_of
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import params_for
 from xlarank.models.validation.curves import FOLDS_OF, KIND, MOST_FOLDS, Curves, FoldPlan
-from xlarank.models.validation.folds import family_folds, graph_folds, kind_folds, whole_folds
+from xlarank.models.validation.folds import Fallback, family_folds, graph_folds, kind_folds, whole_folds
 from xlarank.models.validation.metrics import compare_rankers, graph_scores, summarise
 from xlarank.pipelines.support.evaluation import Evaluation
 from xlarank.pipelines.support.progress import Progress, steps_of
@@ -52,7 +51,7 @@ def cross_validate(
     ``by`` says what is held out with a graph. "family": its program family, as for a new program. "graph": nothing
     else, as for another variant of a known program; graphs that are alone in their family are left out. "kind":
     every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`), with the fallback of
-    `xlarank.models.fallback`; for layouts, which have no kinds, the family.
+    `xlarank.models.validation.folds`; for layouts, which have no kinds, the family.
 
     Without ``model`` each collection's trained model is scored, with its parameters and rounds: by family
     the scores that `train` kept, otherwise rankers are fitted anew. A ``model``, the name of a ranker, is fitted

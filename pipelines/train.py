@@ -41,7 +41,7 @@ def train(
     """Fit ``seeds`` boosters per collection, with tuned parameters where a study left them.
 
     The number of rounds is the best of folds with these parameters that hold out program families, or kinds of
-    kernels for tiles, which fall back as unseen kinds do (`xlarank.models.fallback`); the folds' scores are kept in
+    kernels for tiles, which fall back as unseen kinds do; the folds' scores are kept in
     the model.
 
     ``model`` "auto" scores every ranker on the same folds, each with its tuned parameters or else its defaults, and

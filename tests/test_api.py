@@ -20,7 +20,7 @@ from xlarank.data.graph import LayoutGraph, TileGraph
 from xlarank.data.root import SAMPLE
 from xlarank.features.assemble import assemble
 from xlarank.features.targets import TARGETS
-from xlarank.models.rankers.ranknet import RankNet
+from xlarank.models.rankers.wide_rows import RankNet
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.metrics import graph_metrics
 

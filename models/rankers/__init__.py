@@ -1,1 +1,1 @@
-"""One ranker a file, behind `xlarank.models.base.Ranker`."""
+"""Rankers behind `xlarank.models.base.Ranker`."""

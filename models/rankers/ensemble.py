@@ -17,10 +17,9 @@ from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.objectives import mean_rank
 from xlarank.models.params import Between, Number, RankerParams, nested_params, param
-from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.pair_vote import PairVote
-from xlarank.models.rankers.ranknet import RankNet
 from xlarank.models.rankers.sum_pooled import SumPooled
+from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
 from xlarank.models.rankers.xgb_pairwise import XGBPairwise
 from xlarank.models.training_data import FitSettings, TrainingData
 

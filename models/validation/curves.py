@@ -16,9 +16,8 @@ import numpy as np
 from xlarank.features.rows import GraphRows
 from xlarank.models.arrays import Floats
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import Fallback
 from xlarank.models.training_data import FitSettings, TrainingData
-from xlarank.models.validation.folds import Fold, family_folds, kind_folds, whole_folds
+from xlarank.models.validation.folds import Fallback, Fold, family_folds, kind_folds, whole_folds
 from xlarank.models.validation.metrics import graph_metrics, objective_value
 
 S = TypeVar("S")

@@ -15,14 +15,13 @@ from xlarank.data.ranges import MAX_SEED, require_ranges, thread_count
 from xlarank.data.workspace import Workspace
 from xlarank.features.targets import target_of
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import Fallback, learned_kinds
-from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.tree_cluster import TreeCluster
+from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.registry import DEFAULT
 from xlarank.models.trained import Continued, ModelCard, save_model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import KIND, FoldPlan
-from xlarank.models.validation.folds import Fold
+from xlarank.models.validation.folds import Fallback, Fold, learned_kinds
 from xlarank.models.validation.metrics import objective_value, require_selection, summarise
 from xlarank.pipelines.support.cluster import connected
 from xlarank.pipelines.support.progress import Progress, Silent

@@ -17,9 +17,8 @@ from xlarank.features.recipe import FeatureSettings
 from xlarank.features.targets import CPU, TPU
 from xlarank.models.params import Number, OneOf, Whole
 from xlarank.models.rankers.boosted import chosen_columns
-from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
-from xlarank.models.rankers.ranknet import RankNetParams
 from xlarank.models.rankers.sibling import SiblingParams
+from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams, RankNetParams
 from xlarank.models.registry import RANKERS
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import BestParams, load_best, params_for

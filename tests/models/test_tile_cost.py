@@ -10,7 +10,7 @@ import pytest
 
 from tests.models.rows import graph_rows
 from xlarank.features.targets import TPU
-from xlarank.models.rankers.tile_cost import TileCost
+from xlarank.models.rankers.wide_rows import TileCost
 from xlarank.models.training_data import FitSettings, TrainingData
 
 COLUMNS = ["size", TPU.estimate, "wrong"]

@@ -18,10 +18,10 @@ from xlarank.data.errors import ModelError, WorkspaceError
 from xlarank.features.recipe import Recipe
 from xlarank.models import trained
 from xlarank.models.base import Ranker
-from xlarank.models.fallback import Fallback, learned_kinds, unseen_kinds
-from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD, ModelCard, load_model, save_model
 from xlarank.models.training_data import FitSettings, TrainingData
+from xlarank.models.validation.folds import Fallback, learned_kinds, unseen_kinds
 
 DATA = easy_data(graphs=4, configs=20)
 RECIPE = Recipe(code_hash="a" * 16, tier="full", candidates=True, max_configs=0, seed=0)

@@ -18,8 +18,7 @@ from xlarank.features.rows import GraphRows
 from xlarank.models.base import Learned, Ranker
 from xlarank.models.explanation.parts import Parts, Rows
 from xlarank.models.params import RankerParams, Whole, param
-from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.rankers.ranknet import RankNet
+from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
 from xlarank.models.registry import ranker_class
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.curves import (

@@ -36,9 +36,9 @@ from xlarank.data.errors import ClusterError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.recipe import Recipe, Source
 from xlarank.models.rankers.booster_text import checked_text
-from xlarank.models.rankers.lambdarank import LambdaRank
 from xlarank.models.rankers.lightgbm import BOOSTER
 from xlarank.models.rankers.tree_cluster import TreeCluster
+from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import model_of
 from xlarank.models.training_data import FitSettings
 from xlarank.pipelines.support import building as module

@@ -14,8 +14,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.root import SAMPLE
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.rankers.ranknet import RankNet
+from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import join_curves, validate_fold, validate_folds
 from xlarank.models.validation.folds import family_folds

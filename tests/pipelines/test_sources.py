@@ -14,7 +14,7 @@ from tests.pipelines.trees import LAYOUT, TREE, graph_path, stored
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import TrainedModel, load_model
 from xlarank.models.training_data import TrainingData
 from xlarank.pipelines.calibrate import calibrate

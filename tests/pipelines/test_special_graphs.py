@@ -29,11 +29,10 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.assemble import instance_table
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.targets import CPU
-from xlarank.models.fallback import Fallback
 from xlarank.models.trained import load_model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import out_of_fold_scores
-from xlarank.models.validation.folds import Fold, kind_folds
+from xlarank.models.validation.folds import Fallback, Fold, kind_folds
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate

@@ -19,7 +19,7 @@ from xlarank.data.submission import check_submission
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import Submission, submit

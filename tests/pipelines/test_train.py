@@ -30,7 +30,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.base import Ranker
-from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
+from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams
 from xlarank.models.registry import DEFAULT, RANKERS
 from xlarank.models.training_data import FitSettings, TrainingData
 from xlarank.models.validation.best_params import BestParams

@@ -22,7 +22,7 @@ from tests.pipelines.tune_worker import CLIMB, made_up
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
-from xlarank.models.rankers.lambdarank import LambdaRank, LambdaRankParams
+from xlarank.models.rankers.wide_rows import LambdaRank, LambdaRankParams
 from xlarank.models.registry import DEFAULT
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.best_params import load_best, params_for

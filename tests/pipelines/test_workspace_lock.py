@@ -18,7 +18,7 @@ from xlarank.data.collection import Collection
 from xlarank.data.errors import FeatureStoreError, ModelError, WorkspaceError
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import stored_roots
-from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD, load_model
 from xlarank.pipelines import build_features
 from xlarank.pipelines.evaluate import evaluate
