@@ -15,13 +15,12 @@ from xlarank.data.errors import ModelError, WorkspaceError, XlarankError
 from xlarank.pipelines import package_kaggle as module
 from xlarank.pipelines.package_kaggle import METADATA, ROOT, package_kaggle
 
-FEW = ["LICENSE", "README.md", "kaggle/kernel-metadata.json", "features/store.py", "pyproject.toml", "run.py"]
-
 
 @pytest.fixture
 def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package of some of the files, which is written sooner."""
-    monkeypatch.setattr(module, "_tracked", lambda: FEW)
+    few = ["LICENSE", "kaggle/kernel-metadata.json", "features/store.py", "pyproject.toml", "run.py"]
+    monkeypatch.setattr(module, "_tracked", lambda: few)
 
 
 def names_of(folder: Path) -> set[str]:
@@ -44,83 +43,72 @@ def test_a_package_holds_the_code_and_its_metadata(tmp_path: Path) -> None:
     kernel = json.loads((made.out / "kaggle" / "kernel-metadata.json").read_text())
     assert (kernel["id"], kernel["dataset_sources"]) == ("ada/xlarank-submission", ["ada/xlarank"])
     code = "import sys; sys.path.insert(0, sys.argv[1]); import xlarank.pipelines.run_all as m; print(m.__file__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(made.out)], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    command = [sys.executable, "-c", code, str(made.out)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == str(made.out / "xlarank" / "pipelines" / "run_all.py")
 
 
-def test_a_zip_is_the_same_each_time_and_as_the_folder(tmp_path: Path, few_files: None) -> None:
-    for name in ("a.zip", "b.zip", "folder"):
+def test_a_package_replaces_a_package_but_nothing_else(
+    tmp_path: Path, few_files: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A zip is the same each time and as the folder."""
+    package = tmp_path / "package"
+    for name in ("a.zip", "b.zip", "package"):
         package_kaggle(tmp_path / name)
     assert (tmp_path / "a.zip").read_bytes() == (tmp_path / "b.zip").read_bytes()
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
-        assert set(archive.namelist()) == names_of(tmp_path / "folder")
+        assert set(archive.namelist()) == names_of(package)
         assert archive.read("run.py") == (ROOT / "run.py").read_bytes()
+    (package / "old.txt").write_text("")
+    package_kaggle(package)
+    assert not (package / "old.txt").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("")
+    with pytest.raises(WorkspaceError, match="is there already and is no package"):
+        package_kaggle(tmp_path / "mine")
+    assert names_of(tmp_path / "mine") == {"thesis.txt"}
+    assert len(list(tmp_path.iterdir())) == 4, "nothing half-written is left"
+    monkeypatch.setattr(module.Path, "write_bytes", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        package_kaggle(package)
+    assert (package / "run.py").exists(), "a failure leaves the older package"
 
 
-def test_models_come_along_in_a_workspace_of_their_own(
-    shared_trained: Path, tmp_path: Path, few_files: None
-) -> None:
-    made = package_kaggle(tmp_path / "package", models=shared_trained)
+def test_models_come_along_if_they_are_of_this_code(trained: Path, tmp_path: Path, few_files: None) -> None:
+    made = package_kaggle(tmp_path / "package", models=trained)
     assert made.models == (LAYOUT, TILE)
     brought = {name for name in names_of(made.out) if name.startswith("workspace/")}
     assert "workspace/models/tile/cpu/model.json" in brought
     assert not [name for name in brought if name.startswith("workspace/features")]
     with pytest.raises(ModelError, match="no trained model"):
         package_kaggle(tmp_path / "other", models=tmp_path)
-    assert not (tmp_path / "other").exists()
-
-
-def test_links_are_not_followed(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("secret")
-    best = trained / "studies" / "tile" / "cpu" / "best-lambdarank.json"
-    best.parent.mkdir(parents=True)
-    best.symlink_to(secret)
-    with pytest.raises(WorkspaceError, match=r"best-lambdarank\.json leads to .*secret; expected files"):
-        package_kaggle(tmp_path / "package", models=trained)
-    best.unlink()
-    models = (trained / "models").rename(tmp_path / "elsewhere")
-    (trained / "models").symlink_to(models)
-    with pytest.raises(WorkspaceError, match=r" leads to .*elsewhere"):
-        package_kaggle(tmp_path / "package", models=trained)
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    (clone / "run.py").symlink_to(secret)
-    monkeypatch.setattr(module, "ROOT", clone)
-    monkeypatch.setattr(module, "_tracked", lambda: ["run.py"])
-    with pytest.raises(WorkspaceError, match=r"run\.py leads to"):
-        package_kaggle(tmp_path / "package")
-    assert not (tmp_path / "package").exists()
-
-
-def test_a_model_of_other_code_is_refused_before_it_is_uploaded(trained: Path, tmp_path: Path) -> None:
     card = trained / "models" / "tile" / "cpu" / "model.json"
     value = json.loads(card.read_text())
     value["recipe"]["code_hash"] = "0123456789abcdef"
     card.write_text(json.dumps(value))
     with pytest.raises(ModelError, match="model of tile:cpu was trained on rows of feature code 0123456789abcdef"):
+        package_kaggle(tmp_path / "other", models=trained)
+    assert not (tmp_path / "other").exists()
+
+
+def test_links_are_not_followed(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret, best = tmp_path / "secret", trained / "studies" / "tile" / "cpu" / "best-lambdarank.json"
+    secret.write_text("secret")
+    best.parent.mkdir(parents=True)
+    best.symlink_to(secret)
+    with pytest.raises(WorkspaceError, match=r"best-lambdarank\.json leads to .*secret; expected files"):
         package_kaggle(tmp_path / "package", models=trained)
-
-
-def test_a_package_replaces_a_package_but_nothing_else(
-    tmp_path: Path, few_files: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package_kaggle(tmp_path / "package")
-    (tmp_path / "package" / "old.txt").write_text("")
-    package_kaggle(tmp_path / "package")
-    assert not (tmp_path / "package" / "old.txt").exists()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.txt").write_text("")
-    with pytest.raises(WorkspaceError, match="is there already and is no package"):
-        package_kaggle(tmp_path / "mine")
-    assert names_of(tmp_path / "mine") == {"thesis.txt"}
-    assert {path.name for path in tmp_path.iterdir()} == {"package", "mine"}, "nothing half-written is left"
-    monkeypatch.setattr(module.Path, "write_bytes", lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    best.unlink()
+    (trained / "models").rename(tmp_path / "elsewhere")
+    (trained / "models").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(WorkspaceError, match=r" leads to .*elsewhere"):
+        package_kaggle(tmp_path / "package", models=trained)
+    (trained / "run.py").symlink_to(secret)
+    monkeypatch.setattr(module, "ROOT", trained)
+    monkeypatch.setattr(module, "_tracked", lambda: ["run.py"])
+    with pytest.raises(WorkspaceError, match=r"run\.py leads to"):
         package_kaggle(tmp_path / "package")
-    assert (tmp_path / "package" / "run.py").exists(), "a failure leaves the older package"
+    assert not (tmp_path / "package").exists()
 
 
 def test_outside_a_clone_or_offline_there_is_no_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
