@@ -17,49 +17,34 @@ from pathlib import Path
 import numpy as np
 
 from xlarank.data.collection import GraphFile, graph_files
-from xlarank.data.family import program_family
-from xlarank.data.graph import LayoutGraph, read_graph
 from xlarank.data.root import SAMPLE, find_data_root
 from xlarank.data.writing import write_graph
 
-#: Kept for judging: withheld families, and those of the valid split.
-JUDGES = frozenset({"resnet", "resnet_bn", "axial", "gnet", "gru", "crossattn", "unet", "mlp"})
-#: Measured on a TPU in Google's files, which judge: nothing that ships learns from these families.
+#: Held-out families, and those of the valid split.
+RESERVED = frozenset({"resnet", "resnet_bn", "axial", "gnet", "gru", "crossattn", "unet", "mlp"})
+#: Measured on a TPU in Google's files, a held-out test: nothing that ships learns from these families.
 MEASURED = frozenset({"alexnet"})
 _SEARCHES = {"random": "random", "evolve": "default", "tied": "tied"}
 LEAST = 8
-#: Of the file, in the format of TpuGraphs.
-_ARRAYS = (
-    "node_feat",
-    "node_opcode",
-    "edge_index",
-    "node_splits",
-    "node_config_ids",
-    "node_config_feat",
-    "config_runtime",
-)
+#: What only a teacher of single operations reads begins with these; the rest is the format of TpuGraphs.
+_FORMAT = ("node_", "edge_", "config_")
 
 
-def why_left_out(graph: LayoutGraph, name: str, least: int) -> str:
-    """Why a graph is not taken, in words; empty where it is."""
-    if program_family(name) in JUDGES:
-        return "its family judges"
-    distinct = len(np.unique(graph.runtime))
-    return f"{distinct} distinct labels" if distinct < least else ""
-
-
-def adopt_tiles(file: GraphFile, sample: Path) -> str:
-    """Copy a kernel's file; why it is not taken, in words, empty where it is."""
-    if file.family in JUDGES | MEASURED:
-        return "its family judges"
-    folder = sample / "npz" / Path(*file.collection.parts)
+def place_of(file: GraphFile, sample: Path, least: int) -> tuple[Path, str]:
+    """Where a file goes below ``sample``, and why it is not taken, in words; empty where it is."""
+    kind, source, *search = file.collection.parts
+    folder = sample / "npz" / Path(kind, source, *(_SEARCHES.get(one, one) for one in search))
     place = folder / file.split / f"{file.name}.npz"
+    if source != "tpu-estimate":
+        return place, "not estimated by the TPU's compiler"
+    if file.family in (RESERVED | MEASURED if kind == "tile" else RESERVED):
+        return place, "its family is reserved"
     digest = file.name.rpartition("_")[2]
-    if any(folder.glob(f"*/*_{digest}.npz")):
-        return "it is there"
+    if any(folder.glob(f"*/*_{digest}.npz")) if kind == "tile" else place.exists():
+        return place, "it is there"
     with np.load(file.path) as arrays:
-        write_graph(place, **arrays)
-    return ""
+        distinct = len(np.unique(arrays["config_runtime"]))
+    return place, f"{distinct} distinct labels" if kind == "layout" and distinct < least else ""
 
 
 def adopt(folder: Path, sample: Path, least: int) -> tuple[list[str], dict[str, str]]:
@@ -67,27 +52,13 @@ def adopt(folder: Path, sample: Path, least: int) -> tuple[list[str], dict[str, 
     taken: list[str] = []
     left_out: dict[str, str] = {}
     for file in graph_files(find_data_root(folder).npz, [], where=str(folder)):
-        if str(file.collection) == "tile:tpu-estimate":
-            if why := adopt_tiles(file, sample):
-                left_out[f"{file.collection} {file.name}"] = why
-            else:
-                taken.append(f"tile {file.name}")
-            continue
-        if file.collection.parts[:2] != ("layout", "tpu-estimate"):
-            left_out[f"{file.collection} {file.name}"] = "not estimated by the TPU's compiler"
-            continue
-        search = _SEARCHES[file.collection.parts[-1]]
-        title = f"{search} {file.name}"
-        graph = read_graph(file.path)
-        assert isinstance(graph, LayoutGraph)
-        why = why_left_out(graph, file.name, least)
-        place = sample / "npz" / "layout" / "tpu-estimate" / search / file.split / f"{file.name}.npz"
+        place, why = place_of(file, sample, least)
         if why:
-            left_out[title] = why
-        elif not place.exists():
-            with np.load(file.path) as arrays:
-                write_graph(place, **{one: arrays[one] for one in _ARRAYS})
-            taken.append(title)
+            left_out[f"{file.collection} {file.name}"] = why
+            continue
+        with np.load(file.path) as arrays:
+            write_graph(place, **{name: arrays[name] for name in arrays if name.startswith(_FORMAT)})
+        taken.append(f"{file.collection} {file.name}")
     return taken, left_out
 
 

@@ -10,7 +10,6 @@ of other kinds.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import multiprocessing
 import random
@@ -18,7 +17,8 @@ import re
 import shutil
 import tempfile
 from collections import Counter
-from multiprocessing.connection import Connection
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 import numpy as np
@@ -31,22 +31,16 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.store import each_graph
-from xlarank.models.trained import CARD, load_model
+from xlarank.models.trained import CARD, _checksum, load_model
 from xlarank.pipelines.build_features import BuildRequest, build_features
 from xlarank.pipelines.support.fitting import TrainRequest
 from xlarank.pipelines.train import train
 
 COLLECTION = Collection.parse("tile:cpu")
-#: Seconds that a ranking may take; a sound one takes hundredths.
-PATIENCE = 20.0
+#: Seconds that a ranking may take, the start of a process included; a sound one takes hundredths.
+PATIENCE = 50.0
 MODELS = {"lambdarank": "booster.txt", "xgb-pairwise": "booster.json"}
 NUMBERS = ("-1", "0", "1", "-2", "2147483647", "-2147483648", "99999999999", "1e400", "nan", "inf", "-inf", "", "x")
-
-
-def prepared(workspace: Workspace) -> None:
-    """Rows of one collection of the sample."""
-    request = BuildRequest(collections=[str(COLLECTION)], settings=FeatureSettings(Tier.FAST), jobs=1)
-    build_features(find_data_root(SAMPLE), workspace, request)
 
 
 def mutated(text: str, rng: random.Random) -> str:
@@ -82,76 +76,62 @@ def planted(folder: Path, booster: str, text: str) -> None:
     """The text in place of the booster, and a card whose checksum fits."""
     card = json.loads((folder / CARD).read_text(encoding="utf-8"))
     (name,) = card["seeds"]
-    own = folder / name
-    own.joinpath(booster).write_text(text, encoding="utf-8")
-    digest = hashlib.sha256()
-    for path in sorted(path for path in own.rglob("*") if not path.is_dir()):
-        digest.update(path.relative_to(own).as_posix().encode() + b"\0" + path.read_bytes())
-    card["seeds"] = {name: digest.hexdigest()}
+    (folder / name / booster).write_text(text, encoding="utf-8")
+    card["seeds"] = {name: _checksum(folder / name)}
     write_json(folder / CARD, card)
 
 
-def ranking(workspace: Workspace, jobs: Connection) -> None:
-    """A child that ranks whenever it is told to and says what came of it."""
+def ranking(workspace: Workspace) -> str:
+    """What comes of ranking, for a process of its own."""
     (graph, *_) = each_graph(workspace, COLLECTION, "valid")
-    while True:
-        folder = jobs.recv()
-        try:
-            scores = load_model(folder).score(graph).mean
-            jobs.send("ranked" if np.isfinite(scores).all() else "no numbers")
-        except ModelError:
-            jobs.send("refused")
-        except Exception as error:
-            jobs.send(f"error: {type(error).__name__}: {error}"[:200])
+    try:
+        scores = load_model(workspace.model(COLLECTION)).score(graph).mean
+        return "ranked" if np.isfinite(scores).all() else "no numbers"
+    except ModelError:
+        return "refused"
+    except Exception as error:
+        return f"error: {type(error).__name__}: {error}"[:200]
 
 
 class Child:
     """A process that ranks, made anew after it died."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self.workspace = workspace
-        self.start()
+    def __init__(self) -> None:
+        self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
-    def start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.ours, theirs = context.Pipe()
-        self.process = context.Process(target=ranking, args=(self.workspace, theirs), daemon=True)
-        self.process.start()
-        theirs.close()
-
-    def ask(self, folder: Path) -> str:
-        self.ours.send(folder)
+    def ask(self, workspace: Workspace) -> str:
         try:
-            if self.ours.poll(PATIENCE + 30.0 * (self.process.exitcode is None)):
-                return str(self.ours.recv())
-            outcome = "hang"
-        except EOFError:
+            return self.pool.submit(ranking, workspace).result(PATIENCE)
+        except BrokenProcessPool:
             outcome = "crash"
-        self.process.kill()
-        self.process.join()
-        self.start()
+        except TimeoutError:
+            outcome = "hang"
+        self.end()
+        self.pool = Child().pool
         return outcome
 
     def end(self) -> None:
-        self.process.kill()
-        self.process.join()
+        for process in list(self.pool._processes.values()):
+            process.kill()
+        self.pool.shutdown()
 
 
 def fuzz(place: Path, mutations: int, seed: int = 0) -> dict[str, Counter[str]]:
     """Outcomes of so many mutations, half of them of each library's booster."""
     workspace, rng, found = Workspace(place), random.Random(seed), {}
-    prepared(workspace)
+    request = BuildRequest(collections=[str(COLLECTION)], settings=FeatureSettings(Tier.FAST), jobs=1)
+    build_features(find_data_root(SAMPLE), workspace, request)
     for model, booster in MODELS.items():
         shutil.rmtree(workspace.model(COLLECTION), ignore_errors=True)
         train(workspace, TrainRequest(model=model, seeds=1, rounds=8, threads=1))
         folder = workspace.model(COLLECTION)
         (path,) = folder.rglob(booster)
-        text, counts, child = path.read_text(encoding="utf-8"), Counter[str](), Child(workspace)
+        text, counts, child = path.read_text(encoding="utf-8"), Counter[str](), Child()
         planted(folder, booster, text)
-        assert child.ask(folder) == "ranked", "untouched, it ranks"
+        assert child.ask(workspace) == "ranked", "untouched, it ranks"
         for _ in range(mutations // len(MODELS)):
             planted(folder, booster, mutated(text, rng))
-            counts[child.ask(folder)] += 1
+            counts[child.ask(workspace)] += 1
         child.end()
         found[model] = counts
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ def labelled_rows(files: Iterable[Path], kind: Kind) -> list[GraphRows]:
     return [one for one in rows if one.labelled and one.rankable]
 
 
-def time_errors(kernels: Sequence[GraphRows], scores: Sequence[NDArray[np.floating]]) -> tuple[float, float]:
-    """Median relative error of predicted times, of which scores are log2, and tau over all tiles of all kernels."""
-    predicted, actual = np.exp2(np.concatenate(scores)), np.concatenate([kernel.runtime for kernel in kernels])
+def time_errors(predictions: Sequence[NDArray[Any]], times: Sequence[NDArray[Any]]) -> tuple[float, float]:
+    """Median relative error of predicted times of each kernel's tiles, and tau over all tiles of all kernels."""
+    predicted, actual = np.concatenate(predictions), np.concatenate(times)
     return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)

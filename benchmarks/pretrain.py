@@ -6,14 +6,13 @@ Of layouts, it learns from the train graphs of all collections ``layout:tpu-esti
 behind two searches. Members, weights and rounds are fixed, not chosen: LightGBM on wide rows, lambdarank and
 ranknet in equal parts. Sums over instances are left out because they extrapolate to what estimates never show
 (layouts set on operands). Columns are those of configurations. Of tiles, it learns absolute times (`tile-cost`).
-AlexNets are left out, because those that were measured judge. The card holds metrics out of fold by family, whose
+AlexNets are left out: the measured ones are held out. The card holds metrics out of fold by family, whose
 means are printed.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,16 +45,13 @@ _FOLDS = 8
 def estimated(data_root: Path | None, kind: Kind = "layout") -> dict[str, list[GraphRows]]:
     """Rows of the labelled graphs of each estimated collection; of layouts, columns of configurations.
 
-    Without families whose measured configurations judge (`benchmarks.adopt.MEASURED`).
+    Without families whose measured configurations are held out (`benchmarks.adopt.MEASURED`).
     """
     root = find_data_root(data_root)
     found: dict[str, list[GraphRows]] = {}
     for file in graph_files(root.npz, [], where=str(root.path)):
-        if (
-            file.collection.parts[:2] == (kind, "tpu-estimate")
-            and file.split == "train"
-            and file.family not in MEASURED
-        ):
+        wanted = file.collection.parts[:2] == (kind, "tpu-estimate") and file.split == "train"
+        if wanted and file.family not in MEASURED:
             rows = labelled_rows([file.path], kind)
             found.setdefault(str(file.collection), []).extend(
                 map(config_columns, rows) if kind == "layout" else rows
@@ -68,29 +64,21 @@ def config_columns(rows: GraphRows) -> GraphRows:
     return rows.only(np.arange(len(rows.graph_values), len(rows.columns)))
 
 
-def wide_ensemble(graphs: list[GraphRows], rounds: int, seed: int, threads: int = 0) -> Ensemble:
-    """What is shipped for layouts, learned from some graphs."""
-    return Ensemble(WEIGHTS, kind="layout").fit(
-        TrainingData.from_graphs(graphs), FitSettings(rounds, seed, threads)
-    )
+def fitted(kind: Kind, graphs: list[GraphRows], settings: FitSettings) -> Ranker[Any]:
+    """What is shipped for a kind, learned from some graphs."""
+    if kind == "tile":
+        return TileCost(kind="tile").fit(TrainingData.from_graphs(graphs, TPU), settings)
+    return Ensemble(WEIGHTS, kind="layout").fit(TrainingData.from_graphs(graphs), settings)
 
 
-def tile_cost(kernels: list[GraphRows], rounds: int, seed: int, threads: int = 0) -> TileCost:
-    """What is shipped for tiles, learned from some kernels."""
-    return TileCost(kind="tile").fit(TrainingData.from_graphs(kernels, TPU), FitSettings(rounds, seed, threads))
-
-
-def out_of_fold(
-    graphs: list[GraphRows], fit: Callable[[list[GraphRows]], Ranker[Any]]
-) -> list[NDArray[np.floating]]:
+def out_of_fold(kind: Kind, graphs: list[GraphRows], settings: FitSettings) -> list[NDArray[Any]]:
     """Scores of each graph by a ranker that learned from other families."""
-    scores: dict[int, NDArray[np.floating]] = {}
+    scores: dict[int, NDArray[Any]] = {}
     for held in family_folds(TrainingData.from_graphs(graphs).families, _FOLDS):
-        ranker = fit([graph for number, graph in enumerate(graphs) if number not in set(held)])
-        for number in held:
-            graph = graphs[number]
-            scores[number] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
-    return [scores[number] for number in range(len(graphs))]
+        ranker = fitted(kind, [graph for at, graph in enumerate(graphs) if at not in set(held)], settings)
+        for at, graph in ((at, graphs[at]) for at in held):
+            scores[at] = ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group]
+    return [scores[at] for at in range(len(graphs))]
 
 
 def main() -> None:
@@ -108,11 +96,8 @@ def main() -> None:
     rounds = asked.rounds or (TILE_ROUNDS if tile else ROUNDS)
     collections = estimated(asked.data_root, kind)
     graphs = [graph for rows in collections.values() for graph in rows]
-    titles = [
-        graph.name if tile else f"{name} {graph.name}" for name, rows in collections.items() for graph in rows
-    ]
-    fitted = tile_cost if tile else wide_ensemble
-    scores = out_of_fold(graphs, lambda others: fitted(others, rounds, 0, asked.threads))
+    scores = out_of_fold(kind, graphs, FitSettings(rounds, 0, asked.threads))
+    titles = [one.name if tile else f"{name} {one.name}" for name, rows in collections.items() for one in rows]
     folds = {
         title: graph_metrics(kind, score, graph.cost, graph.group)
         for title, score, graph in zip(titles, scores, graphs, strict=True)
@@ -122,9 +107,9 @@ def main() -> None:
         means = {one: np.mean([values[one] for values in metrics]) for one in ("score", "tau", "slowdown@1")}
         print(f"{name}, {len(metrics)} graphs out of fold: {', '.join(f'{k} {v:.3f}' for k, v in means.items())}")
     if tile:
-        error, across = time_errors(graphs, scores)
+        error, across = time_errors([np.exp2(one) for one in scores], [one.runtime for one in graphs])
         print(f"relative error of the times: median {error:.3f}; tau across kernels {across:.3f}")
-    rankers = [fitted(graphs, rounds, seed, asked.threads) for seed in range(asked.seeds)]
+    rankers = [fitted(kind, graphs, FitSettings(rounds, seed, asked.threads)) for seed in range(asked.seeds)]
     card = ModelCard(
         collection=next(iter(collections)) if tile else SHIPPED_COLLECTION,
         model=rankers[0].name,

@@ -90,7 +90,7 @@ def fitted(graphs: Sequence[GraphRows], changes: Sequence[str], seed: int) -> En
     elif "bygroups" in changes:
         weight = np.array([np.unique(_codes(graph), axis=1).shape[1] for graph in graphs]) / sizes
     if weight is not None:
-        data = replace(data, weight=weight * sizes.sum() / (weight * sizes).sum())
+        data = replace(data, group_weight=weight * sizes.sum() / (weight * sizes).sum())
     # ranknet's own weights of graphs would come on top
     params: dict[str, Any] = (
         {**WEIGHTS} if weight is None else {**WEIGHTS, "members": {"ranknet": {"graph_weight": "rows"}}}

@@ -19,14 +19,13 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import kendalltau
 
+from benchmarks.graph_rows import time_errors
 from xlarank.data.graph import TileGraph, read_graph
 from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import COSTS, Costs
 from xlarank.features.tile.window_loop import WindowLoop, window_loop
 
 Floats = NDArray[np.float64]
-
-
 #: A hundredth of these is nothing, in the order of `Costs`.
 _SCALES = (100, 10, 10, 1, 10, 1, 1, 1e-3, 1, 0.1, 1, 1, 1, 1)
 
@@ -63,38 +62,23 @@ def fit(kernels: list[tuple[WindowLoop, Floats]], start: Costs) -> Costs:
     fitted = []
     for one in (start, computing, replace(computing, copied=2.0, byte=start.byte / 1.2)):
         begin = np.log(np.maximum(astuple(one), 1e-4))
-        fitted.append(
-            least_squares(
-                residual,
-                begin,
-                loss="soft_l1",
-                f_scale=0.2 * weight.mean(),
-                bounds=(begin - 9, begin + 5),
-                max_nfev=99,
-            )
-        )
+        bounds, scale = (begin - 9, begin + 5), 0.2 * weight.mean()
+        fitted.append(least_squares(residual, begin, bounds=bounds, loss="soft_l1", f_scale=scale, max_nfev=99))
     values = np.exp(min(fitted, key=lambda one: float(one.cost)).x)
     named = zip(fields(Costs), values, _SCALES, strict=True)
-    return Costs(**{one.name: _rounded(value, scale) * _met(one.name, loop) for one, value, scale in named})
+    known = {}
+    for cost, value, scale in named:
+        quantity = {"row": "rows", "kernel_run": "kernel_runs"}.get(cost.name, cost.name)
+        met = np.any(getattr(loop, quantity, 1))  # whether any kernel has what the constant is of
+        known[cost.name] = float(f"{value:.3g}") if met and value > 1e-2 * scale else 0.0
+    return Costs(**known)
 
 
-def _rounded(value: float, scale: float) -> float:
-    return float(f"{value:.3g}") if value > 1e-2 * scale else 0.0
-
-
-def _met(cost: str, loop: WindowLoop) -> bool:
-    """Whether any kernel has what the constant is of."""
-    quantity = {"row": "rows", "kernel_run": "kernel_runs"}.get(cost, cost)
-    return bool(np.any(getattr(loop, quantity, 1)))
-
-
-def judged(kernels: list[tuple[WindowLoop, Floats]], costs: dict[str, Costs]) -> str:
+def accuracy(kernels: list[tuple[WindowLoop, Floats]], costs: dict[str, Costs]) -> str:
     """Median relative error, tau across all tiles, and mean tau within kernels."""
     found = [costs[loop.kind].cycles(loop) for loop, _ in kernels]
-    within = [kendalltau(one, cycles)[0] for one, (_, cycles) in zip(found, kernels, strict=True)]
-    predicted, cycles = np.concatenate(found), np.concatenate([cycles for _, cycles in kernels])
-    error = np.median(np.abs(predicted / cycles - 1))
-    across = kendalltau(predicted, cycles)[0]
+    within = [kendalltau(one, cycles).statistic for one, (_, cycles) in zip(found, kernels, strict=True)]
+    error, across = time_errors(found, [cycles for _, cycles in kernels])
     return f"{len(kernels)} kernels: error {error:.3f}, tau across {across:.3f}, within {np.nanmean(within):.3f}"
 
 
@@ -110,9 +94,9 @@ def main() -> None:
         print(f'    "{kind}": {found},')
     valid = read(asked.roots, "valid", asked.megahertz)
     for name, kernels in (("train", train), ("valid", valid)):
-        print(f"{name}, {judged(kernels, costs)}")
+        print(f"{name}, {accuracy(kernels, costs)}")
         for kind in COSTS:
-            print(f"  {kind}, {judged([one for one in kernels if one[0].kind == kind], costs)}")
+            print(f"  {kind}, {accuracy([one for one in kernels if one[0].kind == kind], costs)}")
 
 
 if __name__ == "__main__":

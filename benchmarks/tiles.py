@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.adopt import JUDGES, MEASURED
+from benchmarks import adopt
 from benchmarks.programs import MODULES, PROGRAMS, kernels
 from xlarank.data.errors import XlarankError
 from xlarank.data.family import program_family
@@ -23,8 +23,8 @@ from xlarank.data.hlo.compiler.session import Compiler
 from xlarank.data.hlo.compiler.targets import target_of
 from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 
-#: Never collected: their kernels judge.
-RESERVED = JUDGES | MEASURED
+#: Never collected: their kernels are held out.
+RESERVED = adopt.RESERVED | adopt.MEASURED
 #: Families of the valid split.
 VALID = frozenset(
     {"tucker", "textcnn", "yolo", "multiquery", "towers", "separable", "generator", "squeezexcite", "conformer"}

@@ -1,7 +1,7 @@
 """Programs of a few operations each, to collect tiles of: what networks are made of, over sizes and element types.
 
 Sizes are drawn by the number of a program, half of them multiples of the hardware's tile. No shape is taken from a
-program that is kept for judging.
+program of a reserved family.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Width is real, half or a quarter, batch and resolution are small, so that one configuration compiles in a minute.
 ``l`` computes in float32, ``m`` in bfloat16. Not in `benchmarks.programs.PROGRAMS`: a labelled configuration costs
 tens of seconds. Batch norm is a learned scale and shift. Networks with residual connections around it are left out
-on purpose: they are kept for judging.
+on purpose: they are held out.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Their code is what people run, which the programs written here are not. It needs
 variants ``x`` and ``y`` differ in the batch size alone, ``z`` is a step of training.
 Nothing is downloaded: weights are shapes. CLIP and wav2vec are missing because the compiler of TPU v3 refuses
 their gathers, T5 because its class calls JAX in words that JAX has dropped. Networks with residual connections
-around batch norm are left out on purpose: they are kept for judging.
+around batch norm are left out on purpose: they are held out.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def tiles(job: Job) -> Table:
 def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
     model = pretrained_model("tile")
     scores = [model.score(model.own_columns(one)).mean[one.group] for one in kernels]
-    return time_errors(kernels, scores)
+    return time_errors([np.exp2(one) for one in scores], [one.runtime for one in kernels])
 
 
 def rankers(job: Job) -> Table:

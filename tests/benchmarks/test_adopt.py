@@ -28,10 +28,10 @@ def test_what_is_taken(tmp_path: Path) -> None:
     _collected(folder, "random", "gru__a")
     _collected(folder, "random", "measured__a", "cpu")
     taken, left_out = adopt(folder, sample, 8)
-    assert sorted(taken) == ["default new__a", "random new__a"]
+    assert sorted(taken) == [f"layout:tpu-estimate:{search} new__a" for search in ("evolve", "random")]
     assert left_out == {
-        "default level__a": "7 distinct labels",
-        "random gru__a": "its family judges",
+        "layout:tpu-estimate:evolve level__a": "7 distinct labels",
+        "layout:tpu-estimate:random gru__a": "its family is reserved",
         "layout:cpu:random measured__a": "not estimated by the TPU's compiler",
     }
     files = sorted(str(path.relative_to(sample)) for path in sample.rglob("*.npz"))
@@ -50,5 +50,5 @@ def test_a_kernel_is_taken_once(tmp_path: Path) -> None:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(kernel.read_bytes())
     taken, left_out = adopt(folder, sample, 8)
-    assert taken == [f"tile {names[0]}"]
-    assert [*left_out.values()] == ["its family judges", "its family judges", "it is there"]
+    assert taken == [f"tile:tpu-estimate {names[0]}"]
+    assert [*left_out.values()] == ["its family is reserved", "its family is reserved", "it is there"]

@@ -1,21 +1,21 @@
-"""The programs that were collected from: traceable, siblings, none of what is kept for judging."""
+"""The programs that were collected from: traceable, siblings, none of a reserved family."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.adopt import JUDGES
+from benchmarks.adopt import RESERVED as HELD_OUT
 from xlarank.data.family import program_family
 
 jax = pytest.importorskip("jax")
 programs = pytest.importorskip("benchmarks.programs")
 
 
-def test_no_family_judges() -> None:
-    assert not {program_family(name) for name in programs.PROGRAMS} & JUDGES
+def test_no_family_is_reserved() -> None:
+    assert not {program_family(name) for name in programs.PROGRAMS} & HELD_OUT
 
 
-def test_tiles_of_families_that_judge_are_never_collected() -> None:
+def test_tiles_of_reserved_families_are_never_collected() -> None:
     from benchmarks.tiles import RESERVED, VALID, programs
 
     assert RESERVED >= {"resnet_bn", "axial", "gnet", "gru", "alexnet"}
@@ -27,7 +27,7 @@ def test_tiles_of_families_that_judge_are_never_collected() -> None:
 def test_published_models_have_names_of_their_own() -> None:
     from benchmarks.programs import zoo
 
-    assert not {program_family(name) for name in zoo.PROGRAMS} & JUDGES
+    assert not {program_family(name) for name in zoo.PROGRAMS} & HELD_OUT
     assert not zoo.PROGRAMS.keys() & programs.PROGRAMS.keys()
 
 
