@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -40,31 +39,24 @@ EARLIER = (
       ("mlp_train__a", "crossattn__a", "mixer__a", "swin__a", "autoenc_train__a")),
     *(f"{{data}}/hlo/{name}.hlo" for name in
       ("mha_block_1x12x128x64_bf16", "dlrm_keras_jax_f32_test_step", "depthwise_conv_3x3_1x256x56x56_bf16")),
-    *(_ZOO + f"attention:{name}" for name in ("decode__a", "linformer__a", "linattn_train__d")),
-    *(_ZOO + f"recommenders:{name}" for name in
-      ("towers__a", "crossing__a", "session__a", "factormachine__a", "bilinearfields__a")),
-    *(_ZOO + f"numerical:{name}" for name in
-      ("matrixproducts__a", "operator__a", "outermean__a", "kernelmachine__a", "filters__a")),
+    *(_ZOO + name for name in (
+        "attention:decode__a attention:linformer__a attention:linattn_train__d recommenders:towers__a "
+        "recommenders:crossing__a recommenders:session__a recommenders:factormachine__a "
+        "recommenders:bilinearfields__a numerical:matrixproducts__a numerical:operator__a numerical:outermean__a "
+        "numerical:kernelmachine__a numerical:filters__a").split()),
 )  # fmt: skip
-FRESH = (
-    *(_ZOO + f"torch_style:{name}" for name in
-      ("torchperceptron_train__a", "torchencoder__a", "torchlenet__a", "torchtextcnn__a", "torchseparable__a")),
-    *(_ZOO + name for name in
-      ("attention:bert__a", "vision:alexnet__a", "vision:squeezenet__a",
-       "recommenders:towers_train__d", "recommenders:fieldattn_train__d", "attention:llama_train__d",
-       "sequences:textcnn_train__d", "sequences:temporal_train__d", "vision:generator__a",
-       "vision:inverted__a")),
-)  # fmt: skip
+FRESH = tuple(_ZOO + name for name in (
+    "torch_style:torchperceptron_train__a torch_style:torchencoder__a torch_style:torchlenet__a "
+    "torch_style:torchtextcnn__a torch_style:torchseparable__a attention:bert__a vision:alexnet__a "
+    "vision:squeezenet__a recommenders:towers_train__d recommenders:fieldattn_train__d attention:llama_train__d "
+    "sequences:textcnn_train__d sequences:temporal_train__d vision:generator__a vision:inverted__a"
+).split())  # fmt: skip
 
 
 class _Nodes(LayoutSearch):
     """Proposals over outputs of operations alone, without screening."""
 
-    screening = guided = False
-
-    def __init__(self, *given: Any, genetic: bool) -> None:
-        super().__init__(*given)
-        self.genetic = genetic
+    screening = guided = genetic = False
 
     def proposals(self, count: int) -> Codes:
         rows = self.space.nodes.rows
@@ -75,9 +67,11 @@ class _Nodes(LayoutSearch):
             return breed(candidates, parents, count, self.rng, known=self.codes)
         known = {code.tobytes() for code in self.codes}
         drawn = random_configurations(candidates, 4 * count, self.rng)
-        return np.array([code for code in drawn if code.tobytes() not in known][:count], np.int32).reshape(
-            -1, candidates.nodes
-        )
+        return drawn[[code.tobytes() not in known for code in drawn]][:count]
+
+
+class _Genetic(_Nodes):
+    genetic = True
 
 
 def compare(
@@ -90,10 +84,9 @@ def compare(
         with open_journal(cache, program, compiler) as journal:
             for method in methods if not seed else [one for one in methods if one != "entry"]:
                 given = (compiler, space, journal, np.random.default_rng(seed), Silent())
-                nodes = method in ("random", "genetic")
-                search = _Nodes(*given, genetic=method == "genetic") if nodes else LayoutSearch(*given)
+                search = {"random": _Nodes, "genetic": _Genetic}.get(method, LayoutSearch)(*given)
                 begun = time.monotonic()
-                search.run(budget, minutes, entry=not nodes, proposals=method != "entry")
+                search.run(budget, minutes, entry=method in ("entry", "all"), proposals=method != "entry")
                 yield _record(program.name, method, seed, search) | {"took": round(time.monotonic() - begun, 1)}
 
 
@@ -115,26 +108,19 @@ def _record(program: str, method: str, seed: int, search: LayoutSearch) -> dict[
     costs = [one.estimate.cycles if one.status is Status.OK else np.inf for one in outcomes]
     before, after = (read_operations(search.text(at)) for at in (0, int(np.argmin(costs))))
     return {
-        "program": program,
-        "method": method,
-        "seed": seed,
-        "compilations": spent,
-        "looked_at": len(outcomes),
+        "program": program, "method": method, "seed": seed, "compilations": spent, "looked_at": len(outcomes),
         "seconds": round(sum(one.seconds for one in outcomes), 1),
         "default_seconds": round(outcomes[0].seconds, 2),
         "copies": [sum(one.total for one in part if one.relayout) for part in (before, after)],
-        "cycles": base,
-        **{f"at_{at}": base / min(found.get(at, best), base) for at in AT},
-    }
+        "cycles": base, **{f"at_{at}": base / min(found.get(at, best), base) for at in AT},
+    }  # fmt: skip
 
 
 def summary(records: list[dict[str, Any]]) -> str:
     """Geometric means and shares over programs by method."""
     lines = []
-    by_method = defaultdict(list)
-    for one in records:
-        by_method[one["method"]].append(one)
-    for method, part in by_method.items():
+    for method in dict.fromkeys(one["method"] for one in records):
+        part = [one for one in records if one["method"] == method]
         means = "  ".join(f"{at}: {np.exp(np.mean([np.log(one[f'at_{at}']) for one in part])):.4f}" for at in AT)
         gains = np.array([one["at_20"] for one in part])
         before, after = np.array([one["copies"] for one in part]).sum(axis=0)
@@ -164,9 +150,8 @@ def main() -> None:
     for path in asked.programs or [one.format(data=asked.data) for one in (*FRESH, *EARLIER)]:
         try:
             with Compiler(target_of(asked.target), jobs=asked.jobs) as compiler:
-                for record in compare(
-                    compiler, path, asked.methods.split(","), asked.seeds, asked.budget, asked.minutes, asked.cache
-                ):
+                methods, given = asked.methods.split(","), (asked.seeds, asked.budget, asked.minutes, asked.cache)
+                for record in compare(compiler, path, methods, *given):
                     records.append(record)
                     print(json.dumps(record), flush=True)
                     if asked.json:

@@ -97,21 +97,21 @@ class Child:
     """A process that ranks, made anew after it died."""
 
     def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
         self.pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
     def ask(self, workspace: Workspace) -> str:
         try:
             return self.pool.submit(ranking, workspace).result(PATIENCE)
-        except BrokenProcessPool:
-            outcome = "crash"
-        except TimeoutError:
-            outcome = "hang"
-        self.end()
-        self.pool = Child().pool
-        return outcome
+        except (BrokenProcessPool, TimeoutError) as error:
+            self.end()
+            self.start()
+            return "hang" if isinstance(error, TimeoutError) else "crash"
 
     def end(self) -> None:
-        for process in list(self.pool._processes.values()):
+        for process in list((self.pool._processes or {}).values()):
             process.kill()
         self.pool.shutdown()
 

@@ -13,17 +13,19 @@ means are printed.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import kendalltau
 
 from benchmarks.adopt import MEASURED
-from benchmarks.graph_rows import labelled_rows, time_errors
 from xlarank.data.collection import graph_files
-from xlarank.data.graph import Kind
+from xlarank.data.graph import Kind, read_graph
 from xlarank.data.root import SAMPLE, find_data_root
+from xlarank.features.assemble import assemble
 from xlarank.features.recipe import FeatureSettings, Recipe
 from xlarank.features.rows import GraphRows
 from xlarank.features.targets import TPU
@@ -42,6 +44,18 @@ WEIGHTS = {"weight_lambdarank": 1.0, "weight_ranknet": 1.0, "weight_sum_pooled":
 _FOLDS = 8
 
 
+def labelled_rows(files: Iterable[Path], kind: Kind) -> list[GraphRows]:
+    """All columns of the labelled, rankable graphs."""
+    rows = [assemble(read_graph(path, kind), FeatureSettings()) for path in files]
+    return [one for one in rows if one.labelled and one.rankable]
+
+
+def time_errors(predictions: Sequence[NDArray[Any]], times: Sequence[NDArray[Any]]) -> tuple[float, float]:
+    """Median relative error of predicted times of each kernel's tiles, and tau over all tiles of all kernels."""
+    predicted, actual = np.concatenate(predictions), np.concatenate(times)
+    return float(np.median(np.abs(predicted / actual - 1))), float(kendalltau(predicted, actual).statistic)
+
+
 def estimated(data_root: Path | None, kind: Kind = "layout") -> dict[str, list[GraphRows]]:
     """Rows of the labelled graphs of each estimated collection; of layouts, columns of configurations.
 
@@ -52,16 +66,10 @@ def estimated(data_root: Path | None, kind: Kind = "layout") -> dict[str, list[G
     for file in graph_files(root.npz, [], where=str(root.path)):
         wanted = file.collection.parts[:2] == (kind, "tpu-estimate") and file.split == "train"
         if wanted and file.family not in MEASURED:
-            rows = labelled_rows([file.path], kind)
-            found.setdefault(str(file.collection), []).extend(
-                map(config_columns, rows) if kind == "layout" else rows
-            )
+            for rows in labelled_rows([file.path], kind):
+                varying = np.arange(len(rows.graph_values), len(rows.columns))
+                found.setdefault(str(file.collection), []).append(rows.only(varying) if kind == "layout" else rows)
     return found
-
-
-def config_columns(rows: GraphRows) -> GraphRows:
-    """Without the columns that are constant within a graph."""
-    return rows.only(np.arange(len(rows.graph_values), len(rows.columns)))
 
 
 def fitted(kind: Kind, graphs: list[GraphRows], settings: FitSettings) -> Ranker[Any]:

@@ -63,21 +63,17 @@ def trained_on(arm: str, graphs: Graphs, seed: int) -> list[GraphRows]:
     if arm != "equal":
         return [graph for kind in ARMS[arm] for graph in graphs[kind]]
     rows = sum(len(graph) for kind in ("tied", "large") for graph in graphs[kind])
-    chosen: list[GraphRows] = []
-    for number in np.random.default_rng(seed).permutation(len(graphs["untied"])).tolist():
-        if sum(len(graph) for graph in chosen) < rows:
-            chosen.append(graphs["untied"][number])
-    return chosen
+    drawn = [graphs["untied"][at] for at in np.random.default_rng(seed).permutation(len(graphs["untied"]))]
+    before = np.cumsum([0, *map(len, drawn)])
+    return drawn[: int(np.searchsorted(before, rows))]
 
 
 def kept_columns(columns: Sequence[str], changes: Sequence[str]) -> NDArray[np.intp]:
     """Indices of the columns that the changes of an arm leave."""
-    kept = chosen_columns(list(columns), "no_candidates" if "nocand" in changes else "all").tolist()
-    if "nogroups" in changes:
-        kept = [at for at in kept if not columns[at].startswith("groups__")]
-    if "nocounts" in changes:
-        kept = [at for at in kept if not columns[at].endswith("__log")]
-    return np.array(kept, np.intp)
+    kept = chosen_columns(list(columns), "no_candidates" if "nocand" in changes else "all")
+    names = np.array(columns)[kept]
+    dropped = np.char.startswith(names, "groups__") & ("nogroups" in changes)
+    return kept[~(dropped | np.char.endswith(names, "__log") & ("nocounts" in changes))]
 
 
 def fitted(graphs: Sequence[GraphRows], changes: Sequence[str], seed: int) -> Ensemble:
@@ -91,10 +87,9 @@ def fitted(graphs: Sequence[GraphRows], changes: Sequence[str], seed: int) -> En
         weight = np.array([np.unique(_codes(graph), axis=1).shape[1] for graph in graphs]) / sizes
     if weight is not None:
         data = replace(data, group_weight=weight * sizes.sum() / (weight * sizes).sum())
-    # ranknet's own weights of graphs would come on top
-    params: dict[str, Any] = (
-        {**WEIGHTS} if weight is None else {**WEIGHTS, "members": {"ranknet": {"graph_weight": "rows"}}}
-    )
+    params: dict[str, Any] = {**WEIGHTS}
+    if weight is not None:  # ranknet's own weights of graphs would come on top
+        params["members"] = {"ranknet": {"graph_weight": "rows"}}
     return Ensemble(params, kind="layout").fit(data, FitSettings(ROUNDS, seed))
 
 
@@ -105,9 +100,10 @@ def taus(arm: str, others: Graphs, held_out: Sequence[GraphRows], seed: int) -> 
         raise SystemExit(f"{arm} is no arm; expected one of {', '.join(ARMS)}, then {', '.join(CHANGES)}")
     kept = kept_columns(held_out[0].columns, changes)
     ranker = fitted([graph.only(kept) for graph in trained_on(name, others, seed)], changes, seed)
-    asked = [graph.only(kept) for graph in held_out]
-    scores = [ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group] for graph in asked]
-    return [kendall_tau(score, graph.cost) for score, graph in zip(scores, asked, strict=True)]
+    return [
+        kendall_tau(ranker.predict(graph.matrix(), graph.columns, graph.instances)[graph.group], graph.cost)
+        for graph in (one.only(kept) for one in held_out)
+    ]
 
 
 def evaluated(arms: Sequence[str], graphs: Graphs, seed: int) -> dict[str, dict[str, NDArray[np.float64]]]:
@@ -115,10 +111,8 @@ def evaluated(arms: Sequence[str], graphs: Graphs, seed: int) -> dict[str, dict[
     every = [(kind, graph) for kind, some in graphs.items() for graph in some]
     found = {arm: np.zeros(len(every)) for arm in arms}
     for held in family_folds([program_family(graph.name) for _, graph in every], _FOLDS):
-        others: Graphs = {kind: [] for kind in graphs}
-        for number, (kind, graph) in enumerate(every):
-            if number not in set(held):
-                others[kind].append(graph)
+        apart = {id(every[number][1]) for number in held}
+        others = {kind: [graph for graph in some if id(graph) not in apart] for kind, some in graphs.items()}
         for arm in arms:
             found[arm][held] = taus(arm, others, [every[number][1] for number in held], seed)
             print(".", end="", flush=True)
@@ -133,46 +127,34 @@ def _codes(graph: GraphRows) -> NDArray[np.unsignedinteger[Any]]:
 
 
 def interval(differences: NDArray[np.float64]) -> str:
-    """Mean and 95 % bootstrap interval over graphs.
-
-    >>> interval(np.zeros(4))
-    '+0.000 (+0.000 to +0.000)'
-    """
+    """Mean and 95 % bootstrap interval over graphs."""
     drawn = np.random.default_rng(0).choice(differences, (5000, len(differences))).mean(axis=1)
     low, high = np.quantile(drawn, (0.025, 0.975))
     return f"{differences.mean():+.3f} ({low:+.3f} to {high:+.3f})"
 
 
 def correlations(graphs: Sequence[GraphRows]) -> NDArray[np.float64]:
-    """``(graphs, columns)`` Spearman correlation with the label within each graph; NaN for constant columns."""
+    """``(graphs, columns)`` Spearman's correlation with the label; nan where a column is constant."""
     found = []
     for graph in graphs:
-        ranks = rankdata(graph.matrix().astype(float), axis=0)
-        ranks -= ranks.mean(axis=0)
-        cost = rankdata(graph.row_cost)
-        cost -= cost.mean()
-        scale = np.sqrt((ranks**2).sum(axis=0) * (cost**2).sum())
-        found.append(np.divide(cost @ ranks, scale, out=np.full(len(scale), np.nan), where=scale > 0))
+        ranks = rankdata(np.column_stack([graph.row_cost, graph.matrix().astype(float)]), axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found.append(np.corrcoef(ranks, rowvar=False)[0, 1:])
     return np.array(found)
 
 
-def show_flips(columns: Sequence[str], untied: NDArray[np.float64], tied: NDArray[np.float64]) -> None:
-    """Print the columns that are clear in both and have another sign."""
-    means, errors, enough = [], [], np.ones(len(columns), bool)
-    for values in (untied, tied):
-        number = (~np.isnan(values)).sum(axis=0)
-        enough &= number >= 6
-        filled = np.where(np.isnan(values), 0.0, values)
-        mean = filled.sum(axis=0) / np.maximum(1, number)
-        spread = np.where(np.isnan(values), 0.0, (values - mean) ** 2).sum(axis=0) / np.maximum(1, number)
-        means.append(mean)
-        errors.append(np.sqrt(spread / np.maximum(1, number)))
-    clear = enough & (np.abs(means[0]) > np.maximum(2 * errors[0], 0.2))
+def show_flips(columns: Sequence[str], *kinds: NDArray[np.float64]) -> None:
+    """Print the columns that are clear on the first kind of graphs and have another sign on the second."""
+    enough = np.min([(~np.isnan(values)).sum(axis=0) for values in kinds], axis=0) >= 6
+    known = [values[:, enough] for values in kinds]
+    means = [np.nanmean(values, axis=0) for values in known]
+    errors = [np.nanstd(values, axis=0) / np.sqrt((~np.isnan(values)).sum(axis=0)) for values in known]
+    clear = np.abs(means[0]) > np.maximum(2 * errors[0], 0.2)
     faded = np.flatnonzero(clear & (means[1] * np.sign(means[0]) < np.abs(means[0]) / 2))
     print(f"\n{clear.sum()} columns are clear on untied graphs; of these change sign or lose half:")
     for at in faded.tolist():
         both = [f"{mean[at]:+.2f} ± {error[at]:.2f}" for mean, error in zip(means, errors, strict=True)]
-        print(f"  {columns[at]}: untied {both[0]}, tied {both[1]}")
+        print(f"  {np.array(columns)[enough][at]}: untied {both[0]}, tied {both[1]}")
 
 
 def main() -> None:

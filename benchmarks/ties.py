@@ -60,8 +60,7 @@ def agreement(real: NDArray[np.intp], ruled: NDArray[np.intp]) -> tuple[int, flo
     def pairs(counts: NDArray[np.int64]) -> float:
         return float((counts * (counts - 1) // 2).sum())
 
-    both = pairs(table)
-    return exact, both / max(1.0, pairs(found)), both / max(1.0, pairs(sizes))
+    return exact, pairs(table) / max(1.0, pairs(found)), pairs(table) / max(1.0, pairs(sizes))
 
 
 def _shapes(graph: LayoutGraph) -> list[tuple[Any, ...]]:
@@ -75,14 +74,11 @@ def _shapes(graph: LayoutGraph) -> list[tuple[Any, ...]]:
     return found
 
 
-def _rows(graph: LayoutGraph) -> list[bytes]:
-    start, rows = graph.table.start, graph.table.rows
-    return [rows[low:high].tobytes() for low, high in itertools.pairwise(start)]
-
-
 RULES: dict[str, Callable[[LayoutGraph], NDArray[np.intp]]] = {
     "the rule of `tied_nodes`": lambda graph: groups_of(tied_nodes(graph)),
-    "equal candidate rows in the file": lambda graph: numbered(_rows(graph)),
+    "equal candidate rows in the file": lambda graph: numbered(
+        [graph.table.rows[low:high].tobytes() for low, high in itertools.pairwise(graph.table.start)]
+    ),
     "equal opcode, dimension numbers and shapes": lambda graph: numbered(_shapes(graph)),
     "equal opcode, dimension numbers and ranks": lambda graph: numbered(
         [(code, numbers, tuple(map(len, shapes))) for code, numbers, shapes in _shapes(graph)]
@@ -110,19 +106,15 @@ def drawn(graph: LayoutGraph) -> LayoutGraph:
 
 def looks(graph: LayoutGraph) -> dict[str, float]:
     """What configurations of a file look like; means over its configurable nodes."""
-    table = graph.table
-    groups = real_groups(graph)
-    chosen = (table.rows >= 0).any(axis=1)
-    orders = [
-        len({row[:MAX_RANK].tobytes() for row in table.rows[table.node == node]}) for node in range(table.nodes)
-    ]
+    table, groups = graph.table, real_groups(graph)
+    orders = np.unique(np.column_stack([table.node, table.rows[:, :MAX_RANK]]), axis=0)
     return {
         "nodes": table.nodes,
         "groups": int(groups.max()) + 1,
         "largest group": float(np.bincount(groups).max() / table.nodes),
         "rows a node": len(table.rows) / table.nodes,
-        "output orders a node": float(np.mean(orders)),
-        "share of nodes set": float(chosen[table.codes].mean()),
+        "output orders a node": len(orders) / table.nodes,
+        "share of nodes set": float((table.rows >= 0).any(axis=1)[table.codes].mean()),
         "distinct configurations": len(graph.duplicates.first),
     }
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 from scipy.stats import kendalltau
 
-from benchmarks.graph_rows import time_errors
+from benchmarks.pretrain import time_errors
 from xlarank.data.graph import TileGraph, read_graph
 from xlarank.features.tile.tile_context import TileContext
 from xlarank.features.tile.tpu_time import COSTS, Costs

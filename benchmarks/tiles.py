@@ -27,8 +27,8 @@ from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 RESERVED = adopt.RESERVED | adopt.MEASURED
 #: Families of the valid split.
 VALID = frozenset(
-    {"tucker", "textcnn", "yolo", "multiquery", "towers", "separable", "generator", "squeezexcite", "conformer"}
-    | {"experts", "fcn", "retention", "steps", "otherconvolutions"}
+    "tucker textcnn yolo multiquery towers separable generator squeezexcite conformer experts fcn retention steps "
+    "otherconvolutions".split()
 )
 
 
@@ -55,11 +55,10 @@ def main() -> None:
     known = set(failed.read_text(encoding="utf-8").split("\n")) if failed.exists() else set()
     with Compiler(target_of(settings.target), limit=asked.seconds / 2) as compiler:
         for name, source in programs():
-            family = program_family(name)
             if name in known:
                 continue
             begun = time.monotonic()
-            split = "valid" if family in VALID else "train"
+            split = "valid" if program_family(name) in VALID else "train"
             try:
                 found = collect_tiles(source, asked.out, settings, split=split, name=name, compiler=compiler)
             except XlarankError as error:

@@ -95,16 +95,11 @@ def in_readme(text: str, tables: Mapping[str, Table]) -> str:
         for collection, name, _, metric, model, rule, which, *_ in tables["measured"].rows
     ]
     rows += [
-        [
-            "estimated, families held out, shipped ranker",
-            f"{graphs} graphs of {collection}",
-            "Kendall's tau",
-            tau,
-            f"{shown(rule)}, {which}",
-        ]
-        for collection, judged, graphs, tau, _, _, rule, which in tables["shipped"].rows
-        if judged != "valid"
-    ]
+        ["estimated, families held out, shipped ranker", f"{graphs} graphs of {collection}", "Kendall's tau", tau,
+         f"{shown(rule)}, {which}"]
+        for collection, held_out, graphs, tau, _, _, rule, which in tables["shipped"].rows
+        if held_out != "valid"
+    ]  # fmt: skip
     compared = tables["rankers"].rows
     rules = {
         row[0]: f"{shown(row[3])}, {str(row[1]).removeprefix('best rule: ')}" for row in compared if row[4] is None

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from benchmarks.graph_rows import labelled_rows, time_errors
+from benchmarks.pretrain import labelled_rows, time_errors
 from benchmarks.results.stored import Cell, Table
 from xlarank.data.collection import Collection, GraphFile, discover, graph_files
 from xlarank.data.errors import DataRootError, ModelError
@@ -20,7 +20,7 @@ from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
-from xlarank.features.store import each_graph, read_manifest, stored_collections
+from xlarank.features.store import each_graph, stored_collections
 from xlarank.models.trained import pretrained_model
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.evaluation import ESTIMATED_TIME, RANDOM, baselines, evaluate_graph
@@ -70,10 +70,6 @@ def _rules(collection: Collection, graphs: Sequence[GraphRows]) -> dict[str, Sco
     return found
 
 
-def _metric(collection: Collection) -> str:
-    return "Kendall's tau" if collection.kind == "layout" else "1 - slowdown@5"
-
-
 def _files(job: Job) -> dict[Collection, list[GraphFile]]:
     found: dict[Collection, list[GraphFile]] = {}
     for file in graph_files(job.root.npz, job.collections, where=str(job.root.path)):
@@ -87,6 +83,7 @@ def measured(job: Job) -> Table:
     if job.root.path == SAMPLE:
         raise DataRootError("the sample holds nothing that was measured on a TPU", do="pass --data-root")
     rows: list[list[Cell]] = []
+    metrics = {"layout": "Kendall's tau", "tile": "1 - slowdown@5"}
     for collection, files in _files(job).items():
         graphs = labelled_rows([file.path for file in files], collection.kind)
         for part in [[graph] for graph in graphs] if collection.kind == "layout" else [graphs] if graphs else []:
@@ -94,7 +91,7 @@ def measured(job: Job) -> Table:
             name, rule = _best_rule(collection, _rules(collection, part))
             title = part[0].name if len(part) == 1 else f"{len(part)} kernels"
             rows.append([
-                str(collection), title, sum(len(graph) for graph in part), _metric(collection),
+                str(collection), title, sum(len(graph) for graph in part), metrics[collection.kind],
                 _of(scores, "score"), _of(rule, "score"), name, *(_of(scores, one) for one in _SHOWN[2:]),
             ])  # fmt: skip
     heads = ["collection", "graph", "distinct configurations", "metric", MODEL, "best rule", "which rule"]
@@ -122,17 +119,16 @@ def shipped(job: Job) -> Table:
             continue
         folds = pretrained_model(collection.kind).card.folds
         prefix = f"{collection} " if collection.kind == "layout" else ""
-        for split, judged in (("train", "families held out"), ("valid", "valid")):
+        for split, held_out in (("train", "families held out"), ("valid", "valid")):
             graphs = labelled_rows([file.path for file in files if file.split == split], collection.kind)
             if split == "train":
                 graphs = [graph for graph in graphs if f"{prefix}{graph.name}" in folds]
-                scores = {graph.name: folds[f"{prefix}{graph.name}"] for graph in graphs}
-            else:
-                scores = _shipped(collection, graphs)
             if not graphs:
                 continue
+            known = {graph.name: folds[f"{prefix}{graph.name}"] for graph in graphs} if split == "train" else None
+            scores = known or _shipped(collection, graphs)
             name, rule = _best_rule(collection, _rules(collection, graphs), "tau")
-            rows.append([str(collection), judged, len(graphs), *(_of(scores, one) for one in _SHOWN[1:]),
+            rows.append([str(collection), held_out, len(graphs), *(_of(scores, one) for one in _SHOWN[1:]),
                          _of(rule, "tau"), name])  # fmt: skip
     heads = ["collection", "evaluated on", "graphs", *_SHOWN[1:], "tau of the best rule", "which rule"]
     return Table(title="Shipped rankers on estimated graphs", labels="estimated by the TPU's compiler (v3)",
@@ -151,9 +147,8 @@ def tiles(job: Job) -> Table:
             rankings = {"tile-cost, shipped": _shipped(collection, kernels), **_rules(collection, kernels)}
             where = f"{collection}, {len(kernels)} kernels"
             for name, scores in rankings.items():
-                rows.append([where, name, *(_of(scores, metric) for metric in _SHOWN[:3]), *(
-                    _errors(kernels) if scores is rankings["tile-cost, shipped"] else (None, None)
-                )])  # fmt: skip
+                errors = _errors(kernels) if name == "tile-cost, shipped" else (None, None)
+                rows.append([where, name, *(_of(scores, metric) for metric in _SHOWN[:3]), *errors])
     heads = ["kernels", "ranking", *_SHOWN[:3], "error of the times, median", "tau of the times across kernels"]
     labels = "estimated by the TPU's compiler (tile:tpu-estimate), measured on TPU v3 (tile:xla)"
     return Table(title="Tiles of TPU kernels", labels=labels, seeds=0, heads=heads, rows=rows)
@@ -167,12 +162,12 @@ def _errors(kernels: Sequence[GraphRows]) -> tuple[float, float]:
 
 def rankers(job: Job) -> Table:
     """lambdarank and ranknet out of fold on every collection, next to the best rule."""
-    return _compared(_built(job, job.workspace), QUICK, seeds=1)
+    return _compared(_built(job, job.workspace), QUICK)
 
 
 def other_rankers(job: Job) -> Table:
     """The slower rankers out of fold on every collection."""
-    return _compared(_built(job, job.workspace), OTHERS, seeds=1)
+    return _compared(_built(job, job.workspace), OTHERS)
 
 
 def columns(job: Job) -> Table:
@@ -187,7 +182,7 @@ def columns(job: Job) -> Table:
     for number, (name, chosen) in enumerate(settings.items()):
         place = _built(job, job.workspace / str(number), chosen)
         for collection in stored_collections(place):
-            scores = _out_of_fold(place, collection, QUICK[0], seeds=1)
+            scores = _out_of_fold(place, collection, QUICK[0])
             less = difference(scores, first.setdefault(collection, scores), "score") if number else None
             rows.append([str(collection), name, len(scores), _of(scores, "score"), str(less) if less else None])
     heads = ["collection", "columns", "graphs", "score", "difference to all columns (95 %, paired)"]
@@ -204,34 +199,26 @@ def _built(job: Job, workspace: Path, settings: FeatureSettings | None = None) -
     return Workspace(workspace)
 
 
-def _out_of_fold(place: Workspace, collection: Collection, ranker: str, seeds: int) -> Scores:
-    """Metrics of each graph, the mean over seeds: families held out, of tiles kinds of kernels."""
-    by, found = "family" if collection.kind == "layout" else "kind", []
-    for seed in range(seeds):
-        report = cross_validate(
-            place, by=by, collections=[str(collection)], model=ranker, fit=FitSettings(_ROUNDS, seed)
-        ).report[str(collection)]
-        found.append({metric: about["graphs"] for metric, about in report.items()})
-    return {
-        graph: {metric: float(np.mean([one[metric][graph] for one in found])) for metric in found[0]}
-        for graph in found[0]["score"]
-    }
+def _out_of_fold(place: Workspace, collection: Collection, ranker: str) -> Scores:
+    """Metrics of each graph: families held out, of tiles kinds of kernels."""
+    by, fit = "family" if collection.kind == "layout" else "kind", FitSettings(_ROUNDS)
+    found = cross_validate(place, by=by, collections=[str(collection)], model=ranker, fit=fit)
+    report = found.report[str(collection)]
+    graphs = report["score"]["graphs"]
+    return {graph: {metric: about["graphs"][graph] for metric, about in report.items()} for graph in graphs}
 
 
-def _compared(place: Workspace, names: Sequence[str], seeds: int) -> Table:
+def _compared(place: Workspace, names: Sequence[str]) -> Table:
     rows: list[list[Cell]] = []
     for collection in stored_collections(place):
-        manifest = read_manifest(place, collection, "train")
-        assert manifest is not None
         scores: dict[str, Scores] = {}
         for name in names:
             try:
-                scores[name] = _out_of_fold(place, collection, name, seeds)
+                scores[name] = _out_of_fold(place, collection, name)
             except ModelError as error:  # a ranker of layouts alone
                 print(f"{collection}: {error}", flush=True)
             print(f"{collection} {name} done", flush=True)
-        judged = set(scores[names[0]])
-        graphs = [one for one in each_graph(place, collection, "train", manifest) if one.name in judged]
+        graphs = [one for one in each_graph(place, collection, "train") if one.name in scores[names[0]]]
         rule, of_rule = _best_rule(collection, _rules(collection, graphs))
         for name, of in {f"best rule: {rule}": of_rule, **scores}.items():
             less = None if of is of_rule else str(difference(of, of_rule, "score"))
@@ -239,7 +226,7 @@ def _compared(place: Workspace, names: Sequence[str], seeds: int) -> Table:
             rows.append([str(collection), name, len(of), _of(of, "score"), less, *slower])
     heads = ["collection", "ranker", "graphs", "score", "difference to the rule (95 %, paired)", *_SHOWN[2:]]
     title = "Out-of-fold scores: unseen families of programs, unseen kinds of kernels"
-    return Table(title=title, labels=_LABELS, seeds=seeds, heads=heads, rows=rows)
+    return Table(title=title, labels=_LABELS, seeds=1, heads=heads, rows=rows)
 
 
 def speed(job: Job) -> Table:

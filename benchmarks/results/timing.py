@@ -6,7 +6,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -27,31 +27,27 @@ def time_file(file: Path, repeats: int = 5) -> None:
     def columns() -> None:
         assemble(read_graph(file))
 
+    def timed(work: Callable[[], object]) -> float:
+        started = time.process_time()
+        work()
+        return time.process_time() - started
+
     columns()
     memory = peak_megabytes()
     from xlarank.pipelines.rank import rank  # takes memory of its own
 
     with tempfile.TemporaryDirectory() as empty:
-        ranking = rank(Workspace(Path(empty)), file)
-        seconds = _turns([load, columns, lambda: rank(Workspace(Path(empty)), file)], repeats)
-        medians = [statistics.median(times) for times in zip(*seconds, strict=True)]
-    print(*medians, memory, len(ranking.order))
+        workspace = Workspace(Path(empty))
+        ranking = rank(workspace, file)
+        works = (load, columns, lambda: rank(workspace, file))
+        seconds = [[timed(work) for work in works] for _ in range(repeats)]  # in turn
+    print(*(statistics.median(times) for times in zip(*seconds, strict=True)), memory, len(ranking.order))
 
 
 def peak_megabytes() -> float:
     """Most memory that this process held; unlike ru_maxrss, nothing of the process that started it."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return float(status.partition("VmHWM:")[2].split()[0]) / 1024  # in kB
-
-
-def _turns(works: Sequence[Callable[[], object]], repeats: int) -> Iterator[list[float]]:
-    for _ in range(repeats):
-        seconds = []
-        for work in works:
-            started = time.process_time()
-            work()
-            seconds.append(time.process_time() - started)
-        yield seconds
 
 
 if __name__ == "__main__":
