@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from tests.data.hlo.programs import instruction
+from tests.data.hlo.programs import instruction, matmul_module
 from xlarank.data.errors import CompilerError, HloError
 from xlarank.data.hlo.compiler.constrain import entry_modes
 from xlarank.data.hlo.compiler.cycles import COUNTING, read_estimate
@@ -22,7 +21,7 @@ from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.advise import advice
 from xlarank.pipelines.advise.advice import Advice, AdviceSettings, advise, apply_configuration
 from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture
-from xlarank.pipelines.advise.lines import EntryChange, entry_lines
+from xlarank.pipelines.advise.lines import EntryChange, entry_lines, major_to_minor, operation_lines
 from xlarank.pipelines.advise.search import Space, around_copies
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
@@ -56,8 +55,7 @@ class Made:
     versions: ClassVar[dict[str, str]] = {"jax": "0"}
     compiled: ClassVar[list[str]] = []
     fails_after = 10**9
-    slow = ""
-    unsettled = ""
+    slow = unsettled = ""
     useless = False
 
     def __init__(self, target: Any, **_: Any) -> None:
@@ -73,38 +71,34 @@ class Made:
         pass
 
     def lower(self, **_: Any) -> Lowered:
-        return Lowered(product_module().SerializeToString(), None, {"dot.3": (1, 0)}, [["[0]", "[1]['w']"], [""]])
+        leaves = [["[0]", "[1]['w']"], [""]]
+        return Lowered(product_module().SerializeToString(), None, {"dot.3": (1, 0)}, leaves)
 
-    def compare(self, plain: Message, edited: Message, seconds: float) -> float | str:
+    def compare(self, *_: object) -> float:
         return 0.001
 
-    def compile(self, modules: Iterable[Message], **_: Any) -> Iterator[tuple[int, Outcome]]:
+    def compile(self, modules: Any, **_: Any) -> Any:
         for at, module in enumerate(modules):
             if len(self.compiled) >= self.fails_after:
                 raise KeyboardInterrupt
             inputs = (entry_modes(module) or [["default", "default"]])[0]
             turned = any(one.custom_call_target for one in module.computations[0].instructions)
             self.compiled.append(f"{inputs[1]} {turned}")
-            status = (self.slow if turned else "") or (self.unsettled if "auto" in inputs else "")
-            if status:
-                yield at, Outcome(Status(status), seconds=9.0, message="not compiled within 9 s")
+            if status := (self.slow if turned else "") or (self.unsettled if "auto" in inputs else ""):
+                yield at, Outcome(Status(status), seconds=9.0, message="not done within 9 s")
                 continue
             free = inputs[1] in ("auto", "{0,1}") and not self.useless
-            text = TEXT.format(
-                weight="0,1" if free else "1,0", operand="w" if free else "copy.1", cycles=100 - 50 * turned,
-                copy="" if free
-                else '%copy.1 = f32[128,64]{0,1} copy(%w), backend_config={"estimated_cycles":"300"}',
-            )  # fmt: skip
+            copy = "" if free else '%copy.1 = f32[128,64]{0,1} copy(%w), backend_config={"estimated_cycles":"300"}'
+            layout, operand = ("0,1", "w") if free else ("1,0", "copy.1")
+            text = TEXT.format(weight=layout, operand=operand, cycles=100 - 50 * turned, copy=copy)
             yield at, Outcome(Status.OK, read_estimate(text), f"{free} {turned}", False, 1.0, text=text)
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> type[Made]:
-    class Own(Made):
-        compiled: ClassVar[list[str]] = []
-
-    monkeypatch.setattr(advice, "Compiler", Own)
-    return Own
+    own = type("Own", (Made,), {"compiled": []})
+    monkeypatch.setattr(advice, "Compiler", own)
+    return own
 
 
 def run(out: Path, **settings: Any) -> Advice:
@@ -112,12 +106,13 @@ def run(out: Path, **settings: Any) -> Advice:
 
 
 def test_what_cannot_be_advised_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(CompilerError, match="cpu has no estimates"):
-        run(tmp_path, target="cpu")
-    with pytest.raises(CompilerError, match="'tpu-v9' is not a target"):
-        run(tmp_path, target="tpu-v9")
-    with pytest.raises(CompilerError, match="a budget of 0"):
-        run(tmp_path, budget=0)
+    for given, said in (
+        ({"target": "cpu"}, "cpu has no estimates"),
+        ({"target": "tpu-v9"}, "'tpu-v9' is not a target"),
+        ({"budget": 0}, "a budget of 0"),
+    ):
+        with pytest.raises(CompilerError, match=said):
+            run(tmp_path, **given)
 
 
 def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: type[Made], tmp_path: Path) -> None:
@@ -172,24 +167,23 @@ def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(
     assert ("auto False" in made.compiled) is again
 
 
-def test_estimates_that_were_counted_in_another_way_are_not_used_again(
+def test_what_an_earlier_run_left_is_used_or_removed(
     made: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tmp_path, budget=3)
+    """Estimates that were counted in another way are not used again; an old module goes."""
+    advised = tmp_path / "program.advised.pb"
+    assert str(advised) in run(tmp_path, budget=4).files
     first = list(made.compiled)
     made.compiled.clear()
     monkeypatch.setattr("xlarank.pipelines.advise.advice.COUNTING", COUNTING - 1)
-    run(tmp_path, budget=3)
+    run(tmp_path, budget=4)
     assert made.compiled == first
-
-
-def test_a_module_of_an_earlier_advice_is_removed_by_one_without_any(made: type[Made], tmp_path: Path) -> None:
-    assert str(tmp_path / "program.advised.pb") in run(tmp_path, budget=4).files
-    next(tmp_path.glob(".program.*.journal")).unlink()
     made.useless = True
+    for journal in tmp_path.glob(".program.*.journal"):
+        journal.unlink()
     found = run(tmp_path, budget=1)
     assert found.files == [str(tmp_path / f"program.{name}") for name in ("diagnosis.svg", "advice.json")]
-    assert not (tmp_path / "program.advised.pb").exists()
+    assert not advised.exists()
 
 
 def test_the_compilers_own_choice_stands_where_nothing_beats_it(made: type[Made], tmp_path: Path) -> None:
@@ -262,6 +256,26 @@ def test_weights_are_told_by_name_or_use() -> None:
     ]
 
 
+def test_layouts_of_operations_become_lines_that_name_the_value() -> None:
+    dot = matmul_module().computations[1].instructions[2]
+    dot.metadata.op_name = "jit(f)/dot_general"
+    head, name, call = operation_lines([(dot, (0, 1))], {(8, 128)})
+    assert head == "from jax.experimental.layout import Layout, with_layout_constraint"
+    assert name == "# dot dot.22: f32[8,128], jit(f)/dot_general"
+    assert call == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
+    assert operation_lines([]) == []
+    lines = operation_lines([(dot, (0, 1))], {(8, 64)})  # a shape that only the compiler has
+    assert "use the edited module" in lines[-1] and not any("y = " in line for line in lines)
+
+
+def test_jax_counts_from_the_other_end() -> None:
+    """Whatever is minor-most in XLA's order has the smallest stride in an array laid out by JAX's."""
+    order, shape = [2, 0, 1], (3, 4, 5)
+    laid_out = np.empty([shape[dimension] for dimension in major_to_minor(order)])
+    stride = dict(zip(major_to_minor(order), laid_out.strides, strict=True))
+    assert sorted(range(3), key=stride.__getitem__) == order
+
+
 def test_lines_name_every_array_by_its_path() -> None:
     lines = entry_lines([], [EntryChange("output", "result['y']", "['y']", "f32[8,4]", (1, 0), (0, 1), (1, 0))])
     assert "inputs = {}" in lines and "    \"['y']\": (1, 0),  # output result['y'], f32[8,4]" in lines
@@ -282,11 +296,12 @@ def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) ->
     edited = HloModuleProto.FromString(Path(applied.file).read_bytes())
     assert edited.computations[0].instructions[3].custom_call_target == "LayoutConstraint"
     assert apply_configuration(path, f"{tmp_path / 'c.npz'}:0", tmp_path).changes == []
-    with pytest.raises(CompilerError, match="has no configuration 2"):
-        apply_configuration(path, f"{tmp_path / 'c.npz'}:2", tmp_path)
     instruction(module.computations[0], "negate", (64, 64), (3,), id=4)
-    path.write_bytes(module.SerializeToString())
-    with pytest.raises(HloError, match="the module has 4 instructions, and c 3 nodes; expected"):
-        apply_configuration(path, f"{tmp_path / 'c.npz'}:1", tmp_path)
-    with pytest.raises(CompilerError, match="names no configuration"):
-        apply_configuration(path, "c.npz", tmp_path)
+    (tmp_path / "other.pb").write_bytes(module.SerializeToString())
+    for program, given, error, said in (
+        (path, f"{tmp_path / 'c.npz'}:2", CompilerError, "has no configuration 2"),
+        (path, "c.npz", CompilerError, "names no configuration"),
+        (tmp_path / "other.pb", f"{tmp_path / 'c.npz'}:1", HloError, "4 instructions, and c 3 nodes; expected"),
+    ):
+        with pytest.raises(error, match=said):
+            apply_configuration(program, given, tmp_path)

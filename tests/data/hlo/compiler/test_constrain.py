@@ -29,29 +29,24 @@ def body_of(module):
     return next(computation for computation in module.computations if computation.name == "while_body")
 
 
-def test_the_constraint_takes_the_place_of_the_output():
-    module = matmul_module()
-    body = body_of(constrain(module, layouts_of(module, [DOT], row((0, 1))[None])))
-    assert [one.opcode for one in body.instructions] == ["parameter", "parameter", "dot", "custom-call", "reshape"]
-    dot, call, reshape = body.instructions[2:]
-    assert call.custom_call_target == "LayoutConstraint"
-    assert list(call.operand_ids) == [dot.id]
-    assert list(reshape.operand_ids) == [call.id]
-    assert list(call.shape.layout.minor_to_major) == [0, 1]
-    assert list(call.operand_shapes_with_layout[0].layout.minor_to_major) == [0, 1]
-    assert list(call.shape.dimensions) == list(dot.shape.dimensions)
-    assert list(dot.shape.layout.minor_to_major) == [1, 0]  # what it says of itself stays
-
-
-def test_the_root_is_replaced_and_new_identities_are_unique_in_the_module():
+def test_constraints_take_the_place_of_outputs_under_new_identities():
     module = matmul_module()
     rows = np.stack([row((0, 1)), row((1, 0, 2))])
     edited = constrain(module, layouts_of(module, [DOT, RESHAPE], rows))
     body = body_of(edited)
-    assert body.instructions[-1].opcode == "custom-call"
-    assert body.root_id == body.instructions[-1].id
+    assert [one.opcode for one in body.instructions[2:]] == ["dot", "custom-call", "reshape", "custom-call"]
+    dot, call, reshape, root = body.instructions[2:]
+    assert call.custom_call_target == "LayoutConstraint"
+    assert list(call.operand_ids) == [dot.id] and list(reshape.operand_ids) == [call.id]
+    assert list(call.shape.layout.minor_to_major) == [0, 1]
+    assert list(call.operand_shapes_with_layout[0].layout.minor_to_major) == [0, 1]
+    assert list(call.shape.dimensions) == list(dot.shape.dimensions)
+    assert list(dot.shape.layout.minor_to_major) == [1, 0]  # what it says of itself stays
+    assert body.root_id == root.id
     ids = [one.id for computation in edited.computations for one in computation.instructions]
     assert len(set(ids)) == len(ids)
+    nothing = np.full((2, 18), -1, np.int8)
+    assert constrain(module, layouts_of(module, [DOT, RESHAPE], nothing)) == module
 
 
 def test_composite_identities_stay_in_their_computation():
@@ -59,36 +54,23 @@ def test_composite_identities_stay_in_their_computation():
     main = module.computations.add(name="main", id=1)
     instruction(main, "parameter", (8, 128), id=(1 << 32) + 1)
     instruction(main, "reshape", (128, 8), ((1 << 32) + 1,), id=(1 << 32) + 2)
-    other = module.computations.add(name="other", id=2)
-    instruction(other, "parameter", (8, 128), id=(2 << 32) + 9)
+    instruction(module.computations.add(name="other", id=2), "parameter", (8, 128), id=(2 << 32) + 9)
     edited = constrain(module, layouts_of(module, [1], row((0, 1))[None]))
     assert edited.computations[0].root_id == (1 << 32) + 3
 
 
-def test_a_partial_order_is_completed_by_the_last_dimensions_first():
+def test_rows_become_whole_orders_of_outputs():
     module = matmul_module()
-    given = layouts_of(module, [RESHAPE], row((1,))[None])
-    assert given[RESHAPE] == (1, 2, 0)
-
-
-def test_operands_are_left_to_the_compiler():
-    assert layouts_of(matmul_module(), [DOT], row(operand=(0, 1), kernel=(1, 0))[None]) == {}
-
-
-@pytest.mark.parametrize(
-    ("node", "output", "message"),
-    [
+    # a partial order is completed by the last dimensions first; operands are left to the compiler
+    assert layouts_of(module, [RESHAPE], row((1,))[None]) == {RESHAPE: (1, 2, 0)}
+    assert layouts_of(module, [DOT], row(operand=(0, 1), kernel=(1, 0))[None]) == {}
+    for node, output, message in (
         (DOT, (0, 2), "does not fit its 2 dimensions"),
         (DOT, (1, 1), "at most once"),
         (99, (0,), "not in the module"),
-    ],
-)
-def test_what_does_not_fit_is_refused(node, output, message):
-    module = matmul_module()
-    with pytest.raises(CompilerError, match=message):
-        layouts_of(module, [node], row(output)[None])
-    nothing = np.full((2, 18), -1, np.int8)
-    assert constrain(module, layouts_of(module, [DOT, RESHAPE], nothing)) == module
+    ):
+        with pytest.raises(CompilerError, match=message):
+            layouts_of(module, [node], row(output)[None])
 
 
 def test_what_does_not_compile_twice_is_repaired():
