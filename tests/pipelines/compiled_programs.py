@@ -1,17 +1,20 @@
 """Small JAX programs for tests that really compile; imported by the compiler's process, never by pytest."""
 
 
+def _arrays(*shapes):
+    import jax
+
+    return tuple(jax.ShapeDtypeStruct(shape, "float32") for shape in shapes)
+
+
 def products():
     """Two products: the hidden layout matters, and all compile within seconds."""
     import jax
-    import jax.numpy as jnp
 
     def function(x, first, second):
         return jax.nn.gelu(x @ first) @ second
 
-    return function, tuple(
-        jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 256), (256, 512), (512, 128))
-    )
+    return function, _arrays((256, 256), (256, 512), (512, 128))
 
 
 def loop():
@@ -22,21 +25,19 @@ def loop():
     def function(x, weight):
         return jax.lax.scan(lambda h, _: (jnp.tanh(h @ weight),) * 2, x, None, length=7)
 
-    return function, (jax.ShapeDtypeStruct((256, 256), jnp.float32),) * 2
+    return function, _arrays((256, 256), (256, 256))
 
 
 def softmax():
     """Two reductions and a division."""
     import jax
-    import jax.numpy as jnp
 
-    return jax.nn.softmax, (jax.ShapeDtypeStruct((2048, 1024), jnp.float32),)
+    return jax.nn.softmax, _arrays((2048, 1024))
 
 
 def texts():
     """Convolutions over a text as PyTorch has them: the default layouts of its inputs are not what they need."""
     import jax
-    import jax.numpy as jnp
 
     def function(weights, x):
         def convolve(w):
@@ -45,8 +46,8 @@ def texts():
 
         return {"found": convolve(weights["narrow"]) + convolve(weights["wide"])}
 
-    weights = {name: jax.ShapeDtypeStruct((64, 96, k), jnp.float32) for name, k in (("narrow", 3), ("wide", 4))}
-    return function, (weights, jax.ShapeDtypeStruct((16, 96, 64), jnp.float32))
+    narrow, wide, x = _arrays((64, 96, 3), (64, 96, 4), (16, 96, 64))
+    return function, ({"narrow": narrow, "wide": wide}, x)
 
 
 def shapeless():
@@ -56,9 +57,7 @@ def shapeless():
 
 def unfit():
     """One argument too many."""
-    import jax.numpy as jnp
-
-    return (lambda x: x), (jnp.zeros(3), jnp.zeros(3))
+    return (lambda x: x), _arrays((3,), (3,))
 
 
 def nothing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,7 +22,7 @@ from xlarank.data.hlo.reading import module_graph
 from xlarank.pipelines.advise import advice
 from xlarank.pipelines.advise.advice import Advice, AdviceSettings, advise, apply_configuration
 from xlarank.pipelines.advise.diagnosis import Leaf, diagnose, leaves_of, picture
-from xlarank.pipelines.advise.lines import EntryChange, entry_lines, major_to_minor, operation_lines
+from xlarank.pipelines.advise.lines import entry_lines, operation_lines
 from xlarank.pipelines.advise.search import Space, around_copies
 from xlarank.pipelines.programs.sources import Program, write_configurations
 
@@ -54,28 +55,16 @@ class Made:
 
     versions: ClassVar[dict[str, str]] = {"jax": "0"}
     compiled: ClassVar[list[str]] = []
+    target = target_of("tpu-v3")
     fails_after = 10**9
     slow = unsettled = ""
     useless = False
-
-    def __init__(self, target: Any, **_: Any) -> None:
-        self.target = target
-
-    def __enter__(self) -> Made:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def know(self, *_: object) -> None:
-        pass
+    know = staticmethod(lambda *_: None)
+    compare = staticmethod(lambda *_: 0.001)
 
     def lower(self, **_: Any) -> Lowered:
         leaves = [["[0]", "[1]['w']"], [""]]
         return Lowered(product_module().SerializeToString(), None, {"dot.3": (1, 0)}, leaves)
-
-    def compare(self, *_: object) -> float:
-        return 0.001
 
     def compile(self, modules: Any, **_: Any) -> Any:
         for at, module in enumerate(modules):
@@ -97,7 +86,7 @@ class Made:
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> type[Made]:
     own = type("Own", (Made,), {"compiled": []})
-    monkeypatch.setattr(advice, "Compiler", own)
+    monkeypatch.setattr(advice, "Compiler", lambda *_, **__: nullcontext(own()))
     return own
 
 
@@ -128,6 +117,8 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: ty
     assert found.diagnosis.summary == "75% of the estimate is 1 copy forced by layouts: 1 of weights"
     assert (found.diagnosis.moved_cycles, found.diagnosis_after.moved_cycles, found.difference) == (300, 0, 0.001)
     assert "    \"[1]['w']\": (1, 0),  # weight layer['w'], f32[128,64]" in found.lines
+    assert "outputs = {}" in found.lines
+    compile("\n".join(found.lines), "lines", "exec")
     assert "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))" in found.lines
     assert "nothing is left to try" in run(tmp_path / "more", budget=20).stopped
     edited = HloModuleProto.FromString((tmp_path / "program.advised.pb").read_bytes())
@@ -140,7 +131,7 @@ def test_entry_layouts_come_first_then_the_search_goes_on_from_the_best(made: ty
 def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: Path) -> None:
     whole = run(tmp_path / "whole", budget=8)
     compilations = len(made.compiled)
-    for moment in (1, 3, compilations - 2):
+    for moment in (1, compilations - 2):
         out = tmp_path / str(moment)
         made.compiled.clear()
         made.fails_after = moment
@@ -155,22 +146,19 @@ def test_an_interrupted_search_goes_on_where_it_was(made: type[Made], tmp_path: 
     assert len(made.compiled) == 1  # the module that is written, to be sure of it
 
 
-@pytest.mark.parametrize(("status", "again"), [("timeout", True), ("crashed", True), ("failed", False)])
-def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(
-    made: type[Made], tmp_path: Path, status: str, again: bool
-) -> None:
-    made.unsettled = status
-    assert run(tmp_path, budget=3).speedup == 1
-    made.unsettled = ""
-    made.compiled.clear()
-    assert (run(tmp_path, budget=3).speedup > 1) is again
-    assert ("auto False" in made.compiled) is again
+def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(made: type[Made], tmp_path: Path) -> None:
+    for status, again in (("timeout", True), ("crashed", True), ("failed", False)):
+        made.unsettled = status
+        assert run(tmp_path / status, budget=3).speedup == 1
+        made.unsettled = ""
+        made.compiled.clear()
+        assert (run(tmp_path / status, budget=3).speedup > 1) is again
+        assert ("auto False" in made.compiled) is again
 
 
-def test_what_an_earlier_run_left_is_used_or_removed(
+def test_estimates_counted_in_another_way_are_not_used_again_and_old_modules_go(
     made: type[Made], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Estimates that were counted in another way are not used again; an old module goes."""
     advised = tmp_path / "program.advised.pb"
     assert str(advised) in run(tmp_path, budget=4).files
     first = list(made.compiled)
@@ -221,13 +209,11 @@ def test_copies_are_told_by_what_they_belong_to() -> None:
     weight, output = Leaf("weight", "w", "", "f32[8,8]"), Leaf("output", "result", "", "f32[8,8]")
     found = diagnose(text, [weight], [output])
     assert [(one.name, one.kind, one.tensor, one.cycles) for one in found.relayouts] == [
-        ("of_weight", "weight", "w", 4),
-        ("between", "between", "first -> second", 3),
+        ("of_weight", "weight", "w", 4), ("between", "between", "first -> second", 3),
         ("of_output", "output", "result", 1),
-    ]
-    assert found.summary == (
-        "100% of the estimate are 3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
-    )
+    ]  # fmt: skip
+    copies = "3 copies forced by layouts: 1 of weights, 1 of outputs, 1 between two operations"
+    assert found.summary == f"100% of the estimate are {copies}"
     assert picture(found, "<m>").count("<rect") == 4 and "&lt;m&gt;" in picture(found, "<m>")
 
 
@@ -250,10 +236,9 @@ def test_what_leads_to_a_copy_is_laid_out_as_the_copy_and_what_follows_as_before
 def test_weights_are_told_by_name_or_use() -> None:
     inputs, outputs = leaves_of(product_module(), [[], []])
     assert [(one.kind, one.name, one.shape) for one in (*inputs, *outputs)] == [
-        ("input", "x", "f32[64,128]"),
-        ("weight", "layer['w']", "f32[128,64]"),
+        ("input", "x", "f32[64,128]"), ("weight", "layer['w']", "f32[128,64]"),
         ("output", "output 0", "f32[64,64]"),
-    ]
+    ]  # fmt: skip
 
 
 def test_layouts_of_operations_become_lines_that_name_the_value() -> None:
@@ -263,24 +248,9 @@ def test_layouts_of_operations_become_lines_that_name_the_value() -> None:
     assert head == "from jax.experimental.layout import Layout, with_layout_constraint"
     assert name == "# dot dot.22: f32[8,128], jit(f)/dot_general"
     assert call == "y = with_layout_constraint(y, Layout(major_to_minor=(1, 0)))"
-    assert operation_lines([]) == []
+    assert operation_lines([]) == [] == entry_lines([], [])
     lines = operation_lines([(dot, (0, 1))], {(8, 64)})  # a shape that only the compiler has
     assert "use the edited module" in lines[-1] and not any("y = " in line for line in lines)
-
-
-def test_jax_counts_from_the_other_end() -> None:
-    """Whatever is minor-most in XLA's order has the smallest stride in an array laid out by JAX's."""
-    order, shape = [2, 0, 1], (3, 4, 5)
-    laid_out = np.empty([shape[dimension] for dimension in major_to_minor(order)])
-    stride = dict(zip(major_to_minor(order), laid_out.strides, strict=True))
-    assert sorted(range(3), key=stride.__getitem__) == order
-
-
-def test_lines_name_every_array_by_its_path() -> None:
-    lines = entry_lines([], [EntryChange("output", "result['y']", "['y']", "f32[8,4]", (1, 0), (0, 1), (1, 0))])
-    assert "inputs = {}" in lines and "    \"['y']\": (1, 0),  # output result['y'], f32[8,4]" in lines
-    compile("\n".join(lines), "lines", "exec")
-    assert entry_lines([], []) == []
 
 
 def test_a_configuration_of_an_imported_program_becomes_lines(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ _SPLITS: Final = frozenset({"X64SplitLow", "X64SplitHigh", "X64Combine"})
 _LEAVES: Final = "leaves.json"
 #: The dump of the optimised module for the CPU and for TPUs.
 _OPTIMISED: Final = ("*cpu_after_optimizations.txt", "*after_optimizations_before_buffer_assignment.txt")
-_ENVIRONMENT: Final = {
+ENVIRONMENT: Final = {
     "JAX_PLATFORMS": "cpu",  # never ask for a chip
     "TPU_SKIP_MDS_QUERY": "1",  # nor for a cloud's description of one
     "TPU_WORKER_HOSTNAMES": "localhost",
@@ -66,7 +66,7 @@ class Xla:
     """
 
     def __init__(self, target: Target, effort: float | None = None) -> None:
-        os.environ.update(_ENVIRONMENT)
+        os.environ.update(ENVIRONMENT)
         try:
             import jax
             import jaxlib
