@@ -31,11 +31,7 @@ _DEEPEST: Final = 7
 
 @dataclass(frozen=True, order=True)
 class Collection:
-    """A set of graphs that one model is trained on and scored on.
-
-    >>> Collection.parse("layout:xla:random").parts, Collection.parse("tile:xla").kind
-    (('layout', 'xla', 'random'), 'tile')
-    """
+    """A set of graphs that one model is trained on and scored on."""
 
     parts: tuple[str, ...]
 
@@ -138,27 +134,17 @@ def choose_splits(asked: Sequence[str]) -> list[str]:
     return [split for split in SPLITS if split in asked] if asked else list(SPLITS)
 
 
-@dataclass(frozen=True)
-class SkippedFile:
-    """A file or folder that is not read; ``unreadable`` where it could not even be listed."""
+def skipped_files(npz: Path) -> tuple[dict[Path, str], dict[Path, str]]:
+    """Return what looks like graphs below ``layout/`` and ``tile/`` and is not read, with the reason.
 
-    path: Path
-    why: str
-    unreadable: bool = False
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.why}"
-
-
-def skipped_files(npz: Path) -> list[SkippedFile]:
-    """Return what looks like graphs below ``layout/`` and ``tile/`` of an ``npz`` folder and is not read."""
-    found: list[SkippedFile] = []
+    Folders with graphs, and separately what could not even be listed.
+    """
+    found: dict[Path, str] = {}
+    locked: dict[Path, str] = {}
 
     def unreadable(error: OSError) -> None:
-        if isinstance(error, FileNotFoundError):  # a tree of one kind
-            return
-        why = f"cannot be read ({error.strerror or error})"
-        found.append(SkippedFile(Path(error.filename), why, unreadable=True))
+        if not isinstance(error, FileNotFoundError):  # a tree of one kind
+            locked[Path(error.filename)] = f"cannot be read ({error.strerror or error})"
 
     for kind, levels in _LEVELS.items():
         for name, folders, files in os.walk(npz / kind, onerror=unreadable, followlinks=True):
@@ -177,8 +163,8 @@ def skipped_files(npz: Path) -> list[SkippedFile]:
             elif graphs := [one for one in graphs if not one.endswith(".npz")]:
                 why = "not called .npz in small letters; rename"
             if graphs and why:
-                found.append(SkippedFile(folder, f"{counted(len(graphs), 'file')} not read: {why}"))
-    return found
+                found[folder] = f"{counted(len(graphs), 'file')} not read: {why}"
+    return found, locked
 
 
 @dataclass(frozen=True)

@@ -33,19 +33,14 @@ _PIECE = 1 << 20
 class ConfigTable:
     """Codes and distinct rows of a layout graph's configurations.
 
-    Attributes:
-        codes: ``(configs, nodes)`` int32; the row of a node in a configuration, as an index into ``rows``.
-        rows: ``(R, 18)`` int8; the distinct rows, sorted by node, then by their entries (the last one counts most).
-        node: ``(R,)`` int32; the node of each row, as a position in the list of configurable nodes.
-        start: ``(nodes + 1,)`` int32; rows of node ``k`` are ``start[k]:start[k + 1]``.
-
-    The order of rows depends on their values alone, not on the order of configurations.
+    Rows are sorted by node, then by their entries (the last one counts most): their order depends on their values
+    alone, not on the order of configurations.
     """
 
-    codes: NDArray[np.int32]
-    rows: NDArray[np.int8]
-    node: NDArray[np.int32]
-    start: NDArray[np.int32]
+    codes: NDArray[np.int32]  # (configs, nodes) the row of a node in a configuration, as an index into rows
+    rows: NDArray[np.int8]  # (R, 18) the distinct rows
+    node: NDArray[np.int32]  # (R,) the node of each row, as a position in the list of configurable nodes
+    start: NDArray[np.int32]  # (nodes + 1,) rows of node k are start[k]:start[k + 1]
 
     @property
     def configs(self) -> int:
@@ -74,20 +69,16 @@ class ConfigTable:
 
         Raises `GraphFileError` when an entry is not a whole number from -1 to 5.
         """
-        keys = np.empty(0, np.int64)  # distinct rows of all nodes so far, sorted
-        seen = np.empty(0, np.int64)  # the same in order of arrival: what the codes point to
-        order = np.empty(0, np.int32)  # keys[i] == seen[order[i]]
+        keys = np.full(1, -1)  # distinct rows of all nodes so far, sorted, behind one that is none
+        seen = keys  # the same in order of arrival: what the codes point to
+        order = np.zeros(1, np.int32)  # keys[i] == seen[order[i]]
         codes = np.empty((configs, nodes), np.int32)
         done = 0
         for block in blocks:
             key = _row_keys(block)
-            at = np.searchsorted(keys, key)
-            known = np.zeros(len(key), bool)
-            if len(keys):
-                np.minimum(at, len(keys) - 1, out=at)
-                known = keys[at] == key
-            if not known.all():
-                seen = np.concatenate([seen, np.unique(key[~known])])
+            at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+            if len(new := np.unique(key[keys[at] != key])):
+                seen = np.concatenate([seen, new])
                 order = np.argsort(seen).astype(np.int32)
                 keys = seen[order]
                 at = np.searchsorted(keys, key)
@@ -95,48 +86,41 @@ class ConfigTable:
             done += len(block)
         if done != configs:
             raise GraphFileError(f"{done} configurations were read", expected=f"{configs}")
-        return cls._renumber(codes, seen)
+        return cls._renumber(codes, keys, np.argsort(order).astype(np.int32))
 
     @classmethod
-    def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.int64]) -> ConfigTable:
-        """Turn indices into ``keys`` (shared by all nodes) into codes of (node, row), in place."""
+    def _renumber(cls, codes: NDArray[np.int32], keys: NDArray[np.int64], place: NDArray[np.int32]) -> ConfigTable:
+        """Turn codes of rows (shared by all nodes; ``place`` is theirs in ``keys``) into codes of (node, row)."""
         configs, nodes = codes.shape
-        rank = np.empty(len(keys), np.int64)
-        rank[np.argsort(keys)] = np.arange(len(keys))
-        base = np.arange(nodes, dtype=np.int64) * len(keys)
         step = max(1, _PIECE // max(1, nodes))
-        pieces = [slice(at, at + step) for at in range(0, configs, step)]
-        if nodes * len(keys) <= min(max(_PIECE * 64, codes.size), np.iinfo(np.int32).max):
-            present = np.zeros(nodes * len(keys), bool)
-            small_rank, small_base = rank.astype(np.int32), base.astype(np.int32)
+        at_once = max(1, 4 * _PIECE // len(keys))  # nodes; few where hardly any row repeats
+        owners, rows, done = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+        for first in range(0, nodes, at_once):
+            pieces = [codes[at : at + step, first : first + at_once] for at in range(0, configs, step)]
+            base = np.arange(min(at_once, nodes - first), dtype=np.int32) * np.int32(len(keys))
+            present = np.zeros(len(base) * len(keys), bool)
             for piece in pieces:
-                codes[piece] = small_rank[codes[piece]]
-                codes[piece] += small_base
-                present[codes[piece]] = True
+                piece[...] = place[piece] + base
+                present[piece] = True
+            number = np.cumsum(present, dtype=np.int32)
+            number += done - 1
+            for piece in pieces:
+                piece[...] = number[piece]
             pairs = np.flatnonzero(present)
-            number = np.cumsum(present, dtype=np.int32) - np.int32(1)
-            for piece in pieces:
-                codes[piece] = number[codes[piece]]
-        else:  # hardly any row repeats: a lookup of all combinations would outgrow the codes themselves
-            pairs, inverse = np.unique(base + rank[codes], return_inverse=True)
-            codes[...] = inverse.reshape(codes.shape)
-        node = (pairs // max(1, len(keys))).astype(np.int32)
-        rows = _rows_of(np.sort(keys)[pairs % max(1, len(keys))])
+            owners.append(pairs // len(keys) + first)
+            rows.append(pairs % len(keys))
+            done += len(pairs)
+        node = np.concatenate(owners).astype(np.int32)
         start = np.searchsorted(node, np.arange(nodes + 1)).astype(np.int32)
-        return cls(codes, rows, node, start)
+        return cls(codes, _rows_of(keys[np.concatenate(rows)]), node, start)
 
 
 @dataclass(frozen=True, eq=False)
 class Duplicates:
-    """Groups of identical configurations, numbered by first appearance.
+    """Groups of identical configurations, numbered by first appearance."""
 
-    Attributes:
-        first: ``(distinct,)`` int64; the first configuration of each group.
-        group: ``(configs,)`` int64; the group of each configuration.
-    """
-
-    first: NDArray[np.int64]
-    group: NDArray[np.int64]
+    first: NDArray[np.int64]  # (distinct,) the first configuration of each group
+    group: NDArray[np.int64]  # (configs,) the group of each configuration
 
     @property
     def distinct(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 
 class XlarankError(Exception):
@@ -22,13 +23,11 @@ class XlarankError(Exception):
         super().__init__("; ".join(part for part in parts if part))
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword arguments do not survive default pickling
-        return _rebuild, (type(self), self.got, self.expected, self.do)
+        return partial(type(self), self.got, expected=self.expected, do=self.do), ()
 
 
 def did_you_mean(name: str, known: Iterable[str], cutoff: float = 0.7) -> str:
-    """Return a hint that lists up to three similar names; empty if there are none.
-
-    ``cutoff`` is the least similarity by `difflib.get_close_matches`.
+    """Return a hint that lists up to three similar names, by `difflib.get_close_matches`; empty if there are none.
 
     >>> did_you_mean("n_estimator", ["ranker", "n_estimators"]), did_you_mean("max_depth", ["max_group"])
     ('did you mean n_estimators?', '')
@@ -70,11 +69,7 @@ def naming(name: str, do: str = "") -> Iterator[None]:
     try:
         yield
     except XlarankError as error:
-        raise _rebuild(type(error), f"{name}: {error.got}", error.expected, error.do or do) from error
-
-
-def _rebuild(kind: type[XlarankError], got: str, expected: str, do: str) -> XlarankError:
-    return kind(got, expected=expected, do=do)
+        raise type(error)(f"{name}: {error.got}", expected=error.expected, do=error.do or do) from error
 
 
 class DataRootError(XlarankError):

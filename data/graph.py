@@ -55,22 +55,13 @@ _WHOLE: Final[tuple[tuple[str, Any, int | None], ...]] = (
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Graph:
-    """Base class of layout and tile graphs.
+    """Base class of layout and tile graphs."""
 
-    Attributes:
-        name: file name without ``.npz``.
-        node_feat: ``(nodes, 140)`` float32, columns as in `xlarank.data.schema.NODE_COLUMNS`.
-        opcode: ``(nodes,)`` int64, ids as in `xlarank.data.schema.OPCODES`.
-        edges: ``(edges, 2)`` int64; ``[u, v]`` means that u consumes the output of v.
-        runtime: ``(configs,)`` int64 nanoseconds; 0 where a configuration was not measured (it did not compile, or
-            labels are withheld).
-    """
-
-    name: str
-    node_feat: NDArray[np.float32]
-    opcode: NDArray[np.int64]
-    edges: NDArray[np.int64]
-    runtime: NDArray[np.int64]
+    name: str  # of the file, without ``.npz``
+    node_feat: NDArray[np.float32]  # (nodes, 140) columns as in `xlarank.data.schema.NODE_COLUMNS`
+    opcode: NDArray[np.int64]  # (nodes,) ids as in `xlarank.data.schema.OPCODES`
+    edges: NDArray[np.int64]  # (edges, 2) [u, v] means that u consumes the output of v
+    runtime: NDArray[np.int64]  # (configs,) nanoseconds; 0: not measured (not compiled, or withheld)
 
     def __repr__(self) -> str:
         return (
@@ -110,16 +101,10 @@ class Graph:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LayoutGraph(Graph):
-    """A whole program; configurations choose layouts of its nodes.
+    """A whole program; configurations choose layouts of its nodes."""
 
-    Attributes:
-        splits: ``(k,)`` int64; nodes ``splits[i]:splits[i + 1]`` are one computation.
-        configurable: ``(configurable nodes,)`` int64 node ids, ascending.
-        table: the configurations (see `ConfigTable`).
-    """
-
-    splits: NDArray[np.int64]
-    configurable: NDArray[np.int64]
+    splits: NDArray[np.int64]  # (k,) nodes splits[i]:splits[i + 1] are one computation
+    configurable: NDArray[np.int64]  # (configurable nodes,) node ids, ascending
     table: ConfigTable
 
     def __repr__(self) -> str:
@@ -132,15 +117,10 @@ class LayoutGraph(Graph):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TileGraph(Graph):
-    """One kernel; configurations choose its tile sizes.
+    """One kernel; configurations choose its tile sizes."""
 
-    Attributes:
-        config_feat: ``(configs, 24)`` float32, columns as in `xlarank.data.schema.TILE_COLUMNS`.
-        normalizers: ``(configs,)`` int64; runtime of the compiler's default in the same run.
-    """
-
-    config_feat: NDArray[np.float32]
-    normalizers: NDArray[np.int64]
+    config_feat: NDArray[np.float32]  # (configs, 24) columns as in `xlarank.data.schema.TILE_COLUMNS`
+    normalizers: NDArray[np.int64]  # (configs,) runtime of the compiler's default in the same run
 
     @cached_property
     def duplicates(self) -> Duplicates:
@@ -235,41 +215,35 @@ def _shape(
 
 
 def _read_layout(archive: NpzReader) -> LayoutGraph:
-    node_feat, opcode, edges, runtime = _read_program(archive)
-    nodes = len(node_feat)
-    configurable = _integers(archive, "node_config_ids", 0, nodes - 1)
-    if len(np.unique(configurable)) != len(configurable):
+    program = _read_program(archive)
+    nodes = len(program.node_feat)
+    listed = _integers(archive, "node_config_ids", 0, nodes - 1)
+    if len(np.unique(listed)) != len(listed):
         raise GraphFileError("node_config_ids names a node twice", expected="every node at most once")
     splits = _integers(archive, "node_splits", 0, nodes).reshape(-1)
     if (np.diff(splits) < 0).any():
         raise GraphFileError("node_splits goes down", expected="starts of computations in order")
-    order = np.argsort(configurable)  # features are computed alike whatever order the file lists the nodes in
-    in_order = np.array_equal(configurable[order], configurable)
-    configurable = configurable[order]
+    order = np.argsort(listed)  # features are computed alike whatever order the file lists the nodes in
+    configurable = listed[order]
+    in_order = np.array_equal(configurable, listed)
     with closing(archive.stream("node_config_feat")) as blocks:  # or an error would leave the file open
-        table = ConfigTable.from_blocks(
-            (block if in_order else block[:, order] for block in blocks),
-            configs=len(runtime),
-            nodes=len(configurable),
-        )
-    _check_layouts(table, node_feat, edges, configurable)
-    name = archive.path.name.removesuffix(".npz")
-    return LayoutGraph(name, node_feat, opcode, edges, runtime, splits, configurable, table)
+        rows = (block if in_order else block[:, order] for block in blocks)
+        table = ConfigTable.from_blocks(rows, configs=program.configs, nodes=len(order))
+    graph = LayoutGraph(**vars(program), splits=splits, configurable=configurable, table=table)
+    _check_layouts(graph)
+    return graph
 
 
 def _read_tile(archive: NpzReader) -> TileGraph:
-    node_feat, opcode, edges, runtime = _read_program(archive)
+    program = _read_program(archive)
     config_feat = _float32(archive, "config_feat")
     _check_range("config_feat", config_feat, 0)
     normalizers = _integers(archive, "config_runtime_normalizers", 1)
-    name = archive.path.name.removesuffix(".npz")
-    return TileGraph(name, node_feat, opcode, edges, runtime, config_feat, normalizers)
+    return TileGraph(**vars(program), config_feat=config_feat, normalizers=normalizers)
 
 
-def _read_program(
-    archive: NpzReader,
-) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return what both kinds of graphs have: node features, opcodes, edges, runtimes."""
+def _read_program(archive: NpzReader) -> Graph:
+    """Return what both kinds of graphs have."""
     node_feat = _float32(archive, "node_feat")
     nodes = len(node_feat)
     for what, columns, high in _WHOLE:
@@ -287,7 +261,8 @@ def _read_program(
     edges = _integers(archive, "edge_index", 0, nodes - 1)
     if has_cycle(edges, nodes):
         raise GraphFileError("edge_index holds a cycle", expected="operands before their consumers")
-    return node_feat, opcode, edges, _integers(archive, "config_runtime", 0)
+    name = archive.path.name.removesuffix(".npz")
+    return Graph(name, node_feat, opcode, edges, _integers(archive, "config_runtime", 0))
 
 
 def _integers(archive: NpzReader, name: str, low: int, high: int | None = None) -> NDArray[np.int64]:
@@ -331,20 +306,15 @@ def tensor_ranks(node_feat: NDArray[np.float32]) -> NDArray[np.int64]:
     return rank
 
 
-def _check_layouts(
-    table: ConfigTable,
-    node_feat: NDArray[np.float32],
-    edges: NDArray[np.int64],
-    configurable: NDArray[np.int64],
-) -> None:
+def _check_layouts(graph: LayoutGraph) -> None:
     """Check that a layout names dimensions of its tensor at most once, minor-most first, without gaps."""
-    rank = tensor_ranks(node_feat)
+    rank, edges = tensor_ranks(graph.node_feat), graph.edges
     operand_rank = np.full(len(rank), -1)
     np.maximum.at(operand_rank, edges[:, 0], rank[edges[:, 1]])
     operand_rank[operand_rank < 0] = MAX_RANK  # unknown for a node without operands
-    owner = configurable[table.node]
+    owner = graph.configurable[graph.table.node]
     for number, (slot, limit) in enumerate(zip(LAYOUT_SLOTS, (rank, operand_rank, operand_rank), strict=True)):
-        layout = table.rows[:, MAX_RANK * number : MAX_RANK * (number + 1)]
+        layout = graph.table.rows[:, MAX_RANK * number : MAX_RANK * (number + 1)]
         named = layout >= 0
         ordered = np.sort(layout, axis=1)
         twice = ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(axis=1)

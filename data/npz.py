@@ -10,7 +10,6 @@ import math
 import stat
 import zipfile
 import zlib
-from collections import deque
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
@@ -28,8 +27,6 @@ from xlarank.data.errors import GraphFileError
 _MAX_DEFLATE_RATIO = 1032
 #: Blocks of about this size keep a pass over one block inside the processor's cache.
 _BLOCK_BYTES = 1 << 20
-#: Blocks unpacked before they are asked for.
-_AHEAD = 2
 _HEADER_READERS = {(1, 0): npy_format.read_array_header_1_0, (2, 0): npy_format.read_array_header_2_0}
 _COPY_AGAIN = "copy or download the file again"
 _SAVE_AGAIN = "save it with numpy.savez_compressed"
@@ -202,12 +199,9 @@ def _refusing(got: str, expected: str) -> Iterator[None]:
 
 
 def _ahead(blocks: Generator[NDArray[Any], None, None]) -> Generator[NDArray[Any], None, None]:
-    """Yield the same blocks, of which a thread prepares the next `_AHEAD`."""
+    """Yield the same blocks, of which a thread prepares the next one."""
     with closing(blocks), ThreadPoolExecutor(1, "npz-reader") as pool:
-        try:
-            ready = deque(pool.submit(next, blocks, None) for _ in range(_AHEAD))
-            while (block := ready.popleft().result()) is not None:
-                ready.append(pool.submit(next, blocks, None))
-                yield block
-        finally:
-            pool.shutdown(cancel_futures=True)
+        ready = pool.submit(next, blocks, None)
+        while (block := ready.result()) is not None:
+            ready = pool.submit(next, blocks, None)
+            yield block

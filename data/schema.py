@@ -19,28 +19,13 @@ def _pair(stem: str) -> list[str]:
     return [f"{stem}_{name}" for name in ("0", "1", "sum", "product")]
 
 
+_ELEMENTS: Final = (
+    "invalid_type pred s8 s16 s32 s64 u8 u16 u32 u64 f16 f32 f64 bf16 c64 c128 tuple opaque_type token"
+)
 #: Element types in the order of their one-hot columns (2-20), with their size in bytes.
 #: Tuples, tokens and opaque values hold no array of their own: size 0.
 ELEMENT_BYTES: Final[dict[str, int]] = {
-    "invalid_type": 0,
-    "pred": 1,
-    "s8": 1,
-    "s16": 2,
-    "s32": 4,
-    "s64": 8,
-    "u8": 1,
-    "u16": 2,
-    "u32": 4,
-    "u64": 8,
-    "f16": 2,
-    "f32": 4,
-    "f64": 8,
-    "bf16": 2,
-    "c64": 8,
-    "c128": 16,
-    "tuple": 0,
-    "opaque_type": 0,
-    "token": 0,
+    name: 1 if name == "pred" else int("".join(filter(str.isdigit, name)) or 0) // 8 for name in _ELEMENTS.split()
 }
 
 #: The 140 columns of ``node_feat``.

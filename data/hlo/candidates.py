@@ -42,18 +42,12 @@ _UNSET: Final = np.full((1, len(LAYOUT_COLUMNS)), -1, np.int8)
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """Candidate rows of each configurable node, or of each group of tied ones.
+    """Candidate rows of each configurable node, or of each group of tied ones."""
 
-    Attributes:
-        rows: for each group ``(choices, 18)`` int8, distinct, the first one all -1.
-        group: ``(configurable nodes,)`` the group of each node, -1 where it is left to the compiler; None: each
-            node is a group of its own.
-        least: ``(groups,)`` the lowest code that a random configuration of tied nodes takes: 1 for a group that is
-            always set.
-    """
-
-    rows: tuple[NDArray[np.int8], ...]
+    rows: tuple[NDArray[np.int8], ...]  # (choices, 18) of each group, distinct, the first one all -1
+    #: ``(configurable nodes,)`` groups, -1 where the compiler chooses; None: each node is a group of its own.
     group: NDArray[np.intp] | None = None
+    #: ``(groups,)`` lowest code of random configurations of tied nodes: 1 for a group that is always set.
     least: NDArray[np.int64] | None = None
 
     @property
@@ -176,11 +170,10 @@ def _default_order(graph: LayoutGraph, node: int, rank: int) -> tuple[int, ...]:
 
 
 def random_configurations(candidates: Candidates, count: int, rng: np.random.Generator) -> Codes:
-    """Return ``(configs, groups)`` distinct codes, the compiler's choice first.
+    """Return ``(configs, groups)`` distinct codes, the compiler's choice first; at most as many as there are.
 
     Each configuration draws from `ACTIVITY` the share of nodes that it sets, then for each of these one of its
-    other rows; tied nodes draw one of all their rows, each as likely, as in Google's random collections. There are
-    fewer than ``count`` where the candidates allow no more.
+    other rows; tied nodes draw one of all their rows, each as likely, as in Google's random collections.
     """
     default = np.zeros((1, candidates.groups), np.int32)
     return _collect(default, min(count, candidates.space), lambda: _draw(candidates, rng))

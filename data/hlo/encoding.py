@@ -44,12 +44,8 @@ _PADDING: Final = ("edge_padding_low", "edge_padding_high")
 _SLICE: Final = ("start", "stride", "limit")
 #: Roles of a convolution's dimensions: ``<role>_dim`` in columns, ``<role>_dimension`` in messages.
 _ROLES: Final = (
-    "input_batch",
-    "input_feature",
-    "kernel_input_feature",
-    "kernel_output_feature",
-    "output_batch",
-    "output_feature",
+    *("input_batch", "input_feature", "output_batch", "output_feature"),
+    *("kernel_input_feature", "kernel_output_feature"),
 )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,22 +25,14 @@ NO_ESTIMATE: Final = 2**60
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """One operation of a compiled program with its tile.
-
-    Attributes:
-        opcode: HLO opcode.
-        program: arrays of the operation as a module of its own, by name.
-        digest: hash of these arrays.
-        kernel, output: bounds of the tile. Input bounds follow from them and are 0 in TpuGraphs' files.
-        cycles: the compiler's estimate; `NO_ESTIMATE` or more where there is none.
-    """
+    """One operation of a compiled program with its tile."""
 
     opcode: str
-    program: Arrays
-    digest: str
-    kernel: tuple[int, ...]
+    program: Arrays  # the operation as a module of its own
+    digest: str  # of these arrays
+    kernel: tuple[int, ...]  # bounds of the tile; input bounds follow from them and are 0 in TpuGraphs' files
     output: tuple[int, ...]
-    cycles: int
+    cycles: int  # the compiler's estimate; `NO_ESTIMATE` or more where there is none
 
 
 def cut_kernels(module: Message) -> Iterator[Kernel]:
@@ -49,33 +42,32 @@ def cut_kernels(module: Message) -> Iterator[Kernel]:
     say why.
     """
     inside = fused_computations(module)
-    for computation in module.computations:
-        if computation.id in inside:
-            continue
+    for computation in (one for one in module.computations if one.id not in inside):
         shapes = {one.id: one.shape for one in computation.instructions}
         for instruction in computation.instructions:
             window = _window(instruction)
             around = [instruction.shape, *(shapes[operand] for operand in instruction.operand_ids)]
             if window is None or any(map(_in_vector_memory, around)):
                 continue
-            try:
+            with suppress(HloError):  # outside what the format can hold
                 program = encode_kernel(_cut_out(module, computation, instruction))
-            except HloError:
-                continue  # outside what the format can hold
-            kernel, output = (
-                tuple(int(bound) for bound in window.get(f"{slot}_window_bounds", ()))
-                for slot in ("kernel", "output")
-            )
-            cycles = int(window["estimated_cycles"])
-            yield Kernel(instruction.opcode, program, _digest(program), kernel, output, cycles)
+                bounds = (window.get(f"{slot}_window_bounds", ()) for slot in ("kernel", "output"))
+                kernel, output = (tuple(map(int, one)) for one in bounds)
+                cycles = int(window["estimated_cycles"])
+                yield Kernel(instruction.opcode, program, _digest(program), kernel, output, cycles)
 
 
 def _cut_out(module: Message, computation: Message, instruction: Message) -> Message:
     """Return a module of one instruction, the computations it calls, and a parameter for each operand."""
-    needed = _called(module, instruction)
+    computations = {one.id: one for one in module.computations}
+    waiting, needed = list(instruction.called_computation_ids), set[int]()
+    while waiting:
+        if (number := waiting.pop()) not in needed:
+            needed.add(number)
+            waiting += [id for one in computations[number].instructions for id in one.called_computation_ids]
     cut = HloModuleProto(name=instruction.name)
     cut.computations.extend(one for one in module.computations if one.id in needed)
-    entry = cut.computations.add(name="main", id=1 + max((one.id for one in module.computations), default=0))
+    entry = cut.computations.add(name="main", id=1 + max(computations, default=0))
     cut.entry_computation_id, cut.entry_computation_name = entry.id, entry.name
     operands = {one.id: one for one in computation.instructions}
     for number, operand in enumerate(dict.fromkeys(instruction.operand_ids)):
@@ -88,20 +80,6 @@ def _cut_out(module: Message, computation: Message, instruction: Message) -> Mes
     root.ClearField("control_predecessor_ids")
     entry.root_id = root.id
     return cut
-
-
-def _called(module: Message, instruction: Message) -> set[int]:
-    """Return ids of the computations that an instruction calls, directly or not."""
-    computations = {one.id: one for one in module.computations}
-    waiting, found = list(instruction.called_computation_ids), set[int]()
-    while waiting:
-        number = waiting.pop()
-        if number not in found:
-            found.add(number)
-            waiting += [
-                called for one in computations[number].instructions for called in one.called_computation_ids
-            ]
-    return found
 
 
 def _window(instruction: Message) -> dict[str, Any] | None:

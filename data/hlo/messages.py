@@ -194,24 +194,17 @@ def _build() -> dict[str, type[Message]]:
         for field_name, kind, number, many in fields:
             label = _Field.LABEL_REPEATED if many else _Field.LABEL_OPTIONAL
             field = message.field.add(name=field_name, number=number, label=label)
-            if kind in _SCALARS:
-                field.type = _SCALARS[kind]
-            else:
-                field.type, field.type_name = _Field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+            field.type = _SCALARS.get(kind, _Field.TYPE_MESSAGE)
+            if kind not in _SCALARS:
+                field.type_name = f".{_PACKAGE}.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(file.SerializeToString())
-    names = [message.name for message in file.message_type]
-    return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name in names
-    }
+    found = ((name, pool.FindMessageTypeByName(f"{_PACKAGE}.{name}")) for name, _ in declared())
+    return {name: message_factory.GetMessageClass(kind) for name, kind in found}
 
 
 _CLASSES: Final = _build()
-
-HloProto = _CLASSES["HloProto"]
-HloSnapshot = _CLASSES["HloSnapshot"]
-HloModuleProto = _CLASSES["HloModuleProto"]
-HloComputationProto = _CLASSES["HloComputationProto"]
+HloProto, HloSnapshot = _CLASSES["HloProto"], _CLASSES["HloSnapshot"]
+HloModuleProto, HloComputationProto = _CLASSES["HloModuleProto"], _CLASSES["HloComputationProto"]
 HloInstructionProto = _CLASSES["HloInstructionProto"]
-TuningData = _CLASSES["TuningData"]
-ModuleTuningData = _CLASSES["ModuleTuningData"]
+TuningData, ModuleTuningData = _CLASSES["TuningData"], _CLASSES["ModuleTuningData"]

@@ -52,15 +52,10 @@ class HloWarning(UserWarning):
 
 @dataclass(frozen=True)
 class NodeName:
-    """A node's names.
+    """A node's names."""
 
-    Attributes:
-        name: of the instruction, such as ``dot.22``.
-        op_name: where it comes from in the framework's program, such as ``jit(f)/dot_general``; may be empty.
-    """
-
-    name: str
-    op_name: str
+    name: str  # of the instruction, such as ``dot.22``
+    op_name: str  # its place in the framework's program, such as ``jit(f)/dot_general``; may be empty
 
 
 def read_hlo(path: Path | str) -> LayoutGraph:

@@ -1,14 +1,12 @@
 """Which configurable nodes take their layouts together, as in Google's files.
 
-In every real layout file a handful of choices stands behind the configurations of dozens or hundreds of nodes:
-nodes of one group always change together. The rule here was found on those files (docs/tied.md). Two nodes are tied
-when
+In every real layout file a handful of choices stands behind the configurations of hundreds of nodes. The rule here
+was found on those files (docs/tied.md). Two nodes are tied when they are of one opcode and
 
-- they are of one opcode, and the same dimensions of output and operands are at stake: of a convolution batch and
-  feature dimensions, of a dot the last free and the last contracted ones, of a reshape the blocks of dimensions
-  that are split or merged;
-- the cheaper order of these dimensions is the same for both: fewer elements once the minor-most dimension is padded
-  to 128 lanes and the next to 8 sublanes. It is what the compiler takes where it may choose.
+- the same dimensions are at stake: of a convolution batch and feature dimensions, of a dot the last free and the
+  last contracted ones, of a reshape the blocks of dimensions that are split or merged;
+- the cheaper order of these dimensions is the same: fewer elements once the minor-most dimension is padded to 128
+  lanes and the next to 8 sublanes. It is what the compiler takes where it may choose.
 
 The format names no dimensions of a dot and keeps no order of operands: both are inferred from sizes.
 """
@@ -41,17 +39,11 @@ _DIMS: Final = NODE_COLUMN["shape_dimensions_0"]
 
 @dataclass(frozen=True)
 class Tied:
-    """What a node may take together with others.
+    """What a node may take together with others."""
 
-    Attributes:
-        signature: equal for nodes that are tied.
-        orders: distinct orders of the output's dimensions that may be set; an empty one sets nothing.
-        optional: whether random configurations also leave the node to the compiler, as Google's do with reshapes.
-    """
-
-    signature: tuple[Any, ...]
-    orders: tuple[Order, ...]
-    optional: bool = False
+    signature: tuple[Any, ...]  # equal for nodes that are tied
+    orders: tuple[Order, ...]  # distinct ones of the output that may be set; an empty one sets nothing
+    optional: bool = False  # random configurations also leave it to the compiler, as Google's do with reshapes
 
 
 def tied_nodes(graph: LayoutGraph) -> list[Tied]:

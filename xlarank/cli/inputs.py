@@ -26,9 +26,9 @@ def warn_of_skipped_files(root: DataRoot) -> dict[str, str]:
     """Print the files that are skipped; return those that cannot be read, with the reason."""
     from xlarank.data.collection import skipped_files
 
-    found = skipped_files(root.npz)
-    list_lines("skipped", [str(one) for one in found if not one.unreadable])
-    return {str(one.path): one.why for one in found if one.unreadable}
+    skipped, unreadable = skipped_files(root.npz)
+    list_lines("skipped", [f"{path}: {why}" for path, why in skipped.items()])
+    return {str(path): why for path, why in unreadable.items()}
 
 
 def workspace_at(path: Path) -> Workspace:
