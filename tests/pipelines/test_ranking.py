@@ -1,25 +1,32 @@
-"""Ranking one graph: which model is taken, and what is told of the order."""
+"""Ranking one graph and explaining its order: which model is taken, what is told, and parts that add up."""
 
 from __future__ import annotations
 
 import csv
 import json
 import shutil
+from itertools import combinations
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import polars as pl
 import pytest
 
 import xlarank
-from tests.graphs import layout_row, save_npz
+from tests.features.helpers import layout_file, layout_of
+from tests.graphs import Node, layout_row, save_npz
 from tests.pipelines.trees import LAYOUT, TILE, graph_path, layout_graph, model_of, stored, tile_graph
-from xlarank.data.errors import CollectionError, GraphFileError, ModelError, WorkspaceError
-from xlarank.data.schema import TILE_COLUMNS
+from xlarank.data.errors import CollectionError, GraphFileError, HloError, ModelError, WorkspaceError, XlarankError
+from xlarank.data.graph import read_graph
+from xlarank.data.hlo.messages import HloModuleProto
+from xlarank.data.schema import OPCODES, TILE_COLUMNS
 from xlarank.data.workspace import Workspace
 from xlarank.models.validation.metrics import graph_metrics
+from xlarank.pipelines.explain import explain
 from xlarank.pipelines.rank import rank, rank_folder
 from xlarank.pipelines.ranking.result import Ranking, write_rankings
+from xlarank.pipelines.ranking.score_difference import Explanation, Segment, program_graph, segments_of
 from xlarank.pipelines.support.workspace_collections import trained_collections
 
 OTHER = "layout:cpu:default"
@@ -29,9 +36,14 @@ def run(workspace: Path, path: Path, collection: str | None = None) -> Ranking:
     return rank(Workspace(workspace), path, collection=collection)
 
 
-def test_the_order_is_that_of_the_scores_of_the_stored_rows(shared_tree: Path, shared_trained: Path) -> None:
+@pytest.fixture
+def path(shared_tree: Path) -> Path:
+    return graph_path(shared_tree, LAYOUT, "valid", "delta__a")
+
+
+def test_the_order_is_that_of_the_scores_of_the_stored_rows(path: Path, shared_trained: Path) -> None:
     """The best are distinct, with their twins beside them."""
-    ranking = run(shared_trained, graph_path(shared_tree, LAYOUT, "valid", "delta__a"))
+    ranking = run(shared_trained, path)
     graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
     score = model_of(shared_trained).score(graph).mean[graph.group]
     assert np.array_equal(ranking.scores, score) and np.array_equal(ranking.runtime, graph.runtime)
@@ -81,9 +93,8 @@ def test_speedup_over_the_compilers_own_choice(shared_trained: Path, tmp_path: P
     runtime = arrays["config_runtime"]
     best = ranking.best(5)
     assert [one.speedup for one in best] == pytest.approx([500 / runtime[one.configuration] for one in best])
-    assert ranking.speedups == pytest.approx(
-        {"speedup@1": best[0].speedup, "speedup@5": max(one.speedup or 0 for one in best)}
-    )
+    expected = {"speedup@1": best[0].speedup, "speedup@5": max(one.speedup or 0 for one in best)}
+    assert ranking.speedups == pytest.approx(expected)
     assert json.loads(json.dumps(ranking.as_json()))["speedups"] == ranking.speedups
     write_rankings(tmp_path / "out.csv", {"a": ranking})
     assert pl.read_csv(tmp_path / "out.csv")["speedup"].to_list()[:5] == [one.speedup for one in best]
@@ -96,9 +107,7 @@ def test_speedup_over_the_compilers_own_choice(shared_trained: Path, tmp_path: P
     assert ranking.speedups is not None and ranking.speedups["speedup@5"] >= ranking.speedups["speedup@1"]
 
 
-def test_without_labels_or_the_compilers_own_choice(
-    shared_tree: Path, shared_trained: Path, tmp_path: Path
-) -> None:
+def test_without_labels_or_default(shared_tree: Path, shared_trained: Path, tmp_path: Path) -> None:
     ranking = run(shared_trained, graph_path(shared_tree, TILE, "test", "sort__a"))
     assert ranking.metrics is None and {entry.runtime_ns for entry in ranking.best()} == {None}
     assert ranking.to_polars()["runtime_ns"].null_count() == 24
@@ -133,9 +142,7 @@ def test_which_model_is_taken(trained: Path, tmp_path: Path, monkeypatch: pytest
     (tmp_path / "link.npz").symlink_to(path)
     monkeypatch.chdir(path.parent)
     assert {run(trained, one).collection for one in (Path("x__a.npz"), tmp_path / "link.npz")} == {OTHER}
-    with pytest.raises(
-        ModelError, match=rf"could be ranked by 2 models; expected {OTHER}, {LAYOUT}; pass --collection"
-    ):
+    with pytest.raises(ModelError, match=f"by 2 models; expected {OTHER}, {LAYOUT}; pass --collection"):
         run(trained, layout)
     given = rank(Workspace(tmp_path / "nothing"), tile, model=model_of(trained, TILE))
     assert given.order.tolist() == run(trained, tile).order.tolist()
@@ -171,17 +178,16 @@ def test_without_a_model_of_the_kind(trained: Path, tmp_path: Path) -> None:
             run(tmp_path / "absent", cpu, asked)
 
 
-def test_what_is_no_graph(shared_trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="42 is no graph; expected a LayoutGraph, a TileGraph or a path"):
-        xlarank.rank(42, shared_trained)  # type: ignore[arg-type]
-    with pytest.raises(GraphFileError, match="cannot be opened"):
-        run(shared_trained, tmp_path)
-    with pytest.raises(GraphFileError, match="holds no npz files"):
-        rank_folder(Workspace(shared_trained), tmp_path)
-
-
-def test_every_graph_of_a_folder(tree: Path, shared_trained: Path, tmp_path: Path) -> None:
+def test_every_graph_of_a_folder_and_what_is_none(tree: Path, shared_trained: Path, tmp_path: Path) -> None:
     """A name is no formula in a spreadsheet."""
+    for unreadable, error, message in (
+        (42, TypeError, "42 is no graph; expected a LayoutGraph, a TileGraph or a path"),
+        (tmp_path, GraphFileError, "cannot be opened"),
+    ):
+        with pytest.raises(error, match=message):
+            xlarank.rank(unreadable, shared_trained)  # type: ignore[arg-type]
+    with pytest.raises(GraphFileError, match="holds no npz files"):
+        rank_folder(Workspace(shared_trained), shared_trained / "models")
     folder = graph_path(tree, LAYOUT, "valid", "x").parent
     (folder / "broken.npz").write_bytes(b"no zip")
     for hidden in (".venv/lib", "env/lib"):
@@ -200,3 +206,112 @@ def test_every_graph_of_a_folder(tree: Path, shared_trained: Path, tmp_path: Pat
     with (tmp_path / "out.csv").open(newline="") as stream:
         written = list(dict.fromkeys(row["graph"] for row in csv.DictReader(stream)))
     assert written == [("" if name[0] == "a" else "'") + name.replace("\r", " ") for name in names]
+
+
+# Explanations ---------------------------------------------------------------------------------------------
+
+
+def explained(workspace: Path, path: Path, **asked: object) -> Explanation:
+    return explain(Workspace(workspace), path, collection=LAYOUT, **asked)  # type: ignore[arg-type]
+
+
+def test_nodes_causes_and_columns_add_up_to_the_difference(shared_trained: Path, path: Path) -> None:
+    ranking = run(shared_trained, path)
+    for config in (0, 5, 11):
+        result = explained(shared_trained, path, config=config, against=20)
+        assert result.difference == pytest.approx(ranking.scores[config] - ranking.scores[20])
+        assert sum(node.value for node in result.nodes) + result.rest == pytest.approx(result.difference, abs=1e-9)
+        assert sum(result.causes.values()) == pytest.approx(result.difference, abs=1e-6)
+        assert sum(result.columns.values()) == pytest.approx(result.difference, abs=1e-6)
+        assert {node.node for node in result.nodes} <= {2, 4}
+        assert json.dumps(ranking.explain(config, 20).as_json()) == json.dumps(result.as_json())
+    with np.load(path) as arrays:
+        feat = arrays["node_config_feat"]
+    pairs = combinations(range(len(feat)), 2)
+    differing = ((a, b, (feat[a] != feat[b]).any(axis=1).tolist()) for a, b in pairs)
+    config, against = next((a, b) for a, b, differs in differing if differs == [False, True])
+    (node,) = explained(shared_trained, path, config=config, against=against).nodes
+    assert (node.node, node.opcode) == (4, "reshape") and node.now != node.then, "only nodes that differ"
+
+
+def test_which_configurations_are_compared(shared_trained: Path, path: Path, tmp_path: Path) -> None:
+    """The best with the compiler's default where that is a candidate, else with the middle of the ranking."""
+    for asked, said in (
+        ({"config": 24}, "no configuration 24; expected a number from 0 to 23"),
+        ({"config": -1}, "no configuration -1"),
+        ({"against": "99"}, "no configuration 99"),
+        ({"against": "best"}, "no configuration best; .*or default"),
+    ):
+        with pytest.raises(XlarankError, match=said):
+            explained(shared_trained, path, **asked)
+    alike = explained(shared_trained, path, config=22, against=23)  # the last two repeat the first
+    assert alike.difference == 0 and not alike.nodes and not alike.segments and "identical" in alike.notes[0]
+    arrays = layout_graph(3)
+    kept = (arrays["node_config_feat"] >= 0).any(axis=(1, 2))
+    arrays |= {name: arrays[name][kept] for name in ("node_config_feat", "config_runtime")}
+    without = save_npz(tmp_path / "own.npz", arrays)
+    with pytest.raises(XlarankError, match="no candidate of own is the compiler's default"):
+        explained(shared_trained, without, against="default")
+    assert explained(shared_trained, without).against == "the middle of the ranking"
+    arrays["node_config_feat"][7] = [layout_row(), layout_row()]
+    with_default = save_npz(tmp_path / "with.npz", arrays)
+    best = explained(shared_trained, with_default)
+    assert (best.then, best.against, best.ranks[0]) == (7, "the compiler's default", 1) and best.difference < 0
+    assert explained(shared_trained, with_default, against="default").then == 7
+    itself = explained(shared_trained, with_default, config=7)
+    assert itself.then != 7 and itself.against == "the middle of the ranking"
+
+
+def test_segments_are_drawn_and_nodes_named(shared_trained: Path, path: Path, tmp_path: Path) -> None:
+    svg = tmp_path / "out" / "segment.svg"
+    result = explained(shared_trained, path, svg=svg)
+    words = " ".join(ElementTree.fromstring(svg.read_text(encoding="utf-8")).itertext())
+    assert f"configuration {result.now} against {result.then}" in words
+    drawn = [node for node in result.nodes if node.value]
+    assert drawn and all(f"{node.opcode} {node.node}" in words for node in drawn)
+    assert "{3,2,1,0}" in words, "layouts stand on the edges"
+    assert "prefers-color-scheme" in svg.read_text(encoding="utf-8")
+    assert result.called(2) == "2" and result.as_json()["nodes"][0]["name"] is None
+
+    graph = read_graph(path)
+    module = HloModuleProto(name="jit_f")
+    main = module.computations.add(name="main", id=1, root_id=1)
+    for node, opcode in enumerate(graph.opcode):
+        added = main.instructions.add(name=f"own_{node}", opcode=OPCODES[opcode], id=node + 1)
+        added.metadata.op_name = f"jit(f)/step{node}"
+    file = tmp_path / "module.pb"
+    file.write_bytes(module.SerializeToString())
+    found = explained(shared_trained, path, module=file, svg=svg)
+    assert found.nodes and found.called(2) == "2 own_2"
+    for shown in found.as_json()["nodes"]:
+        assert (shown["name"], shown["op_name"]) == (f"own_{shown['node']}", f"jit(f)/step{shown['node']}")
+        assert f"own_{shown['node']}" in svg.read_text(encoding="utf-8")
+    main.instructions.pop()
+    file.write_bytes(module.SerializeToString())
+    with pytest.raises(HloError, match=r"^module\.pb: the module has \d+ instructions, and delta__a \d+ nodes"):
+        explained(shared_trained, path, module=file)
+
+
+def test_segments_are_connected_nodes_of_one_sign() -> None:
+    # 0 and 1 hang together over a matrix, 2 and 3 over a scalar only; 4 reads 1
+    nodes = [
+        Node("parameter", (8, 128)), Node("add", (8, 128), (0, 0)), Node("reduce", (), (1,)),
+        Node("broadcast", (4, 4), (2,)), Node("multiply", (8, 128), (1, 1)),
+    ]  # fmt: skip
+    graph = layout_of(layout_file(nodes, [0], [[layout_row()]]))
+    assert set(program_graph(graph).edges) == {(0, 1), (1, 2), (1, 4)}, "a scalar passes no layout on"
+    expected = (Segment((0, 1), -3.0), Segment((3,), -0.9))
+    assert segments_of(graph, {0: -1.0, 1: -2.0, 3: -0.9, 4: 0.8}) == expected
+    # 5 of 5.2 is more than four fifths: the rest is left out
+    assert segments_of(graph, {0: 5.0, 1: 0.1, 4: -0.1}) == (Segment((0,), 5.0),)
+    assert segments_of(graph, {}) == () and segments_of(graph, {0: 0.0}) == ()
+
+
+def test_tiles_have_causes_but_no_nodes(shared_tree: Path, shared_trained: Path, tmp_path: Path) -> None:
+    path = next((shared_tree / "npz" / "tile" / "cpu" / "valid").glob("*.npz"))
+    found = explain(Workspace(shared_trained), path, collection=TILE)
+    assert not found.nodes and found.rest == pytest.approx(found.difference)
+    assert sum(found.causes.values()) == pytest.approx(found.difference, abs=1e-6)
+    with pytest.raises(XlarankError, match="no segment to draw"):
+        explain(Workspace(shared_trained), path, collection=TILE, svg=tmp_path / "x.svg")
+    assert not (tmp_path / "x.svg").exists()

@@ -1,0 +1,151 @@
+"""Parts of a difference between two scores add up to it; a calibration says how far rankings can be trusted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.models.contract import fitted
+from tests.models.rows import easy_data, easy_graph
+from tests.models.test_sum_pooled import pooled_data, pooled_graph
+from tests.pipelines.trees import layout_graph
+from xlarank.data.graph import LayoutGraph, read_graph
+from xlarank.features.assemble import assemble
+from xlarank.features.attribution import walk_between
+from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
+from xlarank.models.explanation.calibration import CERTAIN, Calibration, ScoredGraph, Trust, disagreement
+from xlarank.models.explanation.parts import Parts, Place, Rows
+from xlarank.models.registry import RANKERS
+from xlarank.models.training_data import TrainingData
+
+#: XGBoost's contributions are float32; all other sums differ by the last bits of a float64.
+ROUNDING = {"xgb-pairwise": 1e-5, "ensemble": 1e-4, "sibling": 1e-4}
+SETTINGS = FeatureSettings(Tier.FAST)
+
+
+def check_sums(parts: Parts, model: str) -> None:
+    columns, places = sum(parts.columns.values()), sum(place.value for place in parts.places)
+    near = ROUNDING.get(model, 1e-9)
+    assert columns + places == pytest.approx(parts.difference, rel=near, abs=near)
+    assert sum(parts.instance_columns.values()) == pytest.approx(places, rel=near, abs=near)
+
+
+@pytest.mark.parametrize("model", RANKERS)
+def test_parts_add_up_to_the_difference_of_the_scores(model: str) -> None:
+    ranker, graph = fitted(model, easy_data()), easy_graph("unseen__a", 40, seed=5)
+    scores = ranker.predict(graph.matrix(), graph.columns)
+    for now, then in ((0, 1), (3, 39), (7, 7)):
+        parts = ranker.contributions(Rows.of(graph), now, then)
+        assert parts.difference == pytest.approx(scores[now] - scores[then], abs=1e-9)
+        check_sums(parts, model)
+        assert sum(parts.members.values()) == pytest.approx(parts.difference, abs=1e-9)
+    # the runtime is 1 + 3 waste + clash: between the cheapest and the dearest waste counts most
+    parts = ranker.contributions(Rows.of(graph), int(graph.row_cost.argmin()), int(graph.row_cost.argmax()))
+    assert parts.difference < 0 and min(parts.columns, key=lambda name: parts.columns[name]) == "waste"
+
+
+@pytest.mark.parametrize("model", ["sum-pooled", "ensemble", "sibling"])
+def test_sums_over_instances_name_the_nodes_that_differ(model: str) -> None:
+    ranker, graph = fitted(model, pooled_data()), pooled_graph("unseen__a", 30, seed=77)
+    assert graph.instances is not None
+    codes = graph.instances.value.codes
+    parts = ranker.contributions(Rows.of(graph), 4, 9)
+    check_sums(parts, model)
+    assert {place.nodes for place in parts.places} == {(int(k),) for k in np.flatnonzero(codes[4] != codes[9])}
+
+
+# the last holds an ensemble of all others
+@pytest.mark.parametrize("model", ["lambdarank", "xgb-pairwise", "sibling"])
+def test_nodes_add_up_to_the_columns(model: str, graph_file: Callable[..., Path]) -> None:
+    graph = read_graph(graph_file(layout_graph(3)))
+    assert isinstance(graph, LayoutGraph)
+    rows = assemble(graph, SETTINGS)
+    ranker = fitted(model, TrainingData.from_graphs([rows]), rounds=10)
+    for now, then in ((0, 1), (5, 2), (9, 9)):
+        walk = walk_between(graph, rows, SETTINGS, now, then)
+        parts = ranker.contributions(Rows.of(rows, walk), int(rows.group[now]), int(rows.group[then]))
+        check_sums(parts, model)
+        assert set(parts.nodes) <= set(walk.nodes.tolist())
+        assert sum(parts.nodes.values()) == pytest.approx(sum(parts.columns.values()), abs=1e-4)
+
+
+def test_parts_of_two_are_joined_place_by_place() -> None:
+    one = Parts(-2.0, {"a": -1.0}, (Place((3,), "now", "then", -1.0),), {"c": -1.0}, {"x": -2.0}, {5: -1.0})
+    expected = Parts(-3.0, {"a": -1.5}, (Place((3,), "now", "then", -1.5),), {"c": -1.5}, {"x": -3.0}, {5: -1.5})
+    assert Parts.total([one, one.scaled(0.5)]) == Parts.total([one, one], 0.75) == expected
+
+
+# Calibration ------------------------------------------------------------------------------------------------
+
+
+def judged(family: str, seed: int, *, noise: float, rows: int = 40) -> ScoredGraph:
+    """Costs that the mean score follows up to noise, which the seeds share half of."""
+    rng = np.random.default_rng(seed)
+    cost = rng.random(rows)
+    shared = rng.normal(0, noise, rows)
+    scores = np.stack([cost + shared + rng.normal(0, noise, rows) for _ in range(3)])
+    return ScoredGraph(family, scores, cost)
+
+
+def many(noise: float, graphs: int = 24) -> list[ScoredGraph]:
+    return [judged(f"family{number % 6}", number, noise=noise) for number in range(graphs)]
+
+
+def test_disagreement_is_the_spread_over_seeds() -> None:
+    # seeds differ by a constant (no disagreement), then by +-1 at two of two rows: variance 2 (ddof 1) of (1, -1)
+    assert disagreement(np.array([[0.0, 1.0], [5.0, 6.0]])) == 1e-12
+    assert disagreement(np.array([[1.0, -1.0], [-1.0, 1.0]])) == pytest.approx(2.0)
+
+
+def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs() -> None:
+    found = Calibration.of(many(0.15))
+    assert 0.05 < found.certain < 0.9 and found.right_low <= found.right <= found.right_high
+    assert (found.graphs, found.families, found.seeds, found.by) == (24, 6, 3, "family")
+    right, certain = 0, 0
+    for number in range(30):
+        one = judged("new", 1000 + number, noise=0.15)
+        mean = one.scores.mean(axis=0)
+        sure = mean[None, :] - mean[:, None] >= found.threshold * disagreement(one.scores)
+        trust = Trust(found, one.scores, np.arange(40))
+        assert trust.ahead_of.tolist() == sure.sum(axis=1).tolist()
+        assert trust.certain == pytest.approx(sure.sum() / (40 * 39 / 2))
+        certain += int(sure.sum())
+        right += int((sure & (one.cost[None, :] > one.cost[:, None])).sum())
+    assert right / certain == pytest.approx(CERTAIN, abs=0.02)
+
+
+def test_pure_noise_is_never_certain() -> None:
+    rng = np.random.default_rng(3)
+    found = Calibration.of([ScoredGraph(f"f{n % 5}", rng.random((3, 60)), rng.random(60)) for n in range(20)])
+    assert found.threshold == np.inf and found.certain == 0.0 and np.isnan(found.right) and found.first > 0.8
+    trust = Trust(found, np.zeros((3, 60)), np.repeat(np.arange(60), 2))  # seeds that agree: inf * 0
+    assert trust.certain == 0 and trust.ahead_of.tolist() == [0] * 120
+    assert trust.as_json()["certain_right"] is trust.as_json()["certain_right_interval"] is None
+    assert trust.lines()[0] == "no pair is certain: out of fold none reached 95% (20 graphs)"
+
+
+def test_the_first_hold_the_best_of_as_many_graphs_as_promised() -> None:
+    found = Calibration.of(many(0.3, graphs=60))
+    assert found.first_nearly <= found.first < 1
+    few = Calibration.of(many(0.1, graphs=8))  # the worst of 8 is at most the 8/9 quantile of the next one's place
+    assert few.first == 1.0 and Trust(few, np.random.default_rng(0).random((3, 17)), np.arange(17)).first == 17
+
+
+@pytest.mark.parametrize("noise", [0.15, 3.0])
+def test_it_is_read_back_for_the_same_model_only(noise: float, tmp_path: Path) -> None:
+    found = Calibration.of(many(noise))
+    found.save(tmp_path, "this")
+    file = tmp_path / "calibration.json"
+    earlier = json.loads(file.read_text(encoding="utf-8")) | {"bins": [{"distance": 0.5, "pairs": 7}]}
+    for text in (file.read_text(encoding="utf-8"), json.dumps(earlier)):
+        file.write_text(text, encoding="utf-8")
+        again = Calibration.load(tmp_path, "this")
+        assert again is not None and again.as_json() == found.as_json()
+        assert Calibration.load(tmp_path, "another") is None
+    file.write_text("{", encoding="utf-8")
+    assert Calibration.load(tmp_path, "this") is None

@@ -1,0 +1,333 @@
+"""Scores of trained models on a split, and of graphs that were held out: what is scored, and what stands beside."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.graphs import save_npz
+from tests.pipelines import trees
+from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored
+from xlarank.data.collection import Collection
+from xlarank.data.errors import CollectionError, ModelError, XlarankError
+from xlarank.data.workspace import Workspace
+from xlarank.features.block import Tier
+from xlarank.features.recipe import FeatureSettings
+from xlarank.models.rankers.lambdarank import LambdaRank
+from xlarank.models.rankers.ranknet import RankNet
+from xlarank.models.trained import TrainedModel
+from xlarank.models.training_data import FitSettings
+from xlarank.models.validation.curves import join_curves, validate_fold, validate_folds
+from xlarank.models.validation.folds import family_folds
+from xlarank.models.validation.metrics import METRICS, graph_metrics, kendall_tau, summarise
+from xlarank.pipelines.cross_validate import cross_validate, cross_validate_rankers
+from xlarank.pipelines.evaluate import evaluate
+from xlarank.pipelines.support.evaluation import Evaluation
+from xlarank.pipelines.support.fitting import TrainRequest
+from xlarank.pipelines.support.training_sets import read_training_set
+from xlarank.pipelines.train import train
+
+BESIDE = {"baselines", "repeats_once", "seeds_std"}
+
+
+def run(workspace: Path, **options: Any) -> Evaluation:
+    return evaluate(Workspace(workspace), **options)
+
+
+def held_out(workspace: Path, rounds: int = 300, **options: Any) -> Evaluation:
+    return cross_validate(Workspace(workspace), fit=FitSettings(rounds, threads=1), **options)
+
+
+def is_by_hand(
+    metrics: dict[str, dict[str, Any]], workspace: Path, model: TrainedModel, collection: str, split: str = "valid"
+) -> bool:
+    """Whether a report is that of each graph's rows and the model, all configurations."""
+    expected = {
+        name: graph_metrics(model.card.kind, model.score(graph).mean[graph.group], graph.cost, graph.group)
+        for name, graph in stored(workspace, collection, split).items()
+    }
+    own = {name: {key: about[key] for key in about.keys() - BESIDE} for name, about in metrics.items()}
+    return own == summarise(expected)
+
+
+@pytest.mark.parametrize("split", ["valid", "train"])
+def test_the_report_has_every_metric_of_every_graph(trained: Path, split: str) -> None:
+    files = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    listener = Listener()
+    found = run(trained, **({} if split == "valid" else {"split": split}), progress=listener)
+    assert list(found.report) == [LAYOUT, TILE]
+    for collection, metrics in found.report.items():
+        assert is_by_hand(metrics, trained, model_of(trained, collection), collection, split)
+        for values in metrics.values():
+            assert set(values) == {"mean", "std", "low", "high", "graphs", *BESIDE}
+            assert list(values["graphs"]) == list(TREE[collection][split])
+    assert (found.judged, found.left_out, found.notes) == (split, {}, [])
+    assert json.loads(json.dumps(found.report)) == found.report
+    assert (listener.jobs, listener.notes, listener.ended) == ([(f"evaluating on {split}", 2)], [LAYOUT, TILE], 1)
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == files, "nothing is written"
+
+
+def test_what_stands_beside_a_score(shared_trained: Path) -> None:
+    """Baselines, each of identical configurations with its own runtime or counted once, and the spread of seeds."""
+    report, model = run(shared_trained).report, model_of(shared_trained)
+    tau, graphs = report[LAYOUT]["tau"], stored(shared_trained, LAYOUT, "valid").values()
+    assert set(tau["baselines"]) == {"file order", "random", "fewest layouts set"}
+    assert set(report[TILE]["tau"]["baselines"]) == {
+        "file order", "random", "estimated time",
+        "largest output tile", "largest tile", "nearest to the first configuration",
+    }  # fmt: skip
+    in_order = [kendall_tau(np.arange(len(graph.cost)), graph.cost) for graph in graphs]
+    assert tau["baselines"]["file order"] == pytest.approx(np.mean(in_order)) and tau["baselines"]["random"] == 0
+    once = [kendall_tau(model.score(graph).mean, graph.row_cost) for graph in graphs]
+    assert tau["repeats_once"] == pytest.approx(np.mean(once)) and tau["repeats_once"] != tau["mean"]
+    taus = [
+        [kendall_tau(each[graph.group], graph.cost) for each in model.score(graph).per_seed] for graph in graphs
+    ]
+    one, other = np.mean(taus, axis=0)
+    assert tau["seeds_std"] == pytest.approx(abs(one - other) / np.sqrt(2)) and tau["seeds_std"] > 0
+
+
+def test_another_collections_model_scores_this_one(
+    shared_trained: Path, shared_built: Path, tmp_path: Path
+) -> None:
+    """Every collection of its kind where none is named."""
+    root, work, other = tmp_path / "tree", tmp_path / "work", "layout:cpu:default"
+    # of a second layout collection one graph has a learned name, one is of a learned family, one is new
+    trees.write_tree(root, {**TREE, other: {"train": ("delta__x",), "valid": ("alpha__a", "beta__z", "kappa__a")}})
+    shutil.copytree(shared_trained, work)
+    build(root, work, replace=True, collections=[other])
+    found = run(work, model_from=LAYOUT)
+    assert list(found.report) == [other, LAYOUT]
+    assert is_by_hand(found.report[other], work, model_of(work), other)
+    assert found.report[LAYOUT] == run(work, collections=[LAYOUT]).report[LAYOUT]
+    assert found.notes == [
+        f"{other}: scored by the model of {LAYOUT}, which was trained on 1 of these 3 programs (by name) "
+        "and on the families of 2"
+    ]
+    assert f"the model of {LAYOUT} ranks layout graphs, {TILE} has tile graphs" in found.left_out[TILE]
+    settings = FeatureSettings(Tier.FAST, candidates=False)
+    build(root, work, collections=[other], splits=["valid"], settings=settings)
+    for place, collections, model_from, error, message in (
+        (work, [other], LAYOUT, ModelError, rf"of {LAYOUT} cannot score {other}: the rows lack \d+ \("),
+        (work, [other], TILE, ModelError, f"{TILE} ranks tile graphs, {other} has layout graphs"),
+        (work, [], "layout:cpu:randm", CollectionError, f"is not in .*did you mean {LAYOUT}"),
+        (shared_built, [], LAYOUT, ModelError, r"there is no trained model in .*run train first"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            run(place, collections=collections, model_from=model_from)
+
+
+def test_official_indices_restrict_layout_graphs(shared_trained: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "indices"
+    folder.mkdir()
+
+    def scored(indices: object, **options: Any) -> Evaluation:
+        (folder / "cpu_random.json").write_text(indices if isinstance(indices, str) else json.dumps(indices))
+        return run(shared_trained, official_indices=folder, **options)
+
+    few, chosen = {"delta__b": [0, 2, 3], "of_another_split": [1]}, [1, 4, 9, 16, 23, 22]
+    found = scored({**few, "delta__a": chosen})
+    graph = stored(shared_trained, LAYOUT, "valid")["delta__a"]
+    score = model_of(shared_trained).score(graph).mean[graph.group]
+    cost = graph.runtime[chosen].astype(np.float64)
+    expected = graph_metrics("layout", score[chosen], cost, graph.group[chosen])
+    assert {metric: found.report[LAYOUT][metric]["graphs"]["delta__a"] for metric in METRICS} == expected
+    assert found.report[TILE] == run(shared_trained).report[TILE], "tiles are judged on all of theirs"
+    assert found.left_out == {}
+    found = scored(few)
+    assert list(found.report[LAYOUT]["tau"]["graphs"]) == ["delta__b"]
+    assert found.left_out == {f"{LAYOUT} delta__a": "it has no official indices"}
+    for content, message in (
+        ({**few, "delta__a": [0, 24]}, "indices of delta__a reach beyond its 24 configurations"),
+        ({**few, "delta__a": [-1, 3]}, "indices of delta__a reach beyond its 24 configurations"),
+        ({**few, "delta__a": []}, "none of the official configurations of delta__a was measured"),
+        *((text, r"cpu_random\.json cannot be") for text in ("[1]", "7", '{"a": 3}', '{"a": ["x"]}', "{")),
+    ):
+        with pytest.raises(CollectionError, match=message):
+            scored(content, collections=[LAYOUT])
+    found = scored("{")
+    assert list(found.report) == [TILE] and "cannot be read" in found.left_out[LAYOUT]
+    (folder / "cpu_random.json").rename(folder / "xla_default.json")
+    for place in (folder, tmp_path / "absent"):
+        with pytest.raises(CollectionError, match=r"no file of any chosen .*; expected cpu_random\.json"):
+            run(shared_trained, official_indices=place)
+
+
+def test_graphs_without_labels_and_those_that_cannot_be_ranked_are_named(tree: Path, trained: Path) -> None:
+    for collections, message in (
+        ([TILE], "tile:cpu has no labelled, rankable graph in test"),
+        ([], f"nothing could be evaluated on test: .*{LAYOUT}.*{TILE}"),
+    ):
+        listener = Listener()
+        with pytest.raises(CollectionError, match=message):
+            run(trained, split="test", collections=collections, progress=listener)
+        assert listener.ended == 1
+    even = trees.tile_graph(60)
+    even["config_runtime"] = even["config_runtime_normalizers"] * 3
+    save_npz(graph_path(tree, TILE, "test", "even__a"), even)
+    save_npz(graph_path(tree, LAYOUT, "test", "omega__c"), trees.layout_graph(70))
+    build(tree, trained, splits=["test"])
+    found = run(trained, split="test")
+    assert list(found.report) == [LAYOUT]
+    assert list(found.report[LAYOUT]["tau"]["graphs"]) == ["omega__c"]
+    assert found.left_out.pop(f"{TILE} even__a") == "all its configurations cost the same"
+    assert found.left_out.pop(TILE) == f"{TILE} has no labelled, rankable graph in test"
+    withheld = [f"{LAYOUT} omega__a", f"{LAYOUT} omega__b", f"{TILE} sort__a", f"{TILE} sort__b"]
+    assert found.left_out == dict.fromkeys(withheld, "its labels are withheld")
+
+
+def test_a_collection_that_cannot_be_scored_is_left_out_or_an_error_where_it_was_named(
+    tree: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scored(error: type[Exception], message: str) -> None:
+        with pytest.raises(error, match=message):
+            run(trained, collections=[TILE])
+        found = run(trained)
+        assert list(found.report) == [LAYOUT] and found.left_out[TILE]
+
+    valid = {"collections": [TILE], "splits": ["valid"]}
+    build(tree, trained, settings=FeatureSettings(Tier.FAST, candidates=False), **valid)
+    scored(ModelError, r"the rows lack \d+ \(.*train again")
+    with monkeypatch.context() as patch:
+        patch.setattr("xlarank.features.recipe.source_hash", lambda: "other code")
+        build(tree, trained, **valid)
+        scored(ModelError, r"made by feature code .*train again")
+    (trained / "models" / "tile" / "cpu" / "model.json").write_text("{")
+    scored(ModelError, r"model\.json cannot be used")
+    shutil.rmtree(trained / "models" / "tile")
+    scored(ModelError, "tile:cpu has no trained model; run train first")
+    shutil.rmtree(trained / "features" / "tile" / "cpu" / "valid")
+    scored(XlarankError, "tile:cpu has no ")
+
+
+@pytest.fixture
+def learned_from(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Names of the graphs of every fit of lambdarank or ranknet."""
+    found: list[list[str]] = []
+    for ranker in (LambdaRank, RankNet):
+        fit = ranker.fit
+
+        def spy(self: Any, data: Any, settings: Any, fit: Any = fit) -> Any:
+            found.append(data.names)
+            return fit(self, data, settings)
+
+        monkeypatch.setattr(ranker, "fit", spy)
+    return found
+
+
+@pytest.mark.slow
+def test_by_family_are_the_scores_that_training_kept(shared_trained: Path, learned_from: list[list[str]]) -> None:
+    found = held_out(shared_trained)
+    for collection in (LAYOUT, TILE):
+        folds = model_of(shared_trained, collection).card.folds
+        assert found.report[collection] == summarise(folds)
+        assert list(found.report[collection]["tau"]["graphs"]) == list(folds)
+    assert (found.judged, found.notes) == ("out of fold, unseen families", [])
+    assert held_out(shared_trained, by="kind").report == held_out(shared_trained, collections=[LAYOUT]).report, (
+        "no kinds"
+    )
+    assert learned_from == []
+    fitted = held_out(shared_trained, model="lambdarank", rounds=30)
+    assert fitted.report == found.report, "nothing of held-out graphs is in the scores of training, not even bins"
+
+
+@pytest.mark.slow
+def test_graphs_are_held_out_while_their_family_stays(trained: Path, learned_from: list[list[str]]) -> None:
+    """At the parameters and rounds of the model; nothing is written."""
+    files = {path: path.stat().st_mtime_ns for path in trained.rglob("*")}
+    listener = Listener()
+    found = held_out(trained, by="graph", progress=listener)
+    assert listener.jobs == [(f"cross-validating {LAYOUT}", 4), (f"cross-validating {TILE}", 2)]
+    assert listener.ended == 2
+    names = list(TREE[LAYOUT]["train"])
+    folds = [fold for fold in learned_from if names[0] in fold or names[1] in fold]
+    assert [[name for name in names if name not in fold] for fold in folds] == [[name] for name in names[:4]]
+    assert found.judged == "out of fold, same families in the training set"
+    assert list(found.report[LAYOUT]["tau"]["graphs"]) == names[:4]
+    assert found.left_out[f"{LAYOUT} gamma__a"] == "no other graph is of its family"
+    apart = model_of(trained).card.folds
+    mean = np.mean([apart[name]["score"] for name in names[:4]])
+    assert "so this is no score for new programs" in found.notes[0]
+    assert f"these 4 graphs by folds of families: score {mean:.3f}" in found.notes[1]
+    model, data = model_of(trained, TILE), read_training_set(Workspace(trained), Collection.parse(TILE)).data
+    fit = FitSettings(model.card.rounds, threads=1)
+    curves = validate_fold(data, [data.names.index("conv__b")], model.rankers[0], fit)
+    tiles = found.report[TILE]["score"]["graphs"]
+    assert list(tiles) == ["conv__a", "conv__b"] and tiles["conv__b"] == curves.at(-1)["conv__b"]["score"]
+    assert {path: path.stat().st_mtime_ns for path in trained.rglob("*")} == files
+
+
+@pytest.mark.slow
+def test_the_graphs_are_those_that_the_model_learned_from(tree: Path, built: Path) -> None:
+    options = {"seeds": 1, "rounds": 2, "threads": 1, "allow_constant": True}
+    train(Workspace(built), TrainRequest(collections=[LAYOUT], with_valid=True, **options))
+    found = held_out(built, by="graph", collections=[LAYOUT])
+    assert list(found.report[LAYOUT]["tau"]["graphs"])[-2:] == ["delta__a", "delta__b"]
+    for collection, name in ((LAYOUT, "alpha__b"), (LAYOUT, "beta__b"), (TILE, "dot__a"), (TILE, "tanh__a")):
+        graph_path(tree, collection, "train", name).unlink()
+    build(tree, built)
+    with pytest.raises(ModelError, match="are of other graphs than its model was trained on; train again"):
+        held_out(built, by="graph", collections=[LAYOUT])
+
+    train(Workspace(built), TrainRequest(**options))  # one family of tiles, no two layouts of one family
+    found = held_out(built)
+    assert list(found.report) == [LAYOUT]
+    assert "tile:cpu was trained without folds" in found.left_out[TILE]
+    for by, collection, message in (
+        ("family", TILE, "of the 2 graphs of tile:cpu; expected graphs of two or more program families"),
+        ("graph", LAYOUT, f"of the 3 graphs of {LAYOUT}; expected two or more graphs of one family"),
+    ):
+        with pytest.raises(CollectionError, match=f"nothing to hold out by {by} {message}; pass another --by"):
+            held_out(built, by=by, collections=[collection], model="ranknet")
+
+
+@pytest.mark.slow
+def test_rankers_by_name_need_no_model_and_are_compared_on_the_same_graphs(
+    built: Path, learned_from: list[list[str]]
+) -> None:
+    alone = {
+        name: held_out(built, model=name, rounds=25, collections=[LAYOUT]) for name in ("ranknet", "lambdarank")
+    }
+    data, fit = read_training_set(Workspace(built), Collection.parse(LAYOUT)).data, FitSettings(25, threads=1)
+    folds = family_folds(data.families, 10)
+    assert len(learned_from) == 2 * len(folds)
+    curves = join_curves(list(validate_folds(data, folds, RankNet(kind="layout"), fit)))
+    assert alone["ranknet"].report[LAYOUT] == summarise(curves.at(curves.best_stage()))
+    assert alone["ranknet"].notes[0].startswith(f"{LAYOUT}: ranknet with default parameters, ")
+    assert not (built / "models").exists()
+
+    found = cross_validate_rankers(
+        Workspace(built), ["ranknet", "lambdarank", "ranknet"], fit=fit, collections=[LAYOUT]
+    )
+    assert list(found.report[LAYOUT]) == list(alone)
+    gap = found.report[LAYOUT]["lambdarank"]["slowdown@1"]["difference"]
+    for rankers in found.report[LAYOUT].values():
+        for about in rankers.values():
+            about.pop("difference", None)
+    assert found.report[LAYOUT] == {name: one.report[LAYOUT] for name, one in alone.items()}
+    means = [one.report[LAYOUT]["slowdown@1"]["mean"] for one in alone.values()]
+    assert gap["mean"] == pytest.approx(means[1] - means[0]) and gap["low"] <= gap["mean"] <= gap["high"]
+    assert found.judged == "out of fold, unseen families"
+    assert found.notes == [*alone["ranknet"].notes, *alone["lambdarank"].notes]
+
+
+def test_bad_requests(shared_trained: Path, shared_built: Path, tmp_path: Path) -> None:
+    trained, built = Workspace(shared_trained), Workspace(shared_built)
+    tiles, by_kind = {"collections": [TILE]}, {"by": "kind", "collections": [TILE]}
+    for pipeline, workspace, options, error, message in (
+        (evaluate, trained, {"split": "validation"}, XlarankError, "'validation' is not a split; expected"),
+        (evaluate, Workspace(tmp_path / "empty"), {}, CollectionError, "holds no collections"),
+        (cross_validate, trained, {"by": "program"}, XlarankError, "'program'; expected family or graph or kind"),
+        (cross_validate, trained, {"model": "forest"}, ModelError, "'forest' is not a model"),
+        (cross_validate, trained, by_kind, CollectionError, "by kind of the 4 graphs of "),
+        (cross_validate, built, tiles, ModelError, "tile:cpu has no trained model; run train first"),
+        (cross_validate, built, {}, CollectionError, "nothing could be cross-validated: .*run train first"),
+        (cross_validate_rankers, trained, {"models": ["ranknet", "ranknet"]}, XlarankError, "there is 1 ranker"),
+    ):  # fmt: skip
+        with pytest.raises(error, match=message):
+            pipeline(workspace, **options)  # type: ignore[operator]
