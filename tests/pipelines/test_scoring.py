@@ -18,8 +18,7 @@ from xlarank.data.errors import CollectionError, ModelError, XlarankError
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
-from xlarank.models.rankers.lambdarank import LambdaRank
-from xlarank.models.rankers.ranknet import RankNet
+from xlarank.models.rankers.wide_rows import LambdaRank, RankNet
 from xlarank.models.trained import TrainedModel
 from xlarank.models.training_data import FitSettings
 from xlarank.models.validation.curves import join_curves, validate_fold, validate_folds
