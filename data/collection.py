@@ -40,9 +40,8 @@ class Collection:
         parts = tuple(name.split(":"))
         wanted = {"layout": 3, "tile": 2}.get(parts[0])
         if len(parts) != wanted or not all(parts):
-            raise CollectionError(
-                f"{name!r} is not a collection name", expected="layout:<source>:<search> or tile:<source>"
-            )
+            expected = "layout:<source>:<search> or tile:<source>"
+            raise CollectionError(f"{name!r} is not a collection name", expected=expected)
         return cls(parts)
 
     @property
@@ -51,11 +50,7 @@ class Collection:
 
     @property
     def label_source(self) -> str:
-        """Return the source of the labels, by the collection's name.
-
-        >>> Collection.parse("layout:tpu-estimate:random").label_source
-        "estimated by the TPU's compiler, not measured"
-        """
+        """Return the source of the labels, by the collection's name."""
         if "estimate" in self.parts[1]:
             return "estimated by the TPU's compiler, not measured"
         known = {"cpu": "measured on CPU", "xla": "measured on TPU", "nlp": "measured on TPU"}

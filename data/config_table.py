@@ -132,9 +132,6 @@ def group_minimum(values: NDArray[Any], group: NDArray[np.int64], groups: int) -
 
     The cost of a configuration that was measured several times is that of its fastest repeat, because noise only
     ever adds to a runtime.
-
-    >>> group_minimum(np.array([30, 10, 20]), np.array([0, 1, 0]), 2).tolist()
-    [20, 10]
     """
     largest = np.inf if values.dtype.kind == "f" else np.iinfo(values.dtype).max
     smallest = np.full(groups, largest, values.dtype)

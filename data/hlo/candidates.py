@@ -26,8 +26,6 @@ from xlarank.data.schema import LAYOUT_COLUMNS, NODE_COLUMN
 #: ``rule``: nodes take rows together, as in Google's files (`xlarank.data.hlo.ties`). ``none``: each by itself.
 Tie = Literal["rule", "none"]
 Codes = NDArray[np.int32]
-#: Scores of ``(configs, groups)`` codes, ``(configs,)``; lower is faster.
-Score = Callable[[Codes], NDArray[np.floating]]
 
 #: Shares of the nodes that a random configuration sets; one of them is drawn for each configuration.
 ACTIVITY: Final = (0.05, 0.15, 0.3, 0.6, 1.0)
@@ -193,7 +191,7 @@ def breed(
 
 def evolve(
     candidates: Candidates,
-    score: Score,
+    score: Callable[[Codes], NDArray[np.floating]],
     count: int,
     rng: np.random.Generator,
     *,
