@@ -66,10 +66,10 @@ class Ranker(ABC, Generic[P]):
         return type(self)(self.params, kind=self.kind)
 
     def continuing(self, rate: float = 1.0) -> Self:
-        """Return an unfitted, warm-started copy, as are its clones.
+        """Return an unfitted, warm-started copy; raises `ModelError` for a ranker that has none.
 
         Rounds and stages are then those that are added; new trees learn ``rate`` times as fast. Columns are matched
-        by name, and others ignored. Raises `ModelError` for a ranker that cannot be warm-started.
+        by name, and others ignored.
         """
         self._require_fitted()
         do = "fine-tune another model, or train with --also-from"
@@ -83,10 +83,7 @@ class Ranker(ABC, Generic[P]):
         return self
 
     def grow(self, data: TrainingData, settings: FitSettings) -> Self:
-        """Continue to more rounds on the same data and seed, with the outcome of a `fit` of so many.
-
-        Fitted with ``settings.grows`` it may go on where it stopped, else it is fitted anew.
-        """
+        """Continue to more rounds on the same data and seed, with the outcome of a `fit` of so many."""
         return self.fit(data, settings)
 
     def finish(self) -> Self:
@@ -210,10 +207,7 @@ def require_columns(got: list[str], wanted: list[str]) -> None:
 
 
 def places_by_name(wanted: list[str], columns: Sequence[str], what: str, do: str) -> Indices:
-    """Indices of the wanted ones among columns; raises `ModelError` where one is missing or the order differs.
-
-    Columns keep their names and meanings while the code around them changes.
-    """
+    """Indices of the wanted ones among columns; raises `ModelError` where one is missing or the order differs."""
     place = {name: number for number, name in enumerate(columns)}
     missing = [name for name in wanted if name not in place]
     if missing:

@@ -32,8 +32,7 @@ class Batches(lgb.Sequence):
     """Rows that are written out when LightGBM asks for them.
 
     LightGBM asks for single rows, as many as it samples for the bin edges, and then for slices. It is given rows of
-    ``sample``, if any, whichever it names. (With a ``reference`` it would take twice the memory: it keeps what was
-    pushed of each column that is mostly zero.)
+    ``sample``, if any, whichever it names. (With a ``reference`` it would take twice the memory.)
     """
 
     batch_size = 1024

@@ -27,31 +27,8 @@ from xlarank.models.rankers.lightgbm import LightGBMRanker, TreeParams
 from xlarank.models.rankers.lightgbm_data import Batches, RowTargets
 from xlarank.models.training_data import FitSettings, TrainingData, in_batches
 
-
-@dataclass(frozen=True, eq=False)
-class PairPart:
-    """Pairs of rows of one graph, ``first`` and ``second (pairs,)``, written out when they are asked for.
-
-    The row of a pair is the columns ``own`` of its first configuration, and then how much the first's
-    ``differences`` exceed the second's.
-    """
-
-    rows: GraphRows
-    own: Indices
-    differences: Indices
-    first: Indices
-    second: Indices
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def matrix(self, which: slice = slice(None)) -> Matrix:
-        """``(pairs, columns of a pair)`` float32, a copy."""
-        first, second, apart = self.first[which], self.second[which], self.differences
-        difference = self.rows.matrix(first, apart) - self.rows.matrix(second, apart)
-        return np.concatenate([self.rows.matrix(first, self.own), difference], axis=1)
-
-
+#: A graph, and the rows of each pair, ``(pairs,)``.
+PairsOfGraph = tuple[GraphRows, Indices, Indices]
 #: `PairVote.chances`.
 Chances = Callable[[Matrix, Matrix, Sequence[int]], Floats]
 
@@ -65,8 +42,7 @@ class PairVoteParams(PairLossParams, TreeParams):
 
     Attributes:
         pairs: partners drawn for each row, once.
-        max_pairs: maximum number of training pairs over all graphs; each row keeps at least one partner. A pair
-            takes a byte a column and its difference.
+        max_pairs: maximum number of training pairs over all graphs; each row keeps at least one partner.
         all_pairs: maximum number of rows of a graph for which all pairs vote.
         opponents: voters per row in larger graphs.
     """
@@ -82,11 +58,9 @@ class PairVoteParams(PairLossParams, TreeParams):
 class PairVote(LightGBMRanker[PairVoteParams]):
     """A binary classifier of sampled pairs: the columns of one configuration and their difference to another's.
 
-    A score is the share of votes against a configuration, 0 to 1 (`vote_shares`). All configurations of the graph
-    vote, or a random sample if there are more than ``all_pairs``. The score depends on the other rows, but not on
-    their order. The 11th place of the Kaggle competition ranked layouts like this.
-
-    With an initial score, a pair starts at the difference of the two relevances.
+    A score is the share of votes against a configuration, 0 to 1 (`vote_shares`), of all configurations of the
+    graph or of a random sample. It depends on the other rows, but not on their order. The 11th place of the Kaggle
+    competition ranked layouts like this. With an initial score, a pair starts at the difference of the relevances.
     """
 
     name = PairVoteParams.ranker
@@ -111,18 +85,16 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         self._used = chosen_columns(data.columns, own.columns, data.target)
         self._differences = self._used[self._used >= len(data.parts[0].graph_values)]
         self._init_score = InitScore.find(data.columns, own.init_score_weight, data.target)
-        parts, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
+        groups, ahead, weight = self._drawn(data, np.random.default_rng(settings.seed))
         ordered = bool(weight.any())
         start: Floats | None = None
         if ordered and self._init_score:
-            relevance = (self._init_score.relevance(part.rows.matrix()) for part in parts)
-            start = np.concatenate(
-                [of[part.first] - of[part.second] for of, part in zip(relevance, parts, strict=True)]
-            )
+            each = ((self._init_score.relevance(rows.matrix()), one, other) for rows, one, other in groups)
+            start = np.concatenate([of[one] - of[other] for of, one, other in each])
         targets = RowTargets(label=ahead, weight=weight if ordered else None, start=start)
-        rows: Any = [Batches(len(part), part.matrix) for part in parts]
+        rows: Any = [Batches(len(group[1]), partial(self._pair_matrix, *group)) for group in groups]
         if not in_batches(len(ahead), len(self._source)):
-            rows = np.concatenate([part.matrix() for part in parts])
+            rows = np.concatenate([self._pair_matrix(*group) for group in groups])
         train = targets.binned(rows, settings.threads)
         # Without an intercept: it would say that whoever is asked first is the faster, and blur what a stage is.
         # Where all pairs are ties a regression of 0 grows stumps of nothing; classes of weight 0 give no numbers.
@@ -141,7 +113,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         own = len(self._used)
         self._used, self._differences = self._used[kept[kept < own]], self._differences[kept[kept >= own] - own]
 
-    def _drawn(self, data: TrainingData, rng: np.random.Generator) -> tuple[list[PairPart], Floats, Floats]:
+    def _drawn(self, data: TrainingData, rng: np.random.Generator) -> tuple[list[PairsOfGraph], Floats, Floats]:
         """Pairs of each graph, and of all pairs whether the first is the faster (0 or 1) and the weights.
 
         Ties teach nothing and are left out; where there is nothing else they stay, at weight 0.
@@ -155,12 +127,19 @@ class PairVote(LightGBMRanker[PairVoteParams]):
         sign = faster_by_sign(data.cost[first], data.cost[second], own.tie_tolerance)
         kept = np.flatnonzero(sign) if sign.any() else np.arange(len(sign))
         bounds = np.searchsorted(first[kept], data.indptr)
-        parts = [
-            PairPart(rows, self._used, self._differences, first[kept[a:b]] - row, second[kept[a:b]] - row)
+        groups = [
+            (rows, first[kept[a:b]] - row, second[kept[a:b]] - row)
             for rows, row, a, b in zip(data.parts, data.indptr[:-1], bounds[:-1], bounds[1:], strict=True)
+            if a < b
         ]
         weight = np.where(sign[kept] != 0, row_weight[first[kept]], 0.0)
-        return [part for part in parts if len(part)], (sign[kept] > 0).astype(np.float64), weight
+        return groups, (sign[kept] > 0).astype(np.float64), weight
+
+    def _pair_matrix(self, rows: GraphRows, first: Indices, second: Indices, which: slice = slice(None)) -> Matrix:
+        """``(pairs, columns of a pair)``: the first's columns, and how much its differences exceed the second's."""
+        one, other = first[which], second[which]
+        difference = rows.matrix(one, self._differences) - rows.matrix(other, self._differences)
+        return np.concatenate([rows.matrix(one, self._used), difference], axis=1)
 
     def _pairs(self, first: Matrix, second: Matrix) -> Matrix:
         """``(a * b, columns of a pair)`` of each of ``(a, columns)`` with each of ``(b, columns)`` wide rows."""
@@ -197,10 +176,9 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _parts(self, rows: Rows, now: int, then: int, difference: float) -> Parts:
         """Follow the columns through the slopes of the voters' chances.
 
-        The two rows meet the same voters, and a voter's chance differs between them by the difference of the two
-        margins times the slope of the logistic function between them. Margins are sums of exact contributions of
-        columns, a column's own and that of its difference, so these, times the slopes and averaged over voters, add
-        up exactly.
+        A voter's chance differs between the two rows by the difference of their margins times the slope of the
+        logistic function between them. Margins are sums of exact contributions of columns, so these, times the
+        slopes and averaged over voters, add up exactly.
         """
         two, voters = rows.matrix[[now, then]], self.voters(rows.matrix)
         ahead = _change(self._margin_parts(two, voters))

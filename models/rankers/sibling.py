@@ -99,8 +99,7 @@ class SiblingRanker(Ranker[SiblingParams]):
     configurations asked for. Several siblings are averaged, those of like shapes counting more, and the ranks of
     the result and of the general ranker are mixed. Without siblings, the general ranker is used alone.
 
-    The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees; some dozens
-    of configurations a sibling are too few to split.
+    The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees.
     """
 
     name = SiblingParams.ranker
@@ -245,9 +244,8 @@ class SiblingRanker(Ranker[SiblingParams]):
 def alike(one: NDArray[np.int8], other: NDArray[np.int8]) -> Floats:
     """How alike configurations are, ``(a, b)`` of ``(a, nodes, 6)`` and ``(b, nodes, 6)``, 0 to 1.
 
-    Of two layouts of an output half counts for the same minor-most dimension, half for the same layout; nothing
-    set is a layout of its own. The mean over nodes adds up effects of single nodes, exp(-nodes that differ / 2)
-    sees configurations that are nearly the same; half of each.
+    Of two layouts of an output half counts for the same minor-most dimension, half for the same layout; nothing set
+    is a layout of its own. Half is the mean over nodes, half exp(-nodes that differ / 2).
 
     >>> nodes = np.array([[[0, 1], [1, 0]], [[0, 1], [0, 1]]], np.int8)
     >>> alike(nodes, nodes).round(3).tolist()  # one of two nodes differs: (1/2 + exp(-1/2)) / 2

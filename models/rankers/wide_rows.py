@@ -121,9 +121,8 @@ class TileCostParams(TreeParams):
 class TileCost(LightGBMRanker[TileCostParams]):
     """Least squares on log2 of the nanoseconds of a tile, beginning at the estimate of the target's time model.
 
-    Times of many kernels show what a tile costs, not only which one is better. All kernels have equal weight. A
-    score is log2 of the predicted nanoseconds. For rows without an estimate, the label is the time relative to the
-    mean of the kernel; scores are then not times.
+    All kernels have equal weight. A score is log2 of the predicted nanoseconds; without an estimate, the label is
+    the time relative to the mean of the kernel, and scores are not times.
     """
 
     name = TileCostParams.ranker

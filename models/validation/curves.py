@@ -48,8 +48,7 @@ class Curves:
     def smooth_score(self, how: str = "mean") -> Floats:
         """``(stages,)`` `objective_value` of the scores of all graphs, averaged with the stages before and after.
 
-        Few graphs make a jagged curve; a number of rounds is worth choosing where its neighbours do well too. The
-        ends count twice.
+        Few graphs make a jagged curve; a stage is worth choosing where its neighbours do well too.
         """
         padded = np.pad(objective_value(self.column("score"), how), 1, mode="edge")
         smooth: Floats = (padded[:-2] + padded[1:-1] + padded[2:]) / 3
@@ -110,8 +109,7 @@ class FoldPlan:
     ) -> Curves:
         """Out-of-fold curves of the graphs that folds score, in the order of the data; there must be one fold.
 
-        Everything that a ranker learns, the bins of its rows included, comes from the graphs that its fold does not
-        hold out. ``step`` is called after each fold.
+        ``step`` is called after each fold.
         """
         fallback, parts = Fallback() if self.by == KIND else None, []
         for fold, part in zip(self.folds, validate_folds(data, self.held, ranker, settings, fallback), strict=True):
@@ -181,10 +179,9 @@ def in_turn(
 ) -> Generator[T, None, None]:
     """Results of a function of a fold and its settings, in order; ``settings.threads`` (0: all cores) at a time.
 
-    One thread per fold: LightGBM lets go of the interpreter while it works, and on groups of this size its
-    own threads would mostly wait for each other. A caller that stops early stops the folds not yet begun; those
-    that still run are waited for by the next call: LightGBM and XGBoost each bring an OpenMP of their own into the
-    process, and a fold of one after folds of the other once ended it, for a reason that was not found.
+    One thread per fold: LightGBM's own would mostly wait for each other on groups of this size. A caller that stops
+    early stops the folds not yet begun; those that still run are waited for by the next call: LightGBM and XGBoost
+    each bring an OpenMP of their own, and a fold of one beside folds of the other once ended the process.
     """
     wait_for(_LEFT_RUNNING)
     _LEFT_RUNNING.clear()

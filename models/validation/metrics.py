@@ -154,8 +154,7 @@ def _summary(graphs: dict[str, float], scale: Callable[[float], float] = float) 
 def compiler_cost(kind: Kind, rows: GraphRows) -> float | None:
     """Cost of the compiler's default; None where it was not measured or is not known.
 
-    Of a layout graph it is the configuration that sets nothing. A tile's normalizer is the runtime of the
-    compiler's own tile, so its cost is 1.
+    Of a layout graph it is the configuration that sets nothing; a tile's is 1, for its runtime is the normalizer.
     """
     if kind == "tile":
         return 1.0 if (rows.normalizer > 1).all() else None
@@ -196,8 +195,7 @@ def summarise_speedups(per_graph: dict[str, dict[str, float]]) -> dict[str, dict
 #: ``mean``: the mean score over graphs. ``robust``: that minus `SPREAD` times its standard deviation over graphs,
 #: for those who would rather have no graph ranked badly than some ranked best.
 SELECTIONS: Final = ("mean", "robust")
-#: A quarter: of two settings that differ by 0.04 in standard deviation, the even one may lose 0.01 of mean.
-#: More would let a setting win by ranking its best graphs worse.
+#: Of two settings that differ by 0.04 in standard deviation, the even one may lose 0.01 of mean.
 SPREAD: Final = 0.25
 
 

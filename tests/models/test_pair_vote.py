@@ -19,7 +19,7 @@ from xlarank.features.targets import CPU
 from xlarank.models.explanation.parts import Rows
 from xlarank.models.rankers import pair_vote
 from xlarank.models.rankers.booster_text import checked_text, narrowed_text
-from xlarank.models.rankers.pair_vote import Chances, PairPart, PairVote, vote_shares
+from xlarank.models.rankers.pair_vote import Chances, PairsOfGraph, PairVote, vote_shares
 from xlarank.models.training_data import TrainingData
 from xlarank.models.validation.metrics import kendall_tau
 
@@ -41,18 +41,18 @@ def ranker() -> PairVote:
 
 
 def test_a_row_is_one_configuration_and_its_difference_to_another() -> None:
-    own, differences = np.array([0, 1, 3]), np.array([1, 3])
     ranker = PairVote(kind="layout")
-    ranker._used, ranker._differences = own, differences
+    ranker._used, ranker._differences = np.array([0, 1, 3]), np.array([1, 3])
     graph = graph_rows("a", [1, 2, 3], features=np.array([[1, 10, 100], [2, 20, 300], [4, 30, 700]]))
     found = ranker._pairs(graph.matrix()[[2, 0]], graph.matrix()[[1]])
     assert found.tolist() == [[3, 4, 700, 4 - 2, 700 - 300], [3, 1, 100, 1 - 2, 100 - 300]]
-    part = PairPart(graph, own, differences, np.array([2, 0, 1]), np.array([1, 1, 1]))
-    assert np.array_equal(part.matrix(), ranker._pairs(graph.matrix()[[2, 0, 1]], graph.matrix()[[1]]))
-    assert np.array_equal(part.matrix(slice(1, 3)), part.matrix()[1:])
+    pairs = graph, np.array([2, 0, 1]), np.array([1, 1, 1])
+    whole = ranker._pair_matrix(*pairs)
+    assert np.array_equal(whole, ranker._pairs(graph.matrix()[[2, 0, 1]], graph.matrix()[[1]]))
+    assert np.array_equal(ranker._pair_matrix(*pairs, slice(1, 3)), whole[1:])
 
 
-def drawn(data: TrainingData, **params: Any) -> tuple[list[PairPart], np.ndarray, np.ndarray]:
+def drawn(data: TrainingData, **params: Any) -> tuple[list[PairsOfGraph], np.ndarray, np.ndarray]:
     ranker = PairVote(params, kind="layout")
     ranker._used, ranker._differences = np.arange(4), np.arange(1, 4)
     return ranker._drawn(data, np.random.default_rng(0))
@@ -60,16 +60,19 @@ def drawn(data: TrainingData, **params: Any) -> tuple[list[PairPart], np.ndarray
 
 def test_pairs_leave_out_ties_and_keep_to_their_bound_and_weights() -> None:
     # 30 rows cost 100, 30 cost 200: of the pairs only those across are ordered
-    (part,), ahead, weight = drawn(TrainingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)]))
-    assert ((part.first < 30) != (part.second < 30)).all()
-    assert np.array_equal(ahead, part.first < 30)
-    assert 0.4 < len(part) / (60 * 8) < 0.6 and (weight > 0).all()
+    ((_, first, second),), ahead, weight = drawn(
+        TrainingData.from_graphs([graph_rows("a", [100] * 30 + [200] * 30)])
+    )
+    assert ((first < 30) != (second < 30)).all()
+    assert np.array_equal(ahead, first < 30)
+    assert 0.4 < len(first) / (60 * 8) < 0.6 and (weight > 0).all()
     many = TrainingData.from_graphs([graph_rows("a", list(range(1, 61)))])
-    counts = [len(drawn(many, max_pairs=most)[0][0]) / 60 for most in (1000, 200, 10)]
+    counts = [len(drawn(many, max_pairs=most)[1]) / 60 for most in (1000, 200, 10)]
     assert counts == [8, 3, 1], "as many as are asked for, as the bound allows, one at least"
     data = TrainingData.from_graphs([easy_graph("a__a", 50, 0), easy_graph("b__a", 200, 1)])
     parts, _, weight = drawn(data, graph_weight="equal")
-    assert weight[: len(parts[0])].sum() == pytest.approx(weight[len(parts[0]) :].sum(), rel=0.01)
+    count = len(parts[0][1])
+    assert weight[:count].sum() == pytest.approx(weight[count:].sum(), rel=0.01)
 
 
 # Votes ---------------------------------------------------------------------------------------------------
