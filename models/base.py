@@ -41,13 +41,17 @@ class Ranker(ABC, Generic[P]):
     The same data, parameters and seed give the same scores.
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # that of its parameters
     params_class: ClassVar[type[RankerParams]]
     #: Whether the score of a row depends on that row alone, not on others of its graph or on its instances.
     row_by_row: ClassVar[bool] = False
     file_names: ClassVar[tuple[str, ...]] = ()  # files that it is saved in, beside its state
     # part_classes: folder -> class of rankers that it may be made of
     part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if "params_class" in vars(cls):
+            cls.name = cls.params_class.ranker
 
     def __init__(self, params: P | Mapping[str, Any] | None = None, *, kind: Kind) -> None:
         """Complete the parameters by the defaults of the kind of graphs; raises `ModelError` for others."""
@@ -199,11 +203,9 @@ def require_columns(got: list[str], wanted: list[str]) -> None:
         for label, names in (("lack", missing), ("add", added))
         if names
     ]
-    raise ModelError(
-        f"the rows {' and '.join(parts) or 'have the same columns in another order'}",
-        expected=f"the {len(wanted)} columns that the model was trained on",
-        do="run build-features with the settings of the model, or train again",
-    )
+    rows = f"the rows {' and '.join(parts) or 'have the same columns in another order'}"
+    do = "run build-features with the settings of the model, or train again"
+    raise ModelError(rows, expected=f"the {len(wanted)} columns that the model was trained on", do=do)
 
 
 def places_by_name(wanted: list[str], columns: Sequence[str], what: str, do: str) -> Indices:

@@ -94,9 +94,8 @@ def graph_weights(indptr: Integers, how: str) -> Floats:
     >>> graph_weights(np.array([0, 1, 4]), "rows").tolist()
     [0.5, 1.5]
     """
-    total = _totals(indptr, how)
-    weights: Floats = total / total.mean()
-    return weights
+    total = np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
+    return np.asarray(total / total.mean())
 
 
 def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Floats:
@@ -109,14 +108,10 @@ def row_weights(indptr: Integers, how: str, factor: Floats | None = None) -> Flo
     >>> row_weights(np.array([0, 1, 4]), "rows", np.array([1.0, 0.5])).tolist()
     [1.0, 0.5, 0.5, 0.5]
     """
-    sizes, total = np.diff(indptr).astype(np.float64), _totals(indptr, how)
+    sizes = np.diff(indptr).astype(np.float64)
+    total = sizes ** GRAPH_WEIGHTS[how]
     weights: Floats = np.repeat(total / sizes, np.diff(indptr)) * (sizes.sum() / total.sum())
     return weights if factor is None else weights * np.repeat(factor, np.diff(indptr))
-
-
-def _totals(indptr: Integers, how: str) -> Floats:
-    """``(graphs,)`` what each graph counts, up to a factor."""
-    return np.diff(indptr).astype(np.float64) ** GRAPH_WEIGHTS[how]
 
 
 #: Least hessian of a row of weight 1. Where every sampled pair is a tie or long decided there is no curvature

@@ -20,7 +20,6 @@ DEFAULT: Final = LambdaRank.name
 def ranker_class(name: str) -> type[Ranker[Any]]:
     """The class of a ranker; raises `ParameterError` for an unknown name."""
     if name not in RANKERS:
-        raise ParameterError(
-            f"{name!r} is not a model", expected=", ".join(RANKERS), do=did_you_mean(str(name), RANKERS)
-        )
+        do = did_you_mean(str(name), RANKERS)
+        raise ParameterError(f"{name!r} is not a model", expected=", ".join(RANKERS), do=do)
     return RANKERS[name]

@@ -98,10 +98,7 @@ class PairLossParams(RankerParams):
 
 @dataclass(frozen=True)
 class InitScore:
-    """Relevance that a row has before the first tree: minus ``weight`` times its estimate.
-
-    What is known of the hardware holds for unseen families too: trees have only to learn where it is wrong.
-    """
+    """Relevance that a row has before the first tree, minus ``weight`` times its estimate: trees learn the rest."""
 
     column: int  # index of the estimate, log2 of a time, among the columns; only rows of tiles have one
     weight: float  # relevance for each factor of two in time
@@ -125,10 +122,7 @@ class InitScore:
 
 
 class BoostedTrees(Ranker[P]):
-    """Gradient-boosted trees whose sum is a relevance, higher is faster; a score is its negative.
-
-    The booster's text is the only file.
-    """
+    """Gradient-boosted trees whose sum is a relevance, higher is faster; a score is its negative."""
 
     row_by_row = True
 

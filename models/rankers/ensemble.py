@@ -29,11 +29,6 @@ MEMBERS: Final[dict[str, type[Ranker[Any]]]] = {
 }
 
 
-def _weight(layout: float, tile: float) -> Any:
-    """How much a member counts."""
-    return param(layout, Number(0), Between(0.0, 1.0), tile=tile)
-
-
 def _whole_members(kind: Kind, given: Mapping[str, Any]) -> dict[str, RankerParams]:
     """Parameters of every member: those given, or some of them, else the defaults of the kind."""
     unknown = [name for name in dict(given) if name not in MEMBERS]
@@ -51,10 +46,10 @@ class EnsembleParams(RankerParams):
     members: Mapping[str, RankerParams] = nested_params(_whole_members)
     # By leave-family-out folds of the sample's layouts an even mix of both kinds of rows is as good as any mix with
     # more members (tau 0.649 and 0.487; the four wide-row rankers 0.640 and 0.469). Tiles have one kind of rows.
-    weight_lambdarank: float = _weight(0.0, tile=1.0)
-    weight_ranknet: float = _weight(1.0, tile=1.0)
-    weight_xgb_pairwise: float = _weight(0.0, tile=1.0)
-    weight_sum_pooled: float = _weight(1.0, tile=0.0)
+    weight_lambdarank: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
+    weight_ranknet: float = param(1.0, Number(0), Between(0.0, 1.0), tile=1.0)
+    weight_xgb_pairwise: float = param(0.0, Number(0), Between(0.0, 1.0), tile=1.0)
+    weight_sum_pooled: float = param(1.0, Number(0), Between(0.0, 1.0), tile=0.0)
     # Not searched: better than ranknet beside sum-pooled where labels are estimates, level with it on a CPU, but a
     # graph of 1000 configurations takes it three seconds.
     weight_pair_vote: float = param(0.0, Number(0))
@@ -71,11 +66,7 @@ class EnsembleParams(RankerParams):
 
 
 def weight_name(member: str) -> str:
-    """The parameter of an ensemble that says how much a member counts.
-
-    >>> weight_name("xgb-pairwise")
-    'weight_xgb_pairwise'
-    """
+    """The parameter of an ensemble that says how much a member counts, such as ``weight_xgb_pairwise``."""
     return f"weight_{member.replace('-', '_')}"
 
 
@@ -85,7 +76,6 @@ class Ensemble(Ranker[EnsembleParams]):
     A score depends on which other rows it is predicted with: these must be the configurations of one graph.
     """
 
-    name = EnsembleParams.ranker
     params_class = EnsembleParams
     part_classes = MEMBERS
 

@@ -63,7 +63,6 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     competition ranked layouts like this. With an initial score, a pair starts at the difference of the relevances.
     """
 
-    name = PairVoteParams.ranker
     params_class = PairVoteParams
     row_by_row = False
 
@@ -107,8 +106,7 @@ class PairVote(LightGBMRanker[PairVoteParams]):
     def _narrow(self, booster: lgb.Booster) -> None:
         """Keep the columns that trees split by, mostly a fifth: a vote takes as long as it has columns."""
         kept = np.flatnonzero(booster.feature_importance("split"))
-        if not kept.size:
-            kept = np.arange(1)
+        kept = kept if kept.size else np.arange(1)
         self._booster = lgb.Booster(model_str=narrowed_text(booster.model_to_string(), kept.tolist()))
         own = len(self._used)
         self._used, self._differences = self._used[kept[kept < own]], self._differences[kept[kept >= own] - own]

@@ -102,7 +102,6 @@ class SiblingRanker(Ranker[SiblingParams]):
     The 8th place of the Kaggle competition ranked by the most similar training graph alone, with trees.
     """
 
-    name = SiblingParams.ranker
     params_class = SiblingParams
     file_names = (_SIBLINGS,)
     part_classes: ClassVar[Mapping[str, type[Ranker[Any]]]] = {_GENERAL: Ensemble}

@@ -104,7 +104,6 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
     Rows without instances (tiles: one kernel, one choice) are instances themselves, one a configuration.
     """
 
-    name = SumPooledParams.ranker
     params_class = SumPooledParams
     row_by_row = False
 
@@ -241,9 +240,7 @@ class SumPooled(LightGBMRanker[SumPooledParams]):
         table = instances.value if instances else None
         if table is None or table.configs != len(rows) or table.columns != self._instance_columns:
             got = "the rows come without their instances, or with others"
-            raise ModelError(
-                got, expected="those of the same rows, built as for training", do="run build-features again"
-            )
+            raise ModelError(got, expected="those of the same rows", do="run build-features again")
         return table
 
     @property

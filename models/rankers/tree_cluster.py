@@ -46,12 +46,7 @@ class TreeCluster:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def grow(
-        self,
-        data: TrainingData,
-        used: Indices,
-        targets: RowTargets,
-        params: dict[str, Any],
-        rounds: int,
+        self, data: TrainingData, used: Indices, targets: RowTargets, params: dict[str, Any], rounds: int
     ) -> lgb.Booster:
         """A booster of LightGBM's ``params``; the other arguments as `lightgbm_data.binned`.
 

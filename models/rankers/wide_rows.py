@@ -55,7 +55,6 @@ class LambdaRank(LightGBMRanker[LambdaRankParams]):
     row counts: labels are full ranks with a linear gain and no truncation.
     """
 
-    name = LambdaRankParams.ranker
     params_class = LambdaRankParams
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
@@ -92,7 +91,6 @@ class RankNet(LightGBMRanker[RankNetParams]):
     Pairs within a graph are drawn anew each round, so a graph may have any number of rows.
     """
 
-    name = RankNetParams.ranker
     params_class = RankNetParams
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:
@@ -125,7 +123,6 @@ class TileCost(LightGBMRanker[TileCostParams]):
     the time relative to the mean of the kernel, and scores are not times.
     """
 
-    name = TileCostParams.ranker
     params_class = TileCostParams
 
     def _fit(self, data: TrainingData, settings: FitSettings) -> None:

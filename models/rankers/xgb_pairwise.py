@@ -53,7 +53,6 @@ class XGBPairwise(BoostedTrees[XGBPairwiseParams]):
     Needs ``xgboost`` or the smaller ``xgboost-cpu``; raises `ModelError` without either.
     """
 
-    name = XGBPairwiseParams.ranker
     params_class = XGBPairwiseParams
     file_names = ("booster.json",)
 
@@ -116,11 +115,9 @@ def _xgboost() -> ModuleType:
     try:
         import xgboost
     except ImportError as error:
-        raise ModelError(
-            f"the model {XGBPairwise.name} needs the module xgboost ({error})",
-            expected="xgboost 3.2 or newer",
-            do="pip install xgboost-cpu (or xgboost), or choose another model",
-        ) from error
+        got = f"the model {XGBPairwise.name} needs the module xgboost ({error})"
+        do = "pip install xgboost-cpu (or xgboost), or choose another model"
+        raise ModelError(got, expected="xgboost 3.2 or newer", do=do) from error
     return xgboost
 
 

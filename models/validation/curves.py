@@ -225,11 +225,7 @@ def rungs_of(rounds: int) -> list[int]:
 
 
 def climb(
-    rungs: Sequence[int],
-    data: TrainingData,
-    folds: Sequence[Fold],
-    ranker: Ranker[Any],
-    settings: FitSettings,
+    rungs: Sequence[int], data: TrainingData, folds: Sequence[Fold], ranker: Ranker[Any], settings: FitSettings
 ) -> Generator[Curves, None, None]:
     """Curves of all folds on one rung after the other; ``settings.threads`` (0: all cores) folds at a time.
 

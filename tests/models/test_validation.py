@@ -88,7 +88,6 @@ class SpyParams(RankerParams):
 class Spy(Ranker[SpyParams]):
     """Remembers what it was fitted on; its score is waste, minus clash for every stage after the first."""
 
-    name = "spy"
     params_class = SpyParams
     fits: ClassVar[list[tuple[TrainingData, SpyParams, FitSettings]]] = []
 
