@@ -81,16 +81,14 @@ def place_among(values: NDArray[np.floating[Any]], candidates: NDArray[np.floati
     near = 1e-6 * np.maximum(np.abs(values), 1e-30)
     less = np.searchsorted(ordered, values - near)
     at_most = np.searchsorted(ordered, values + near, side="right")
-    placed: Floats = ((less + at_most - 1) / 2 / (len(ordered) - 1)).clip(0.0, 1.0)
-    return placed
+    return np.asarray(((less + at_most - 1) / 2 / (len(ordered) - 1)).clip(0.0, 1.0))
 
 
 def walk_steps(values: Floats) -> Floats:
     """``(changed,)`` mean step at each node, from values ``(2 * (changed + 1),)`` along `walk_codes`."""
     half = len(values) // 2
     forward, backward = np.diff(values[:half]), np.diff(values[half:])[::-1]
-    mean: Floats = (forward + backward) / 2
-    return mean
+    return np.asarray((forward + backward) / 2)
 
 
 def walk_codes(start: NDArray[Code], end: NDArray[Code], nodes: Ints) -> NDArray[Code]:

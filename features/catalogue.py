@@ -54,7 +54,7 @@ BLOCKS: Final = checked(
 INSTANCE_BLOCKS: Final = checked(
     (
         pair_blocks.InstanceGraph(), node_blocks.InstanceNode(), node_blocks.InstanceRow(),
-        node_blocks.InstanceOperands(), node_blocks.InstanceAgreement(), node_blocks.InstanceSurroundings(),
+        node_blocks.InstanceOperands(), node_blocks.InstanceSurroundings(),
         node_blocks.InstanceOutput(), pair_blocks.InstancePair(), pair_blocks.InstanceRarity(),
     )
 )  # fmt: skip

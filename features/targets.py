@@ -30,15 +30,11 @@ CPU: Final = Target(
     frozenset([*TileInner.columns, "shape__input_registers__log"]),
     "estimate__sum__log",
 )
+_PADDED: Final = "kernel__physical__flag", *(f"traffic__padded_{what}" for what in ("tile__log", "tile__ratio"))
 TPU: Final = Target(
     "tpu",
     "a TPU core with 16 MiB of vector memory and tiles of 8 x 128",
-    frozenset(
-        [
-            *("kernel__physical__flag", "traffic__padded_tile__log", "traffic__padded_tile__ratio"),
-            *("traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns),
-        ]
-    ),
+    frozenset([*_PADDED, "traffic__padded_vmem__ratio", "traffic__vmem__ratio", *TpuTime.columns]),
     "tpu__cycles__log",
 )
 TARGETS: Final = {target.name: target for target in (CPU, TPU)}

@@ -79,8 +79,14 @@ class Instances:
 
     def counts(self, configs: NDArray[np.integer[Any]] | None = None) -> sparse.csr_array:
         """Sparse ``(configs, instances)`` float64: how often each configuration (default: all) holds each."""
-        chosen = np.arange(self.configs) if configs is None else configs
-        parts = [sparse.csr_array((0, len(self))), *(self._count(batch) for batch in self._batches(chosen))]
+        parts = [sparse.csr_array((0, len(self)))]
+        for batch in self._batches(np.arange(self.configs) if configs is None else configs):
+            held = self._held(batch)
+            present = held >= 0
+            indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
+            shape = len(batch), len(self)
+            parts.append(sparse.csr_array((np.ones(indptr[-1]), held[present], indptr), shape=shape))
+            parts[-1].sum_duplicates()
         return sparse.csr_array(sparse.vstack(parts, format="csr"))
 
     def outputs(self) -> NDArray[np.int8]:
@@ -90,23 +96,33 @@ class Instances:
     def sums(self, scores: Floats) -> Floats:
         """``counts() @ scores`` without the counts: ``(configs,)``, or ``(configs, n)`` for ``(instances, n)``."""
         padded = np.concatenate([scores, np.zeros((1, *scores.shape[1:]))])  # -1 is the last one
-        total = np.zeros((self.configs, *scores.shape[1:]))
-        done = 0
-        for batch in self._batches(np.arange(self.configs)):
-            # summed in the order of the counts, so that both ways give the same bits
-            total[done : done + len(batch)] = padded[self._held(batch)].sum(axis=1)
-            done += len(batch)
-        return total
+        # summed in the order of the counts, so that both ways give the same bits
+        parts = [padded[self._held(batch)].sum(axis=1) for batch in self._batches(np.arange(self.configs))]
+        return np.concatenate([padded[:0], *parts])
 
     def parts(self, config: int) -> list[Part]:
         """What one distinct configuration is made of: nodes, then pairs."""
-        (held,) = self._held(np.array([config]))
-        texts: list[tuple[tuple[int, ...], str]]
-        texts = [((k,), self._row_text(config, k)) for k in self._nodes.tolist()]
-        texts += [((pair[0], pair[2]), self._pair_text(config, pair)) for pair in self.pairs.tolist()]
+        (held,) = self._held(np.array([config])).tolist()
+        rows = self.rows[self.first + self.codes[config]].reshape(-1, len(LAYOUT_SLOTS), MAX_RANK)
+        name = [f"{OPCODES[opcode]} {node}" for opcode, node in zip(self.opcode.tolist(), self.node, strict=True)]
+
+        def layout(k: int, slot: int) -> str:
+            entries = ",".join(str(dimension) for dimension in rows[k, slot] if dimension >= 0)
+            return f"{LAYOUT_SLOTS[slot]} {{{entries}}}" if entries else ""
+
+        texts: list[tuple[tuple[int, ...], str]] = []
+        for k in self._nodes.tolist():
+            given = ", ".join(text for slot in range(len(LAYOUT_SLOTS)) if (text := layout(k, slot)))
+            texts.append(((k,), f"{name[k]}: {given or 'nothing set'}"))
+        for left, left_slot, right, right_slot, relation in self.pairs.tolist():
+            one, other = (
+                f"{name[k]} {layout(k, slot) or f'{LAYOUT_SLOTS[slot]} default'}"
+                for k, slot in ((left, left_slot), (right, right_slot))
+            )
+            texts.append(((left, right), f"{one} against {other} ({PAIR_RELATIONS[relation]})"))
         return [
             Part(instance, tuple(int(self.node[k]) for k in of), text)
-            for (of, text), instance in zip(texts, held.tolist(), strict=True)
+            for (of, text), instance in zip(texts, held, strict=True)
             if instance >= 0
         ]
 
@@ -129,34 +145,6 @@ class Instances:
         return np.concatenate(
             [self.row_instance[row[:, self._nodes]], self.pair_instance[combination]], axis=1, dtype=np.int32
         )
-
-    def _count(self, configs: NDArray[np.integer[Any]]) -> sparse.csr_array:
-        held = self._held(configs)
-        present = held >= 0
-        indptr = np.concatenate([[0], np.cumsum(present.sum(axis=1))])
-        entries = held[present]
-        matrix = sparse.csr_array((np.ones(len(entries)), entries, indptr), shape=(len(configs), len(self)))
-        matrix.sum_duplicates()
-        return matrix
-
-    def _name(self, k: int) -> str:
-        return f"{OPCODES[int(self.opcode[k])]} {self.node[k]}"
-
-    def _row_text(self, config: int, k: int) -> str:
-        slots = [f"{slot} {text}" for s, slot in enumerate(LAYOUT_SLOTS) if (text := self._layout(config, k, s))]
-        return f"{self._name(k)}: {', '.join(slots) or 'nothing set'}"
-
-    def _pair_text(self, config: int, pair: list[int]) -> str:
-        left, right = (
-            f"{self._name(k)} {LAYOUT_SLOTS[slot]} {self._layout(config, k, slot) or 'default'}"
-            for k, slot in (pair[:2], pair[2:4])
-        )
-        return f"{left} against {right} ({PAIR_RELATIONS[pair[4]]})"
-
-    def _layout(self, config: int, k: int, slot: int) -> str:
-        row = self.rows[int(self.first[k] + self.codes[config, k])]
-        entries = [str(d) for d in row[MAX_RANK * slot : MAX_RANK * (slot + 1)] if d >= 0]
-        return "{" + ",".join(entries) + "}" if entries else ""
 
 
 #: Arrays of `Instances`, as they are stored.

@@ -141,32 +141,23 @@ class InstanceRow(NodeBlock):
 
 
 class InstanceOperands(NodeBlock):
-    """What makes the tensors behind the input and the kernel slot of a node instance."""
-
-    columns = {f"{slot}__{what}__node": text for slot in LAYOUT_SLOTS[1:] for what, text in _OPERAND.items()}
-
-    def of_rows(self, context: LayoutContext) -> list[NDArray[Any]]:
-        share = millionths(context.bytes, context.bytes.sum())
-        of_tensor = [log2p(context.bytes), share, opcode_group(context.graph.opcode), context.position >= 0]
-        of_tensor += [_fanout(context), context.fused]
-        slots = (context.slot_tensor[context.table.node, number] for number in (1, 2))
-        return [np.where(tensor >= 0, column[tensor], ABSENT) for tensor in slots for column in of_tensor]
-
-
-class InstanceAgreement(NodeBlock):
-    """Whether the slots of a node instance have one full layout; -1 without such a slot."""
+    """What makes the tensors behind the input and the kernel slot of a node instance, and whether slots agree."""
 
     columns = {
+        **{f"{slot}__{what}__node": text for slot in LAYOUT_SLOTS[1:] for what, text in _OPERAND.items()},
         "row__input_is_output__agrees": "whether input and output have one full layout",
         "row__input_is_kernel__agrees": "whether input and kernel have one full layout",
     }
 
     def of_rows(self, context: LayoutContext) -> list[NDArray[Any]]:
-        row_type, k = context.row_type, context.table.node
-        output, input_, kernel = (rows.key[row_type] for rows in context.slots.values())
-        has_input, has_kernel = (context.slot_tensor[k, slot] >= 0 for slot in (1, 2))
-        with_output = np.where(has_input, input_ == output, ABSENT)
-        return [with_output, np.where(has_input & has_kernel, input_ == kernel, ABSENT)]
+        share = millionths(context.bytes, context.bytes.sum())
+        of_tensor = [log2p(context.bytes), share, opcode_group(context.graph.opcode), context.position >= 0]
+        of_tensor += [_fanout(context), context.fused]
+        input_, kernel = (context.slot_tensor[context.table.node, slot] for slot in (1, 2))
+        parts = [np.where(at >= 0, column[at], ABSENT) for at in (input_, kernel) for column in of_tensor]
+        output_key, input_key, kernel_key = (rows.key[context.row_type] for rows in context.slots.values())
+        parts.append(np.where(input_ >= 0, input_key == output_key, ABSENT))
+        return [*parts, np.where((input_ >= 0) & (kernel >= 0), input_key == kernel_key, ABSENT)]
 
 
 class InstanceSurroundings(NodeBlock):

@@ -56,7 +56,22 @@ def layout_regions(facts: LayoutFacts) -> Regions:
     )
     count, component = connected_components(links, directed=False)
     of = component.astype(np.int64)
-    made, read = _roles(facts, of, count)
+    made, read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
+    first = 0
+    for kind, roles in enumerate(CLASS_ROLES.values()):
+        for slot in range(2 if roles is RESHAPE_ROLES else len(LAYOUT_SLOTS)):
+            tensor, role = facts.slot_tensor[:, slot], facts.roles[:, slot]
+            mine = (facts.coarse_class == kind) & (tensor >= 0)
+            node, dim = np.nonzero((role >= 0) & mine[:, None])
+            (read if slot else made)[of[tensor[node]], first + role[node, dim], dim] = True
+        first += len(roles)
+    # a reduction lists the dimensions that it removes; its other operand, the initial value, has none
+    reduced = np.zeros((count, MAX_RANK), bool)
+    fewer = facts.rank[operand] - facts.rank[consumer]
+    at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
+    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
+    removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)
+    reduced[of[operand[at[np.nonzero(removed)[0]]]], listed[removed]] = True
     return Regions(
         of=of,
         tensors=np.bincount(of, minlength=count),
@@ -64,36 +79,8 @@ def layout_regions(facts: LayoutFacts) -> Regions:
         makers=np.bincount(of[graph.configurable], minlength=count),
         made=made,
         read=read,
-        reduced=_reduced(facts, of, count),
+        reduced=reduced,
     )
-
-
-def _roles(facts: LayoutFacts, of: Ints, count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    made, read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
-    first = 0
-    for kind, roles in enumerate(CLASS_ROLES.values()):
-        for slot in range(2 if roles is RESHAPE_ROLES else len(LAYOUT_SLOTS)):
-            tensor = facts.slot_tensor[:, slot]
-            role = facts.roles[:, slot]
-            mine = (facts.coarse_class == kind) & (tensor >= 0)
-            node, dim = np.nonzero((role >= 0) & mine[:, None])
-            (read if slot else made)[of[tensor[node]], first + role[node, dim], dim] = True
-        first += len(roles)
-    return made, read
-
-
-def _reduced(facts: LayoutFacts, of: Ints, count: int) -> NDArray[np.bool_]:
-    """A reduction lists the dimensions that it removes; its other operand, the initial value, has none."""
-    reduced = np.zeros((count, MAX_RANK), bool)
-    consumer, operand = facts.graph.edges.T
-    fewer = facts.rank[operand] - facts.rank[consumer]
-    at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
-    listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
-    edge, place = np.nonzero(np.arange(MAX_RANK) < fewer[at, None])
-    dim = listed[edge, place]
-    inside = (dim >= 0) & (dim < MAX_RANK)
-    reduced[of[operand[at[edge[inside]]]], dim[inside]] = True
-    return reduced
 
 
 @dataclass(frozen=True, eq=False)

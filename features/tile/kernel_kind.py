@@ -62,21 +62,18 @@ def _dot(context: TileContext) -> tuple[str, ...]:
     """An operand is transposed, is not, or may be: where rows and contracted dimensions have the same sizes."""
     tensors = context.slots_of(context.main)[None]
     roles = slot_roles(context, tensors)[0]
-    batched = [" batched"] if (roles[0] == _BATCH).any() else [""]
-    ways = []
-    for slot, word, (first, second) in (
+    ways = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
+    for slot, word, order in (
         (1, " left-transposed", (_ROWS, _CONTRACTED)),
         (2, " right-transposed", (_CONTRACTED, _ROWS)),
     ):
-        ahead, behind = (np.flatnonzero(roles[slot] == role) for role in (first, second))
+        ahead, behind = (np.flatnonzero(roles[slot] == role) for role in order)
         sizes = context.dims[tensors[0, slot]]
-        if len(ahead) == 0 or len(behind) == 0:
-            ways.append([""])
-        elif np.array_equal(np.sort(sizes[ahead]), np.sort(sizes[behind])):
+        if len(ahead) and np.array_equal(np.sort(sizes[ahead]), np.sort(sizes[behind])):
             ways.append(["", word])
         else:
-            ways.append([word if ahead[0] > behind[0] else ""])
-    return tuple(sorted("".join(("dot", *words)) for words in product(batched, *ways)))
+            ways.append([word if len(ahead) and len(behind) and ahead[0] > behind[0] else ""])
+    return tuple(sorted(map("".join, product(*ways))))
 
 
 def _reduce(context: TileContext) -> tuple[str, ...]:
