@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.instances.pair_blocks import ABSENT, InstanceBlock, InstanceContext
-from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.regions import ROLE_NAMES
+from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext
 from xlarank.features.program.opcode_classes import OPCODE_GROUPS, opcode_group
 from xlarank.features.program.slots import node_flops
 from xlarank.features.program.tensors import Ints, log2p, millionths
@@ -182,7 +181,7 @@ _MILLIONTHS: Final = "log2 of 1 + millionths of the bytes that a fusing compiler
 
 
 class InstanceOutput(NodeBlock):
-    """The output's layout and the region that shares it (`xlarank.features.layout.regions`).
+    """The output's layout and the region that shares it (`xlarank.features.layout.layout_context`).
 
     -1 where the row leaves the output to the compiler; all others are 0 or more.
     """

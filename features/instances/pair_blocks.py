@@ -37,7 +37,7 @@ class InstanceContext:
         self.total = 0  # number of combinations
         for relation, every in enumerate([*layout.pairs, layout.siblings]):
             varying = every.take(np.flatnonzero(varies[every.left] | varies[every.right]))
-            one = Combinations.of(layout.requested, varying, _MOST_COMBINATIONS - self.total)
+            one = Combinations(layout.requested, varying, _MOST_COMBINATIONS - self.total)
             pairs = one.pairs
             number = np.full(len(pairs), relation)
             sides.append(np.stack([pairs.left, pairs.left_slot, pairs.right, pairs.right_slot, number], axis=1))

@@ -226,7 +226,7 @@ def _pair_sums(
     once and looked up.
     """
     over = np.concatenate([divisors for _, divisors in requests])
-    combinations = Combinations.of(context.requested, pairs)
+    combinations = Combinations(context.requested, pairs)
     number: NDArray[np.integer] = context.requested.number
     base: NDArray[np.integer] = combinations.first[combinations.group]
     width: NDArray[np.integer] = combinations.width[combinations.group]

@@ -1,18 +1,117 @@
-"""Shared intermediate results of a layout graph: its facts, the pairs of slots, and what blocks computed before."""
+"""What blocks of layouts share: facts, pairs of slots, and regions of tensors that have one layout.
+
+XLA's layout assignment carries the layout of an output on through elementwise operations of the same shape. A
+*region* is a connected component along those: what pads one of its tensors pads all of them, and whoever reads one
+meets that layout.
+"""
 
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import permutations
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.sparse.csgraph import connected_components
 
 from xlarank.data.graph import LayoutGraph
-from xlarank.features.layout.regions import OutputRows, Regions, layout_regions, output_rows
+from xlarank.data.schema import LAYOUT_SLOTS, MAX_RANK
 from xlarank.features.layout.row_types import LayoutFacts
 from xlarank.features.layout.slot_pairs import Pairs, RequestedLayouts, connected_pairs, sibling_pairs
-from xlarank.features.program.tensors import TPU, Tiling
+from xlarank.features.program.opcode_classes import COARSE_CLASSES, OPCODE_CLASSES
+from xlarank.features.program.slots import CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES
+from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling, complete_layout, packed_waste
+
+#: The kinds of configurable nodes whose dimensions have roles, with these.
+CLASS_ROLES: Final = dict(zip(COARSE_CLASSES[:3], (CONVOLUTION_ROLES, DOT_ROLES, RESHAPE_ROLES), strict=True))
+#: Roles of all kinds one after another: ``convolution_batch``, ...
+ROLE_NAMES: Final = tuple(f"{kind}_{role}" for kind, roles in CLASS_ROLES.items() for role in roles)
+_ELEMENTWISE, _REDUCE = OPCODE_CLASSES.index("elementwise"), OPCODE_CLASSES.index("reduce")
+
+
+class Regions:
+    """The regions of one graph; arrays are ``(regions, ...)`` but for ``of``."""
+
+    def __init__(self, facts: LayoutFacts) -> None:
+        graph = facts.graph
+        consumer, operand = graph.edges.T
+        alike = (facts.dims[consumer] == facts.dims[operand]).all(axis=1) & (facts.rank[consumer] > 0)
+        alike &= facts.rank[consumer] == facts.rank[operand]
+        joins = alike & (facts.opcode_class[consumer] == _ELEMENTWISE)
+        ends = consumer[joins], operand[joins]
+        links = sparse.coo_array((np.ones(len(ends[0])), ends), shape=(graph.nodes, graph.nodes))
+        count, component = connected_components(links, directed=False)
+        self.of: Ints = component.astype(np.int64)  # ``(nodes,)`` the region of each node's output
+        self.tensors = np.bincount(self.of, minlength=count)  # number of tensors
+        stored = np.where(facts.fused, 0.0, facts.bytes)
+        self.bytes = np.bincount(
+            self.of, stored, minlength=count
+        )  # those that a fusing compiler stores, not padded
+        self.makers = np.bincount(self.of[graph.configurable], minlength=count)  # configurable nodes among them
+        # ``(regions, ROLE_NAMES, 6)`` whether a dimension is that to a configurable node that makes or reads a
+        # tensor
+        self.made, self.read = (np.zeros((count, len(ROLE_NAMES), MAX_RANK), bool) for _ in range(2))
+        first = 0
+        for kind, roles in enumerate(CLASS_ROLES.values()):
+            for slot in range(2 if roles is RESHAPE_ROLES else len(LAYOUT_SLOTS)):
+                tensor, role = facts.slot_tensor[:, slot], facts.roles[:, slot]
+                mine = (facts.coarse_class == kind) & (tensor >= 0)
+                node, dim = np.nonzero((role >= 0) & mine[:, None])
+                (self.read if slot else self.made)[self.of[tensor[node]], first + role[node, dim], dim] = True
+            first += len(roles)
+        # ``(regions, 6)`` whether a reduction that reads a tensor removes the dimension; it lists what it removes,
+        # and its other operand, the initial value, has no dimensions
+        self.reduced = np.zeros((count, MAX_RANK), bool)
+        fewer = facts.rank[operand] - facts.rank[consumer]
+        at = np.flatnonzero((facts.opcode_class[consumer] == _REDUCE) & (fewer > 0))
+        listed = facts.column("dimensions_0", MAX_RANK).astype(np.int64)[consumer[at]]
+        removed = (np.arange(MAX_RANK) < fewer[at, None]) & (listed >= 0) & (listed < MAX_RANK)
+        self.reduced[self.of[operand[at[np.nonzero(removed)[0]]]], listed[removed]] = True
+
+
+class OutputRows:
+    """Physics of outputs: ``(R,)`` for every distinct row of the table, whether it sets the output's layout or
+    not."""
+
+    def __init__(self, facts: LayoutFacts, regions: Regions) -> None:
+        ids, place = facts.graph.configurable, facts.table.node
+        node = ids[place]
+        given = facts.table.rows[:, :MAX_RANK].astype(np.int64)
+        layout = complete_layout(given, facts.default_layout[node])
+        element, tiling = facts.element_bytes, facts.tiling
+        default = packed_waste(facts.dims[ids], facts.default_layout[ids], element[ids], tiling)
+        least = np.minimum(default, least_waste(facts.dims[ids], facts.rank[ids], element[ids], tiling))
+        stored = max(1.0, float(facts.bytes[~facts.fused].sum()))
+        self.given = given[:, 0] >= 0  # it does
+        # the two minor-most dimensions of the full layout; -1 for none
+        self.minor, self.second = layout[:, 0], layout[:, 1]
+        # bytes in tiles over true bytes: in the full layout, in the one that pads least, in the default
+        self.padded: Floats = 1 + packed_waste(facts.dims[node], layout, element[node], tiling)
+        self.least, self.default = 1 + least[place], 1 + default[place]
+        self.bytes = facts.bytes[node] / stored  # of the output over those of all that a fusing compiler stores
+        self.region = regions.of[node]  # which region the output is in
+        # of the region's stored tensors (at least the output) over the same
+        self.region_bytes = np.maximum(regions.bytes[self.region], facts.bytes[node]) / stored
+
+
+def least_waste(dims: Ints, rank: Ints, element_bytes: Floats, tiling: Tiling) -> Floats:
+    """`packed_waste` of the layout that pads least, ``(tensors,)``; inf for a rank below 2.
+
+    Padding depends on the two minor-most dimensions alone.
+
+    >>> dims, rank = np.array([[4, 128, 8, 0, 0, 0]]), np.array([3])
+    >>> least_waste(dims, rank, np.array([4.0]), Tiling()).tolist()  # 128 along the lanes, 8 along the sublanes
+    [0.0]
+    """
+    least, layout = np.full(len(dims), np.inf), np.full(dims.shape, -1)
+    for pair in permutations(range(MAX_RANK), 2):
+        fits = np.flatnonzero(rank > max(pair))
+        layout[:, :2] = pair
+        waste = packed_waste(dims[fits], layout[fits], element_bytes[fits], tiling)
+        least[fits] = np.minimum(least[fits], waste)
+    return least
 
 
 class LayoutContext(LayoutFacts):
@@ -24,15 +123,15 @@ class LayoutContext(LayoutFacts):
 
     @cached_property
     def requested(self) -> RequestedLayouts:
-        return RequestedLayouts.of(self)
+        return RequestedLayouts(self)
 
     @cached_property
     def regions(self) -> Regions:
-        return layout_regions(self)
+        return Regions(self)
 
     @cached_property
     def output_rows(self) -> OutputRows:
-        return output_rows(self, self.regions)
+        return OutputRows(self, self.regions)
 
     @cached_property
     def pairs(self) -> list[Pairs]:

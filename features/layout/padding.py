@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.block import Tier
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
-from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.regions import CLASS_ROLES, ROLE_NAMES
+from xlarank.features.layout.layout_context import CLASS_ROLES, ROLE_NAMES, LayoutContext
 from xlarank.features.program.opcode_classes import COARSE_CLASSES
 from xlarank.features.program.tensors import Floats
 
@@ -154,7 +153,8 @@ def _of_dimensions(end: str, dimension: str) -> dict[str, str]:
 
 
 class Outputs(LayoutBlock):
-    """Padding and dimension roles of the regions (`xlarank.features.layout.regions`) of outputs that are set.
+    """Padding and dimension roles of the regions (`xlarank.features.layout.layout_context`) of outputs that are
+    set.
 
     Unset outputs are left to the compiler and count nothing. A region with several set outputs counts for each. On
     TPUs the layouts of outputs decide: in the real AlexNet file eight of them explain the runtimes, operands

@@ -7,7 +7,6 @@ a configuration's codes are looked up from rows to types.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -52,24 +51,34 @@ def tensor_physics(dims: Ints, layout: Ints, element_bytes: Floats, tiling: Tili
     }
 
 
-@dataclass(frozen=True)
 class SlotRows:
     """One slot (output, input or kernel) of every type of row; arrays are ``(T,)``."""
 
-    bytes: Floats  # size of the tensor; 0 where the node has no such tensor
-    given: NDArray[np.bool_]  # the row sets a layout
-    layout: Ints  # ``(T, 6)`` the full layout: the one given, completed by the default
-    key: Ints  # one number per full layout, for comparing
-    minor: Ints  # size of the minor-most dimension, 0 for a scalar and where there is no tensor
-    changed: NDArray[np.bool_]  # the full layout differs from the default
-    minor_changed: NDArray[np.bool_]  # its minor-most dimension does
-    distance: Floats  # share of dimension pairs ordered differently from the default
-    contiguity: Floats  # how much a copy from the default moves in one piece, 0 to 1
-    # `tensor_physics` of the full layout and of the default.
-    now: dict[str, NDArray[Any]]
-    default: dict[str, NDArray[Any]]
-    total_bytes: float  # bytes of this slot's tensors over all configurable nodes, at least 1
-    bytes_of_class: Floats  # ``(4,)`` the same by `xlarank.features.program.opcode_classes.COARSE_CLASSES`
+    def __init__(self, facts: LayoutFacts, number: int, examples: Ints) -> None:
+        of_node = facts.slot_tensor[:, number]
+        node_bytes = np.where(of_node >= 0, facts.bytes[of_node], 0.0)
+        tensor = of_node[facts.type_node]
+        present = tensor >= 0
+        dims = np.where(present[:, None], facts.dims[tensor], 0)
+        default = np.where(present[:, None], facts.default_layout[tensor], -1)
+        element = np.where(present, facts.element_bytes[tensor], 0.0)
+        rows = facts.table.rows[examples, MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
+        given = np.where(present[:, None], rows, -1)
+        self.bytes: Floats = node_bytes[facts.type_node]  # size of the tensor; 0 where the node has no such tensor
+        self.given = given[:, 0] >= 0  # the row sets a layout
+        self.layout = complete_layout(given, default)  # ``(T, 6)`` the full layout
+        self.key = layout_key(self.layout)  # one number per full layout, for comparing
+        minor, has_minor = minor_sizes(dims, self.layout)[0], self.layout[:, 0] >= 0
+        self.minor = np.where(has_minor, minor, 0)  # size of the minor-most dimension, 0 for a scalar or no tensor
+        self.changed = (self.layout != default).any(axis=1)  # the full layout differs from the default
+        self.minor_changed = self.layout[:, 0] != default[:, 0]  # its minor-most dimension does
+        self.distance = permutation_distance(self.layout, default)
+        self.contiguity = contiguity(dims, self.layout, default)
+        self.now = tensor_physics(dims, self.layout, element, facts.tiling)
+        self.default = tensor_physics(dims, default, element, facts.tiling)
+        self.total_bytes = max(1.0, float(node_bytes.sum()))  # of all configurable nodes
+        by_class = np.bincount(facts.coarse_class, node_bytes, minlength=len(COARSE_CLASSES))
+        self.bytes_of_class = np.maximum(by_class, 1.0)  # ``(4,)`` the same by `COARSE_CLASSES`
 
 
 class LayoutFacts(ProgramContext):
@@ -155,36 +164,7 @@ class LayoutFacts(ProgramContext):
     @cached_property
     def slots(self) -> dict[str, SlotRows]:
         """The types of rows seen slot by slot."""
-        return {slot: self._slot_rows(number) for number, slot in enumerate(LAYOUT_SLOTS)}
-
-    def _slot_rows(self, number: int) -> SlotRows:
-        of_node = self.slot_tensor[:, number]
-        node_bytes = np.where(of_node >= 0, self.bytes[of_node], 0.0)
-        tensor = of_node[self.type_node]
-        present = tensor >= 0
-        dims = np.where(present[:, None], self.dims[tensor], 0)
-        default = np.where(present[:, None], self.default_layout[tensor], -1)
-        element = np.where(present, self.element_bytes[tensor], 0.0)
-        rows = self.table.rows[self._types[0], MAX_RANK * number : MAX_RANK * (number + 1)].astype(np.int64)
-        given = np.where(present[:, None], rows, -1)
-        layout = complete_layout(given, default)
-        return SlotRows(
-            bytes=node_bytes[self.type_node],
-            given=given[:, 0] >= 0,
-            layout=layout,
-            key=layout_key(layout),
-            minor=np.where(layout[:, 0] >= 0, minor_sizes(dims, layout)[0], 0),
-            changed=(layout != default).any(axis=1),
-            minor_changed=layout[:, 0] != default[:, 0],
-            distance=permutation_distance(layout, default),
-            contiguity=contiguity(dims, layout, default),
-            now=tensor_physics(dims, layout, element, self.tiling),
-            default=tensor_physics(dims, default, element, self.tiling),
-            total_bytes=max(1.0, float(node_bytes.sum())),
-            bytes_of_class=np.maximum(
-                np.bincount(self.coarse_class, node_bytes, minlength=len(COARSE_CLASSES)), 1.0
-            ),
-        )
+        return {slot: SlotRows(self, number, self._types[0]) for number, slot in enumerate(LAYOUT_SLOTS)}
 
     @cached_property
     def type_changed(self) -> NDArray[np.bool_]:

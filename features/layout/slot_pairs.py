@@ -183,76 +183,65 @@ class PairLayouts:
         return [count, bytes_, count, bytes_, count, bytes_, count]
 
 
-@dataclass(frozen=True)
 class RequestedLayouts:
-    """The distinct layouts that nodes of one signature request of each slot; the slots lie one after the other."""
+    """The distinct layouts that nodes of one signature request of each slot; the slots lie one after the other.
 
-    signature: Ints  # ``(configurable nodes,)`` `xlarank.features.layout.row_types.LayoutFacts.signature`
-    signatures: int  # number of different nodes
-    number: Ints  # ``(3 * T,)`` which of its node's requested layouts a type of row holds
-    count: Ints  # ``(3 * signatures,)`` how many requested layouts there are
-    first: Ints  # ``(3 * signatures,)`` where they start in ``types``
-    types: Ints  # one type of row for each requested layout
+    Two rows request one layout when both set it, or both leave it, and the full layouts agree.
+    """
 
-    @classmethod
-    def of(cls, facts: LayoutFacts) -> RequestedLayouts:
-        """Two rows request one layout when both set it, or both leave it, and the full layouts agree."""
-        signature = facts.signature[facts.type_node]
-        signatures, total = int(facts.signature.max(initial=-1)) + 1, len(facts.type_node)
+    def __init__(self, facts: LayoutFacts) -> None:
+        self.signature, signature = facts.signature, facts.signature[facts.type_node]
+        self.signatures = int(facts.signature.max(initial=-1)) + 1  # number of different nodes
         keys = []
         for slot, rows in enumerate(facts.slots.values()):
-            keys.append(((slot * signatures + signature) * 2 + rows.given) * 7**MAX_RANK + rows.key)
+            keys.append(((slot * self.signatures + signature) * 2 + rows.given) * 7**MAX_RANK + rows.key)
         distinct, example, requested = np.unique(np.concatenate(keys), return_index=True, return_inverse=True)
-        owner = distinct // (2 * 7**MAX_RANK)
-        first = np.searchsorted(owner, np.arange(len(LAYOUT_SLOTS) * signatures))
-        count = np.bincount(owner, minlength=len(LAYOUT_SLOTS) * signatures)
-        number = requested - first[owner[requested]]
-        return cls(facts.signature, signatures, number, count, first, example % max(1, total))
+        owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
+        # ``(3 * signatures,)`` where requested layouts start, and how many there are
+        self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
+        self.number: Ints = (
+            requested - self.first[owner[requested]]
+        )  # ``(3 * T,)`` which of them a type of row holds
+        self.types: Ints = example % max(1, len(facts.type_node))  # one type of row for each requested layout
 
     def by_row(self, facts: LayoutFacts) -> Ints:
         """``(R, 3)`` which of the requested layouts of each slot a distinct row of the table holds."""
-        by_row: Ints = self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type]
-        return by_row
+        return np.asarray(self.number.reshape(len(LAYOUT_SLOTS), -1).T[facts.row_type])
 
 
-@dataclass(frozen=True)
 class Combinations:
     """Every combination of one set of pairs; pairs of equal tensors between equal nodes share theirs.
 
-    A combination is ``first + left * width + right``, with the number of the requested layout on either side.
+    A combination is ``first + left * width + right``, with the number of the requested layout on either side. With
+    more than ``most`` combinations in all, the groups of equal pairs that have most of them are left out.
     """
 
-    pairs: Pairs  # the pairs
-    requested: RequestedLayouts  # what their sides can request
-    group: Ints  # ``(pairs,)`` number of the group of equal pairs; the arrays below are per group
-    example: Ints  # one pair of each
-    # left, right: slot and signature of the sides, index into `RequestedLayouts.count`.
-    left: Ints
-    right: Ints
-    width: Ints  # requested layouts of the right side
-    first: Ints  # where their combinations start
-    total: int  # number of combinations
-
-    @classmethod
-    def of(cls, requested: RequestedLayouts, pairs: Pairs, most: int | None = None) -> Combinations:
-        """With more than ``most`` combinations in all, the groups that have most of them are left out."""
-        left, right = (
-            slot * requested.signatures + requested.signature[node]
-            for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
-        )
-        equal = group_codes(np.column_stack([left, right, pairs.permutation]))
-        left, right = left[equal.first], right[equal.first]
-        sizes = requested.count[left] * requested.count[right]
+    def __init__(self, requested: RequestedLayouts, pairs: Pairs, most: int | None = None) -> None:
+        self.requested = requested
+        groups, sizes = self._grouped(pairs)
         if most is not None:
             allowed = np.zeros(len(sizes), bool)
             ascending = np.argsort(sizes, kind="stable")
             allowed[ascending[np.cumsum(sizes[ascending]) <= most]] = True
             if not allowed.all():
-                return cls.of(requested, pairs.take(np.flatnonzero(allowed[equal.group])), most)
-        first = np.cumsum(sizes) - sizes
-        return cls(
-            pairs, requested, equal.group, equal.first, left, right, requested.count[right], first, int(sizes.sum())
+                pairs = pairs.take(np.flatnonzero(allowed[groups]))
+                groups, sizes = self._grouped(pairs)
+        self.pairs = pairs
+        self.group = groups  # ``(pairs,)`` number of the group of equal pairs; the other arrays are per group
+        self.width = requested.count[self._right]  # requested layouts of the right side
+        self.first: Ints = np.cumsum(sizes) - sizes  # where their combinations start
+        self.total = int(sizes.sum())  # number of combinations
+
+    def _grouped(self, pairs: Pairs) -> tuple[Ints, Ints]:
+        """``(pairs,)`` group of each, and ``(groups,)`` number of combinations."""
+        left, right = (
+            slot * self.requested.signatures + self.requested.signature[node]
+            for slot, node in ((pairs.left_slot, pairs.left), (pairs.right_slot, pairs.right))
         )
+        equal = group_codes(np.column_stack([left, right, pairs.permutation]))
+        # one pair of each group; slot and signature of its sides, index into `RequestedLayouts.count`
+        self._example, self._left, self._right = equal.first, left[equal.first], right[equal.first]
+        return equal.group, self.requested.count[self._left] * self.requested.count[self._right]
 
     def sides(self, combination: Ints) -> tuple[Ints, Ints, Ints]:
         """An example pair of each combination, and a type of row on its left and on its right side."""
@@ -260,7 +249,7 @@ class Combinations:
         left, right = np.divmod(combination - self.first[group], self.width[group])
         types, first = self.requested.types, self.requested.first
         return (
-            self.example[group],
-            types[first[self.left[group]] + left],
-            types[first[self.right[group]] + right],
+            self._example[group],
+            types[first[self._left[group]] + left],
+            types[first[self._right[group]] + right],
         )

@@ -5,7 +5,6 @@ Only for files that give a vector tile (input bounds); where none is given, as i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
@@ -32,7 +31,6 @@ _CACHES: Final = ((64, 8), (1024, 8))
 _LINE_CYCLES: Final = (0.5, 2.0, 12.0)
 
 
-@dataclass(frozen=True, eq=False)
 class InnerLoop:
     """The innermost loop of every configuration; arrays are ``(configs,)``.
 
@@ -40,22 +38,31 @@ class InnerLoop:
     r = ceil(n / lanes) registers a row, and m * r of them hold partial sums.
     """
 
-    lanes: float  # elements of a register
-    elements: Floats  # m * n
-    n: Floats  # elements of a row
-    registers: Floats  # m * r
-    # the vector tile divides the output tile in every dimension; otherwise IREE computes element by element.
-    divides: Floats
-    # multiply-adds that do not wait for each other. Where operands are shared (products, convolutions over input
-    # features), the reduction is one chain an element; elsewhere each reduction step starts anew.
-    chains: Floats
-    # registers loaded for one step of the reduction: m + r where m rows and r columns are multiplied with each
-    # other, else each element has its own (and a depthwise convolution r weights).
-    loads: Floats
-    lines: Floats  # cache lines that one row of the vector tile touches
-    line_cycles: float  # cycles to fetch one of them, 0 where operands are not shared
-    spilled: Floats  # registers needed beyond those there are: m * r + r + 1 - 16, at least 0
-    depth: float  # elements summed over for one output element, 1 where nothing is
+    def __init__(self, facts: TileContext) -> None:
+        rank = max(1, facts.output_rank)
+        output = facts.tiles["output"]
+        vector = np.minimum(facts.tiles["input"], output)
+        size = float(max(1.0, facts.element_bytes[facts.walked]))
+        self.lanes = max(1.0, _REGISTER / size)  # elements of a register
+        n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
+        row = np.ceil(n / self.lanes)
+        self.n, self.elements, self.registers = n, m * n, m * row
+        # the vector tile divides the output tile in every dimension; otherwise IREE computes element by element
+        self.divides = (np.fmod(output, vector) == 0).all(axis=1).astype(np.float64)
+        self.depth = facts.depth or 1.0  # elements summed over for one output element, 1 where nothing is
+        convolution, window = facts.main_class == "convolution", facts.column("window_size_0", MAX_RANK)[facts.main]
+        shared = facts.main_class == "dot" or (convolution and self.depth > np.prod(window[window > 0]))
+        # multiply-adds that do not wait for each other. Where operands are shared (products, convolutions over
+        # input features), the reduction is one chain an element; elsewhere each reduction step starts anew
+        step = facts.tiles["kernel"].prod(axis=1) if facts.depth else np.ones(facts.configs)
+        self.chains = m * row * (1.0 if shared else step)
+        # registers loaded for one step of the reduction: m + r where m rows and r columns are multiplied with each
+        # other, else each element has its own (and a depthwise convolution r weights)
+        self.loads = m + row if shared else m * row + (row if convolution else 0.0)
+        self.lines = np.ceil(n * size / _LINE)  # cache lines that one row of the vector tile touches
+        stride = facts.extents["output"][rank - 1] * size / _LINE
+        self.line_cycles = _line_cycles(self.depth, stride) if shared else 0.0  # to fetch one of them
+        self.spilled = np.maximum(0.0, m * row + row + 1 - _REGISTERS)  # registers beyond those there are
 
     @property
     def cycles(self) -> Floats:
@@ -69,36 +76,6 @@ class InnerLoop:
         limits += [self.loads / _ISSUED, self.lines * self.line_cycles]
         cycles = (np.maximum.reduce(limits) + _SPILL * self.spilled) * self.lanes / self.elements
         return np.where(self.divides > 0, cycles, _LATENCY * self.lanes)
-
-
-def inner_loop(facts: TileContext) -> InnerLoop:
-    """The innermost loop that the vector tile stands for."""
-    rank = max(1, facts.output_rank)
-    output = facts.tiles["output"]
-    vector = np.minimum(facts.tiles["input"], output)
-    size = float(max(1.0, facts.element_bytes[facts.walked]))
-    lanes = max(1.0, _REGISTER / size)
-    n, m = vector[:, rank - 1], vector[:, : rank - 1].prod(axis=1)
-    row = np.ceil(n / lanes)
-    convolution, depth = facts.main_class == "convolution", facts.depth or 1.0
-    window = facts.column("window_size_0", MAX_RANK)[facts.main]
-    shared = facts.main_class == "dot" or (convolution and depth > np.prod(window[window > 0]))
-    step = facts.tiles["kernel"].prod(axis=1) if facts.depth else np.ones(facts.configs)
-    loads = m + row if shared else m * row + (row if convolution else 0.0)
-    stride = facts.extents["output"][rank - 1] * size / _LINE
-    return InnerLoop(
-        lanes=lanes,
-        elements=m * n,
-        n=n,
-        registers=m * row,
-        divides=(np.fmod(output, vector) == 0).all(axis=1).astype(np.float64),
-        chains=m * row * (1.0 if shared else step),
-        loads=loads,
-        lines=np.ceil(n * size / _LINE),
-        line_cycles=_line_cycles(depth, stride) if shared else 0.0,
-        spilled=np.maximum(0.0, m * row + row + 1 - _REGISTERS),
-        depth=depth,
-    )
 
 
 def _line_cycles(depth: float, stride: float) -> float:
@@ -148,7 +125,7 @@ class TileInner(Block):
     def compute(self, context: TileContext) -> Floats:
         if not context.vectorised:
             return np.zeros((context.configs, len(self.columns)))
-        loop = inner_loop(context)
+        loop = InnerLoop(context)
         loop_length = whole_numbers(loop.n)
         users = loop.elements if loop.line_cycles else loop.n
         filled = loop.n / (loop.lanes * np.ceil(loop.n / loop.lanes))

@@ -56,44 +56,30 @@ class WindowLoop:
     tile: Floats  # elements of one output tile, padded
 
 
-@dataclass(frozen=True, eq=False)
 class _Cut:
     """The output of a node cut into tiles, its dimensions from major to minor."""
 
-    node: int  # its number
-    logical: list[int]  # ``(rank,)`` numbers of the dimensions
-    # extents, unit: ``(rank,)`` sizes in units, and elements of a unit.
-    extents: Floats
-    unit: Floats
-    # tile, count: ``(configs, rank)`` bounds in units, and how many tiles there are.
-    tile: Floats
-    count: Floats
+    def __init__(self, facts: TileContext, node: int, slot: str) -> None:
+        rank = max(1, int(facts.rank[node]))
+        bounds = facts.bounds[slot][:, :rank]
+        self.node = node
+        self.logical: list[int] = facts.default_layout[node, :rank][::-1].tolist()  # numbers of the dimensions
+        # ``(rank,)`` sizes in units, and elements of a unit
+        self.extents, self.unit = np.maximum(facts.physical_extents(node)[:rank], 1.0), facts.physical_unit(rank)
+        # ``(configs, rank)`` bounds in units, and how many tiles there are
+        self.tile = np.where(bounds > 0, np.minimum(bounds, self.extents), self.extents)
+        self.count = np.ceil(self.extents / self.tile)
 
     def runs(self) -> Floats:
         """``(configs,)`` stretches of memory that one tile lies in."""
         return np.asarray(self.tile.prod(axis=1) / contiguous(self.tile, self.extents))
 
 
-@dataclass(frozen=True, eq=False)
-class _Product:
-    """What a product multiplies; arrays are ``(configs,)``."""
-
-    # output, kernel: cut tensors.
-    output: _Cut
-    kernel: _Cut
-    operands: tuple[int, int]  # node numbers of input and kernel
-    steps: Floats  # kernel tiles for each output tile
-    moved: Floats  # bytes of both operands
-    # passes, rows: of one step (`WindowLoop`).
-    passes: Floats
-    rows: Floats
-
-
 def window_loop(facts: TileContext) -> WindowLoop:
     """The loop of every configuration."""
     graph, configs = facts.graph, facts.configs
     product = _product(facts)
-    output = _cut(facts, facts.walked, "output") if product is None else product.output
+    output = _Cut(facts, facts.walked, "output") if product is None else product.output
     parameters, results = _entry(facts)
     tiles = output.count.prod(axis=1)
     elements = (output.tile * output.unit).prod(axis=1)
@@ -159,15 +145,6 @@ def _kind(facts: TileContext) -> str:
     return "move" if np.isin(facts.graph.opcode, [*_FREE, *_MOVES]).all() else "elementwise"
 
 
-def _cut(facts: TileContext, node: int, slot: str) -> _Cut:
-    rank = max(1, int(facts.rank[node]))
-    extents = np.maximum(facts.physical_extents(node)[:rank], 1.0)
-    bounds = facts.bounds[slot][:, :rank]
-    tile = np.where(bounds > 0, np.minimum(bounds, extents), extents)
-    logical = facts.default_layout[node, :rank][::-1].tolist()
-    return _Cut(node, logical, extents, facts.physical_unit(rank), tile, np.ceil(extents / tile))
-
-
 def _product(facts: TileContext) -> _Product | None:
     """The convolution that the bounds cut; None for kernels that multiply no matrices.
 
@@ -187,7 +164,7 @@ def _product(facts: TileContext) -> _Product | None:
         at = int(np.argmax(fits))
         other = operands[1 - at] if len(operands) == 2 else operands[at]
         found.append((_fit(facts, node, least) + fits[at], node, other, operands[at]))
-    return _multiplied(facts, *max(found)[1:]) if found else None
+    return _Product(facts, *max(found)[1:]) if found else None
 
 
 def _fit(facts: TileContext, node: int, most: Floats) -> float:
@@ -196,47 +173,54 @@ def _fit(facts: TileContext, node: int, most: Floats) -> float:
     return 10.0 + float((most == extents).sum()) if bool((most <= extents).all()) else -5.0
 
 
-def _multiplied(facts: TileContext, node: int, input_: int, kernel: int) -> _Product:
-    """Roles of the dimensions of a convolution's output and kernel tensor, and what follows for each step."""
-    out, weights = _cut(facts, node, "output"), _cut(facts, kernel, "kernel")
-    of_output, of_kernel = (
-        int(facts.column(f"{_CONVOLUTION}_{name}")[node])
-        for name in ("output_feature_dim", "kernel_output_feature_dim")
-    )
-    spatial = _Spatial(facts, node, input_)
-    ones = np.ones(facts.configs)
-    depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
-    window, windows = {}, {}
-    for at, dim in enumerate(weights.logical):
-        place = spatial.of_kernel.get(dim)
-        if dim == of_kernel or (place is not None and spatial.paired[place]):
-            continue
-        steps = steps * weights.count[:, at]
-        depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, facts.dims[kernel, dim]))
-        if place is not None:
-            window[place], windows[place] = weights.tile[:, at], weights.count[:, at]
-    for at, dim in enumerate(out.logical):
-        size, place = out.tile[:, at] * out.unit[at], spatial.of_output.get(dim)
-        if dim == of_output:
-            columns, column_tiles = size, out.count[:, at]
-        elif place is not None and spatial.paired[place]:
-            batches = batches * size
-        else:
-            rows, row_tiles = rows * size, row_tiles * out.count[:, at]
+class _Product:
+    """What a product multiplies, from the roles of the dimensions of its output and kernel tensor.
+
+    ``steps`` ``(configs,)`` are kernel tiles for each output tile, ``moved`` bytes of both operands.
+    """
+
+    def __init__(self, facts: TileContext, node: int, input_: int, kernel: int) -> None:
+        self.output, self.kernel = out, weights = _Cut(facts, node, "output"), _Cut(facts, kernel, "kernel")
+        of_output, of_kernel = (
+            int(facts.column(f"{_CONVOLUTION}_{name}")[node])
+            for name in ("output_feature_dim", "kernel_output_feature_dim")
+        )
+        spatial = _Spatial(facts, node, input_)
+        ones = np.ones(facts.configs)
+        depth = steps = columns = rows = batches = row_tiles = column_tiles = halo = ones
+        window, windows = {}, {}
+        for at, dim in enumerate(weights.logical):
+            place = spatial.of_kernel.get(dim)
+            if dim == of_kernel or (place is not None and spatial.paired[place]):
+                continue
+            steps = steps * weights.count[:, at]
+            depth = depth * np.minimum(weights.tile[:, at] * weights.unit[at], max(1, facts.dims[kernel, dim]))
             if place is not None:
-                span = spatial.span(place, size, window.get(place, ones))
-                halo = halo * np.maximum(span * out.count[:, at] * windows.get(place, ones), 1.0)
-    several = steps > 1
-    first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
-    # the faster of two loop orders: an operand that stays the same from step to step is not fetched again
-    moved = np.minimum(
-        first * np.where(several | (row_tiles > 1), column_tiles, 1.0) + second * np.where(several, row_tiles, 1.0),
-        first * np.where(several, column_tiles, 1.0)
-        + second * np.where(several | (column_tiles > 1), row_tiles, 1.0),
-    )
-    side = facts.tiling.lanes
-    passes = batches * np.ceil(depth / side) * np.ceil(columns / side)
-    return _Product(out, weights, (input_, kernel), steps, moved, passes, passes * rows)
+                window[place], windows[place] = weights.tile[:, at], weights.count[:, at]
+        for at, dim in enumerate(out.logical):
+            size, place = out.tile[:, at] * out.unit[at], spatial.of_output.get(dim)
+            if dim == of_output:
+                columns, column_tiles = size, out.count[:, at]
+            elif place is not None and spatial.paired[place]:
+                batches = batches * size
+            else:
+                rows, row_tiles = rows * size, row_tiles * out.count[:, at]
+                if place is not None:
+                    span = spatial.span(place, size, window.get(place, ones))
+                    halo = halo * np.maximum(span * out.count[:, at] * windows.get(place, ones), 1.0)
+        several = steps > 1
+        first, second = padded_bytes(facts, input_) * halo, padded_bytes(facts, kernel)
+        # the faster of two loop orders: an operand that stays the same from step to step is not fetched again
+        self.moved = np.minimum(
+            first * np.where(several | (row_tiles > 1), column_tiles, 1.0)
+            + second * np.where(several, row_tiles, 1.0),
+            first * np.where(several, column_tiles, 1.0)
+            + second * np.where(several | (column_tiles > 1), row_tiles, 1.0),
+        )
+        self.operands, self.steps = (input_, kernel), steps
+        # of one step (`WindowLoop`)
+        self.passes = batches * np.ceil(depth / facts.tiling.lanes) * np.ceil(columns / facts.tiling.lanes)
+        self.rows = self.passes * rows
 
 
 class _Spatial:

@@ -11,8 +11,7 @@ from tests.features.helpers import layout_file, layout_of, wrong_columns
 from tests.graphs import Node, layout_row
 from xlarank.data.hlo.ties import groups_of, tied_nodes
 from xlarank.features.assemble import assemble
-from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.layout.regions import ROLE_NAMES
+from xlarank.features.layout.layout_context import ROLE_NAMES, LayoutContext
 
 NONE = layout_row()
 

@@ -29,7 +29,7 @@ import pytest
 from tests.features.helpers import tile_file, tile_of, wrong_columns
 from tests.graphs import Node, tile_row
 from xlarank.features.assemble import assemble
-from xlarank.features.tile.inner_loop import inner_loop
+from xlarank.features.tile.inner_loop import InnerLoop
 from xlarank.features.tile.tile_context import TileContext
 
 MATMUL = (
@@ -217,7 +217,7 @@ EXPECTED = {
 
 
 def loop_of(nodes, *configs):
-    return inner_loop(TileContext(tile_of(tile_file(nodes, configs))))
+    return InnerLoop(TileContext(tile_of(tile_file(nodes, configs))))
 
 
 def test_the_innermost_loop_of_a_product():
