@@ -21,8 +21,7 @@ from xlarank.features.layout.aggregation import LayoutBlock, columns_of, compute
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.recipe import FeatureSettings
 from xlarank.features.rows import GraphRows
-from xlarank.features.tile.kernel_kind import kernel_kinds
-from xlarank.features.tile.tile_context import TileContext
+from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 
 
 def compute_features(graph: Graph | str | Path, *, tier: str = "full", candidates: bool = True) -> GraphRows:

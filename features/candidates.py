@@ -68,8 +68,7 @@ def standard_score(values: NDArray[np.floating], among: NDArray[np.floating] | N
     spread = float(exact.std())
     if spread <= 1e-6 * float(np.abs(exact).max(initial=0.0)):
         return np.zeros(len(values))
-    score: Floats = (values.astype(np.float64) - exact.mean()) / spread
-    return score
+    return np.asarray((values.astype(np.float64) - exact.mean()) / spread)
 
 
 class CandidatePlaces(Block):

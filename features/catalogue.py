@@ -9,7 +9,7 @@ from xlarank.data.graph import Kind
 from xlarank.features.block import Block, Scope, Tier
 from xlarank.features.candidates import CandidatePlaces, Frequency, TileCandidatePlaces
 from xlarank.features.instances import node_blocks, pair_blocks
-from xlarank.features.layout import change, copies, dimension_roles, neighbourhood, padding
+from xlarank.features.layout import change, copies, dimension_roles, padding
 from xlarank.features.program import composition
 from xlarank.features.tile import bounds, inner_loop, tpu_time
 
@@ -41,7 +41,7 @@ BLOCKS: Final = checked(
         Frequency(), CandidatePlaces(),
         change.SlotChange(), change.NodeChange(), change.ChangeByClass(), change.InnerChange(),
         copies.Disagreement(), copies.SiblingDisagreement(), copies.DisagreementByClass(),
-        neighbourhood.ConfigurableNodes(), neighbourhood.ChangedSurroundings(), neighbourhood.Boundary(),
+        copies.ConfigurableNodes(), copies.ChangedSurroundings(), copies.Boundary(),
         padding.Padding(), padding.FinePadding(),
         padding.Outputs(), copies.Propagation(), change.TiedGroups(),
         dimension_roles.DimensionRoles(), dimension_roles.TypeHistogram(), dimension_roles.MinorSizes(),

@@ -36,7 +36,7 @@ class GraphRows:
     normalizer: NDArray[np.int64]  # ``(configs,)`` int64; 1 for layouts
     # what the rows are made of, computed or read when first asked for; None for tiles.
     instances: LazyInstances | None = None
-    # kinds of kernel that the graph may be (`xlarank.features.tile.kernel_kind`); empty for layouts.
+    # kinds of kernel that the graph may be (`xlarank.features.tile.tile_context.kernel_kinds`); empty for layouts.
     kinds: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

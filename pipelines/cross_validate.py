@@ -50,7 +50,7 @@ def cross_validate(
 
     ``by`` says what is held out with a graph. "family": its program family, as for a new program. "graph": nothing
     else, as for another variant of a known program; graphs that are alone in their family are left out. "kind":
-    every kernel that may be of its kind (`xlarank.features.tile.kernel_kind`), with the fallback of
+    every kernel that may be of its kind (`xlarank.features.tile.tile_context.kernel_kinds`), with the fallback of
     `xlarank.models.validation.folds`; for layouts, which have no kinds, the family.
 
     Without ``model`` each collection's trained model is scored, with its parameters and rounds: by family

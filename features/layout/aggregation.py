@@ -211,8 +211,7 @@ def _maximum(values: Floats, row_values: Floats, context: LayoutContext) -> Call
     def largest(by_node: NDArray[np.integer]) -> Floats:
         if len(nodes) == 0:
             return np.full(by_node.shape[1], floor)
-        highest: Floats = np.maximum(ascending[rank[by_node[nodes]].max(axis=0)], floor)
-        return highest
+        return np.asarray(np.maximum(ascending[rank[by_node[nodes]].max(axis=0)], floor))
 
     return largest
 

@@ -46,9 +46,8 @@ class Regions:
         self.of: Ints = component.astype(np.int64)  # ``(nodes,)`` the region of each node's output
         self.tensors = np.bincount(self.of, minlength=count)  # number of tensors
         stored = np.where(facts.fused, 0.0, facts.bytes)
-        self.bytes = np.bincount(
-            self.of, stored, minlength=count
-        )  # those that a fusing compiler stores, not padded
+        # those that a fusing compiler stores, without padding
+        self.bytes = np.bincount(self.of, stored, minlength=count)
         self.makers = np.bincount(self.of[graph.configurable], minlength=count)  # configurable nodes among them
         # ``(regions, ROLE_NAMES, 6)`` whether a dimension is that to a configurable node that makes or reads a
         # tensor

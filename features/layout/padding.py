@@ -75,8 +75,7 @@ class Padding(LayoutBlock):
             table = batch[summed].reshape(len(batch), len(wastes), 4)
             mean, most = table[:, :, :1], batch[largest][:, :, None]
             logs = np.log2(1 + mean * np.array(nodes_of)[:, None])
-            values: Floats = np.concatenate([logs, mean, most, table[:, :, 1:]], axis=2)[:, kept]
-            return values
+            return np.asarray(np.concatenate([logs, mean, most, table[:, :, 1:]], axis=2)[:, kept])
 
         return finalize
 

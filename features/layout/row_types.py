@@ -169,8 +169,7 @@ class LayoutFacts(ProgramContext):
     @cached_property
     def type_changed(self) -> NDArray[np.bool_]:
         """``(T,)`` whether any slot of the rows differs from the default."""
-        changed: NDArray[np.bool_] = np.any([rows.changed for rows in self.slots.values()], axis=0)
-        return changed
+        return np.asarray(np.any([rows.changed for rows in self.slots.values()], axis=0))
 
     @cached_property
     def position(self) -> Ints:

@@ -199,9 +199,8 @@ class RequestedLayouts:
         owner, owners = distinct // (2 * 7**MAX_RANK), len(LAYOUT_SLOTS) * self.signatures
         # ``(3 * signatures,)`` where requested layouts start, and how many there are
         self.first, self.count = np.searchsorted(owner, np.arange(owners)), np.bincount(owner, minlength=owners)
-        self.number: Ints = (
-            requested - self.first[owner[requested]]
-        )  # ``(3 * T,)`` which of them a type of row holds
+        # ``(3 * T,)`` which of them a type of row holds
+        self.number: Ints = requested - self.first[owner[requested]]
         self.types: Ints = example % max(1, len(facts.type_node))  # one type of row for each requested layout
 
     def by_row(self, facts: LayoutFacts) -> Ints:

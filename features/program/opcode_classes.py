@@ -47,14 +47,12 @@ def opcode_class(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
     >>> [OPCODE_CLASSES[i] for i in opcode_class(np.array([OPCODE["dot"], OPCODE["add"], OPCODE["while"]]))]
     ['dot', 'elementwise', 'other']
     """
-    classes: NDArray[np.int64] = _CLASS_OF[opcode]
-    return classes
+    return np.asarray(_CLASS_OF[opcode])
 
 
 def coarse_class(classes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Index into `COARSE_CLASSES` for each index into `OPCODE_CLASSES` (whose first three are the same)."""
-    coarse: NDArray[np.int64] = np.minimum(classes, len(COARSE_CLASSES) - 1)
-    return coarse
+    return np.asarray(np.minimum(classes, len(COARSE_CLASSES) - 1))
 
 
 #: Finer groups, for instances. A tree splits their number, so neighbours are alike: heavy operations first, then
@@ -88,5 +86,4 @@ def opcode_group(opcode: NDArray[np.int64]) -> NDArray[np.int64]:
     >>> [OPCODE_GROUPS[i] for i in opcode_group(np.array([OPCODE[n] for n in ("tanh", "add", "parameter")]))]
     ['transcendental', 'elementwise', 'source']
     """
-    groups: NDArray[np.int64] = _GROUP_OF[opcode]
-    return groups
+    return np.asarray(_GROUP_OF[opcode])

@@ -60,14 +60,12 @@ class ProgramContext:
     def element_type(self) -> Ints:
         """``(nodes,)`` index into `xlarank.data.schema.ELEMENT_BYTES`."""
         first = f"shape_element_type_is_{next(iter(ELEMENT_BYTES))}"
-        index: Ints = self.column(first, len(ELEMENT_BYTES)).argmax(axis=1)
-        return index
+        return np.asarray(self.column(first, len(ELEMENT_BYTES)).argmax(axis=1))
 
     @cached_property
     def element_bytes(self) -> Floats:
         """``(nodes,)`` bytes of one element."""
-        sizes: Floats = np.array(list(ELEMENT_BYTES.values()), np.float64)[self.element_type]
-        return sizes
+        return np.asarray(np.array(list(ELEMENT_BYTES.values()), np.float64)[self.element_type])
 
     @cached_property
     def volume(self) -> Floats:

@@ -99,8 +99,7 @@ def _is_kernel(facts: ProgramContext, node: Ints, tensor: Ints) -> NDArray[np.bo
     same_window = ((dims[rows[:, None], spatial] == window) | ~used).all(axis=1)
     features = facts.column("convolution_dim_numbers_kernel_output_feature_dim")[node].astype(np.int64)
     produced = facts.column("convolution_dim_numbers_output_feature_dim")[node].astype(np.int64)
-    same: NDArray[np.bool_] = same_window & (dims[rows, features] == facts.dims[node][rows, produced])
-    return same
+    return np.asarray(same_window & (dims[rows, features] == facts.dims[node][rows, produced]))
 
 
 def _dot_order(facts: ProgramContext, node: Ints, left: Ints, right: Ints) -> NDArray[np.float64]:

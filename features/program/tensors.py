@@ -41,8 +41,7 @@ def volume(dims: Ints, rank: Ints) -> Floats:
     [6.0, 1.0]
     """
     inside = np.arange(MAX_RANK) < rank[:, None]
-    product: Floats = np.where(inside, dims, 1).astype(np.float64).prod(axis=1)
-    return product
+    return np.asarray(np.where(inside, dims, 1).astype(np.float64).prod(axis=1))
 
 
 def complete_layout(layout: NDArray[np.integer], default: NDArray[np.integer]) -> Ints:
@@ -142,14 +141,12 @@ def contiguity(dims: Ints, layout: Ints, default: Ints) -> Floats:
     logs = np.log(np.maximum(np.where(layout >= 0, sizes, 1), 1).astype(np.float64))
     whole = logs.sum(axis=1)
     share = np.where(whole > 0, (logs * common).sum(axis=1) / np.where(whole > 0, whole, 1.0), 1.0)
-    agreed: Floats = np.where((layout == default).all(axis=1), 1.0, share)
-    return agreed
+    return np.asarray(np.where((layout == default).all(axis=1), 1.0, share))
 
 
 def layout_key(layout: Ints) -> Ints:
     """One number per layout, for comparing: its entries plus 1 as digits in base 7, minor-most lowest."""
-    key: Ints = (layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK)
-    return key
+    return np.asarray((layout + 1) @ (MAX_RANK + 1) ** np.arange(MAX_RANK))
 
 
 def permutation_distance(one: Ints, other: Ints) -> Floats:
@@ -168,14 +165,12 @@ def permutation_distance(one: Ints, other: Ints) -> Floats:
     for i, j in combinations(range(MAX_RANK), 2):
         crossed = (positions[0][:, i] < positions[0][:, j]) != (positions[1][:, i] < positions[1][:, j])
         differing += crossed & (j < rank)
-    share: Floats = differing / np.maximum(rank * (rank - 1) / 2, 1)
-    return share
+    return np.asarray(differing / np.maximum(rank * (rank - 1) / 2, 1))
 
 
 def log2p(values: NDArray[Any]) -> Floats:
     """log2(1 + x), the scale of sizes."""
-    result: Floats = np.log2(1.0 + values.astype(np.float64))
-    return result
+    return np.asarray(np.log2(1.0 + values.astype(np.float64)))
 
 
 def millionths(part: NDArray[Any], whole: float) -> Floats:

@@ -1,4 +1,4 @@
-"""Shared intermediate results of a tile graph: what its bounds divide, and in which unit they count.
+"""Shared intermediate results of a tile graph: what its bounds divide, in which unit they count, its kind.
 
 Two conventions are met. Google's TPU files count the physical order (major to minor) of the tensor a
 kernel walks over, its two minor-most dimensions in whole hardware tiles of 8 x 128: `copy` of
@@ -9,16 +9,17 @@ logical dimensions. The extents decide which: bounds never exceed them. A bound 
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import combinations, product
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xlarank.data.graph import TileGraph
-from xlarank.data.schema import MAX_RANK, OPCODE, TILE_COLUMNS, TILE_SLOTS
+from xlarank.data.schema import MAX_RANK, OPCODE, OPCODES, TILE_COLUMNS, TILE_SLOTS
 from xlarank.features.program.opcode_classes import OPCODE_CLASSES
 from xlarank.features.program.program_context import ProgramContext
-from xlarank.features.program.slots import dot_split, slot_tensors
+from xlarank.features.program.slots import DOT_ROLES, dot_split, slot_roles, slot_tensors
 from xlarank.features.program.tensors import TPU, Floats, Ints, Tiling
 
 _WORK_ORDER: Final = tuple(
@@ -117,8 +118,7 @@ class TileContext(ProgramContext):
 
     def physical_extents(self, node: int) -> Floats:
         """``(6,)`` extents of a node's output major to minor, the two minor-most in hardware tiles."""
-        extents: Floats = self._physical(np.array([node]))[0]
-        return extents
+        return np.asarray(self._physical(np.array([node]))[0])
 
     def physical_unit(self, rank: int) -> Floats:
         """``(rank,)`` elements that one unit of such extents stands for."""
@@ -128,8 +128,7 @@ class TileContext(ProgramContext):
 
     def slots_of(self, node: int) -> Ints:
         """``(3,)`` node ids of a node's output, input and kernel (`slots.slot_tensors`); -1 for none."""
-        tensors: Ints = slot_tensors(self, np.array([node]))[0]
-        return tensors
+        return np.asarray(slot_tensors(self, np.array([node]))[0])
 
     @cached_property
     def physical(self) -> bool:
@@ -212,3 +211,80 @@ def whole_numbers(bound: Floats) -> Ints:
 
 def _last_largest(nodes: NDArray[np.intp], size: Floats) -> int:
     return int(nodes[len(nodes) - 1 - np.argmax(size[nodes][::-1])])
+
+
+#: Classes whose opcodes make loops of different shape; in the others any member stands for all.
+_BY_OPCODE: Final = ("reduce", "transpose", "reshape", "slice")
+_BATCH, _ROWS, _CONTRACTED = (DOT_ROLES.index(role) for role in ("batch", "rows", "contracted"))
+
+
+def kernel_kinds(context: TileContext) -> tuple[str, ...]:
+    """Every kind that the kernel may be, sorted; a single one where sizes settle it.
+
+    Kernels of one kind are left out together to see how unseen kinds are ranked. One loop nest computes them: what
+    follows the main operation, all sizes and names are left aside. The file does not say which dimensions a dot
+    contracts or a reduction sums along; a square operand may leave it open.
+
+    A convolution is depthwise (more than one feature group), strided, dilated (its input, as in a gradient) and
+    pointwise (a window of 1) or not; a dot is batched and transposes an operand or not, against the order of
+    a plain product (batch, rows, contracted times batch, contracted, columns); a reduction sums along the minor
+    dimension of its operand or not; movers of data go by their opcode; all elementwise kernels are one kind.
+
+    >>> from xlarank.data.graph import read_graph
+    >>> from xlarank.data.root import SAMPLE
+    >>> def kinds(name): return kernel_kinds(TileContext(read_graph(SAMPLE / "npz" / "tile" / "cpu" / name)))
+    >>> kinds("valid/conv1x1_s2__a.npz"), kinds("valid/bmm_tb__b.npz"), kinds("valid/expsum__b.npz")
+    (('convolution strided pointwise',), ('dot batched right-transposed',), ('reduce minor',))
+    >>> kinds("train/matmul__a.npz")  # 256 x 256 times 256 x 384
+    ('dot', 'dot left-transposed')
+    """
+    kind = context.main_class
+    opcode = OPCODES[int(context.graph.opcode[context.main])]
+    if kind == "convolution":
+        return (" ".join([kind, *_convolution(context)]),)
+    if kind == "dot":
+        return _dot(context)
+    if opcode == "reduce":
+        return _reduce(context)
+    return (opcode if kind in _BY_OPCODE else kind,)
+
+
+def _convolution(context: TileContext) -> list[str]:
+    stride, dilation, size = (
+        context.column(f"window_{name}_0", MAX_RANK)[context.main].max()
+        for name in ("stride", "base_dilation", "size")
+    )
+    depthwise = context.column("feature_group_count")[context.main] > 1
+    words = {"depthwise": depthwise, "strided": stride > 1, "dilated": dilation > 1, "pointwise": size == 1}
+    return [word for word, true in words.items() if true]
+
+
+def _dot(context: TileContext) -> tuple[str, ...]:
+    """An operand is transposed, is not, or may be: where rows and contracted dimensions have the same sizes."""
+    tensors = context.slots_of(context.main)[None]
+    roles = slot_roles(context, tensors)[0]
+    ways = [["dot batched" if (roles[0] == _BATCH).any() else "dot"]]
+    for slot, word, order in (
+        (1, " left-transposed", (_ROWS, _CONTRACTED)),
+        (2, " right-transposed", (_CONTRACTED, _ROWS)),
+    ):
+        ahead, behind = (np.flatnonzero(roles[slot] == role) for role in order)
+        sizes = context.dims[tensors[0, slot]]
+        if len(ahead) and np.array_equal(np.sort(sizes[ahead]), np.sort(sizes[behind])):
+            ways.append(["", word])
+        else:
+            ways.append([word if len(ahead) and len(behind) and ahead[0] > behind[0] else ""])
+    return tuple(sorted(map("".join, product(*ways))))
+
+
+def _reduce(context: TileContext) -> tuple[str, ...]:
+    """By which dimensions of the operand can be left out to give the output's shape."""
+    if len(context.main_operands) == 0:
+        return ("reduce",)
+    operand = int(context.main_operands[0])
+    rank, left = int(context.rank[operand]), int(context.rank[context.main])
+    shape, output = context.dims[operand, :rank], context.dims[context.main, :left]
+    minor = int(context.default_layout[operand, 0])
+    fitting = [kept for kept in combinations(range(rank), left) if (shape[list(kept)] == output).all()]
+    found = {"reduce" if minor in kept else "reduce minor" for kept in fitting}
+    return tuple(sorted(found or {"reduce"}))

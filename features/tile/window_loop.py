@@ -252,5 +252,4 @@ class _Spatial:
     def span(self, place: int, rows: Floats, window: Floats) -> Floats:
         """``(configs,)`` part of the input that a tile of so many output rows reads through so large a window."""
         reach = (rows - 1) * self._stride[place] + (window - 1) * self._dilation[place] + 1
-        share: Floats = np.minimum(np.ceil(reach / self._base[place]) / self._extent[place], 1.0)
-        return share
+        return np.asarray(np.minimum(np.ceil(reach / self._base[place]) / self._extent[place], 1.0))

@@ -15,8 +15,7 @@ from xlarank.data.hlo import tuning
 from xlarank.data.hlo.encoding import encode_kernel
 from xlarank.data.hlo.messages import HloModuleProto
 from xlarank.features.assemble import assemble
-from xlarank.features.tile.kernel_kind import kernel_kinds
-from xlarank.features.tile.tile_context import TileContext
+from xlarank.features.tile.tile_context import TileContext, kernel_kinds
 from xlarank.features.tile.tpu_time import COSTS
 from xlarank.features.tile.window_loop import window_loop
 
