@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xlarank.data.config_table import group_codes
 from xlarank.data.errors import XlarankError
@@ -91,13 +90,15 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
     parts = [block.compute(instances).astype(np.float32) for block in blocks]
     values = np.ascontiguousarray(np.concatenate(parts, axis=1))
     same = group_codes(values.view(np.int32))
+    # codes counted from each node's first row are small numbers
+    codes = np.empty(table.codes.shape, np.min_scalar_type(int(np.diff(table.start).max(initial=1)) - 1))
     row_instance, pair_instance = np.full(len(table.rows), -1), np.full(instances.total, -1)
     row_instance[instances.rows] = same.group[: len(instances.rows)]
     pair_instance[instances.taken] = same.group[len(instances.rows) :]
     return Instances(
         columns=[name for block in blocks for name in block.columns],
         values=values[same.first],
-        codes=_own_codes(context),
+        codes=np.subtract(table.codes, table.start[:-1], out=codes, casting="unsafe"),
         node=context.graph.configurable.astype(np.int32),
         opcode=context.graph.opcode[context.graph.configurable].astype(np.int16),
         first=table.start[:-1],
@@ -111,11 +112,3 @@ def instance_table(context: LayoutContext, candidates: bool = True) -> Instances
         structure=np.array([structure_hash(context.graph.opcode, context.graph.edges)], np.uint64),
         sizes=context.dims[context.graph.configurable].astype(np.int32),
     )
-
-
-def _own_codes(context: LayoutContext) -> NDArray[np.unsignedinteger]:
-    """``(configs, nodes)`` codes counted from each node's first row: small numbers."""
-    table = context.table
-    most = int(np.diff(table.start).max(initial=1)) - 1
-    small = np.empty(table.codes.shape, np.min_scalar_type(most))
-    return np.subtract(table.codes, table.start[:-1], out=small, casting="unsafe")

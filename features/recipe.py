@@ -59,8 +59,7 @@ class Recipe:
     """Everything but the file that decides what is stored; rows of another recipe are built again."""
 
     code_hash: str  # `FeatureSettings.code_hash` of the kind
-    # tier, candidates, tiling: the settings behind it.
-    tier: str
+    tier: str  # with ``candidates`` and ``tiling``, the settings behind it
     candidates: bool
     max_configs: int  # rows kept per graph, 0 for all
     seed: int  # of the sample that ``max_configs`` draws

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from xlarank.data.hlo.ties import Tied, groups_of, tied_nodes
+from xlarank.data.hlo.ties import groups_of, tied_nodes
 from xlarank.data.schema import LAYOUT_SLOTS
 from xlarank.features.layout.aggregation import Aggregation, Batch, Finalize, LayoutBlock, Request
 from xlarank.features.layout.layout_context import LayoutContext
@@ -150,8 +150,10 @@ class TiedGroups(LayoutBlock):
         tied = tied_nodes(context.graph)
         group, kinds = groups_of(tied), np.array([one.signature[0] for one in tied])
         node, minor = context.table.node, context.table.rows[:, 0]
+        # the minor-most dimension of the first order of a node's group; -1 where none may be set
+        first = np.array([one.orders[0][0] if one.orders and one.orders[0] else -1 for one in tied], np.int64)
         given = minor >= 0
-        turned = given & (minor != _first_minor(tied)[node])
+        turned = given & (minor != first[node])
         share = 1 / np.bincount(group)[group][node]  # the nodes of a group add up to 1
         bytes_ = context.bytes[context.graph.configurable][node]
         groups, total = _count(group), context.slots["output"].total_bytes
@@ -161,11 +163,6 @@ class TiedGroups(LayoutBlock):
             tables += [mine * turned * share, mine * turned * bytes_, mine * given * bytes_]
             over += [_count(group[kinds == kind]), total, total]
         return aggregation.sum(tables, over=over, each_node=True)
-
-
-def _first_minor(tied: list[Tied]) -> NDArray[np.int64]:
-    """``(nodes,)`` minor-most dimension of the output in the first order of its group; -1 where none may be set."""
-    return np.array([one.orders[0][0] if one.orders and one.orders[0] else -1 for one in tied], np.int64)
 
 
 def _count(group: NDArray[np.intp]) -> float:

@@ -23,8 +23,7 @@ Floats = NDArray[np.float64]
 class Tiling:
     """The register tile that arrays are stored in: rows (sublanes) by columns (lanes), in elements."""
 
-    # sublanes, lanes: the tile of an element that fills a word.
-    sublanes: int = 8
+    sublanes: int = 8  # with the lanes, the tile of an element that fills a word
     lanes: int = 128
     word_bytes: int = 4  # narrower elements are packed, so that a tile holds as many more rows of them
     fewest_sublanes: int = 2  # a tensor of few rows gets a tile of fewer, halved down to this

@@ -64,8 +64,7 @@ class TileContext(ProgramContext):
 
     @cached_property
     def main_class(self) -> str:
-        name: str = OPCODE_CLASSES[self.opcode_class[self.main]]
-        return name
+        return OPCODE_CLASSES[int(self.opcode_class[self.main])]
 
     @cached_property
     def kernel_tensor(self) -> int:

@@ -25,9 +25,8 @@ class Costs:
     fused: float  # of each step for each further product
     array: float  # of each array in each step
     tile: float  # of each output tile
-    # run, kernel_run: of each stretch of memory.
-    run: float
-    kernel_run: float
+    run: float  # of each stretch of memory
+    kernel_run: float  # of each stretch of the kernel tensor
     byte: float  # of each byte moved
     # computed, summed, copied: of each register of these elements.
     computed: float
