@@ -26,10 +26,8 @@ def module(limit=0):
     instruction(main, "parameter", (4096, 128), id=20)
     rows = (limit or 16384) // 64
     for number, opcode, bound in ((21, "negate", rows), (22, "copy", 4)):
-        tile = {
-            "output_window_bounds": [str(bound), "1"],
-            "estimated_cycles": str(NO_ESTIMATE + 7 if rows < 10 else 940 + 94000 // bound),
-        }
+        cycles = NO_ESTIMATE + 7 if rows < 10 else 940 + 94000 // bound
+        tile = {"output_window_bounds": [str(bound), "1"], "estimated_cycles": str(cycles)}
         used = [{"memory_space": "1", "offset": "0", "size": "14000000"}]
         text = json.dumps({"window_config": tile, "used_scoped_memory_configs": used}, separators=(",", ":"))
         instruction(main, opcode, (4096, 128), (20,), id=number, backend_config=text.encode())
@@ -45,7 +43,7 @@ class Compiler:
         self.dies, self.compiled = dies, []
 
     def lower(self, **_):
-        return Lowered(module().SerializeToString(), frozenset(), {}, [[], []])
+        return Lowered(module().SerializeToString())
 
     def under_limit(self, program, kib, seconds):
         assert 0 < seconds <= 9 * SETTINGS.limit
@@ -55,20 +53,16 @@ class Compiler:
         return "out of vector memory" if kib in (790, 1218) else module(kib).SerializeToString()
 
 
-@pytest.fixture
-def program(tmp_path):
-    path = tmp_path / "prog.pb"
-    path.write_bytes(module().SerializeToString())
-    return str(path)
+def tiles(out: Path, compiler=None, settings=SETTINGS, **given):
+    return collect_tiles("mine:prog", out, settings, compiler=compiler or Compiler(), **given)
 
 
 def files(out: Path):
     return {path.name: path.read_bytes() for path in sorted((out / "npz/tile/tpu-estimate/train").iterdir())}
 
 
-def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(program, tmp_path):
-    compiler = Compiler()
-    found = collect_tiles(program, tmp_path / "out", SETTINGS, compiler=compiler)
+def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(tmp_path):
+    found = tiles(tmp_path)
     (name,) = found.files
     graph = read_graph(found.path.parent / f"{name}.npz", "tile")
     assert graph.config_feat[0, 8:10].tolist() == [256, 1]
@@ -81,33 +75,32 @@ def test_a_kernels_tiles_are_those_met_and_the_first_is_the_compilers_own(progra
     assert found.statuses == {"written": 1, "fewer than 5 tiles": 1}
     assert replace(found, manifest={"kernels": []}).statuses == {}, "a program may have none"
     assert found.manifest["limits_kib"]["1218"] == "out of vector memory"
-    assert not collect_tiles(program, tmp_path / "out", SETTINGS, compiler=compiler).fresh
+    assert not tiles(tmp_path).fresh
 
 
-def test_interrupted_and_run_again_it_gives_the_same_files(program, tmp_path):
-    collect_tiles(program, tmp_path / "whole", SETTINGS, compiler=Compiler())
+def test_interrupted_and_run_again_it_gives_the_same_files(tmp_path):
+    tiles(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        collect_tiles(program, tmp_path / "killed", SETTINGS, compiler=Compiler(dies=4))
+        tiles(tmp_path / "killed", Compiler(dies=4))
     again = Compiler()
-    collect_tiles(program, tmp_path / "killed", SETTINGS, compiler=again)
+    tiles(tmp_path / "killed", again)
     assert files(tmp_path / "killed") == files(tmp_path / "whole")
     assert len(again.compiled) == 9 - 4
 
 
-def test_a_kernel_of_another_program_is_one_file(program, tmp_path):
-    first = collect_tiles(program, tmp_path, SETTINGS, compiler=Compiler())
-    second = collect_tiles(program, tmp_path, SETTINGS, split="valid", name="other", compiler=Compiler())
+def test_a_kernel_of_another_program_is_one_file(tmp_path):
+    first, second = tiles(tmp_path), tiles(tmp_path, split="valid", name="other")
     assert not second.files
     assert [one["file"] for one in second.manifest["kernels"]] == [*first.files, None]
 
 
-def test_only_limits_that_may_change_something_are_compiled(program, tmp_path):
+def test_only_limits_that_may_change_something_are_compiled(tmp_path):
     (tmp_path / "0.pb").write_bytes(module().SerializeToString())  # uses 13,672 KiB
     assert remaining(tmp_path, [0, 1024, 16384, 18000]) == [1024, 16384]
 
 
-def test_a_cpu_has_no_tiles_and_time_may_be_too_short(program, tmp_path):
+def test_a_cpu_has_no_tiles_and_time_may_be_too_short(tmp_path):
     with pytest.raises(CompilerError, match=r"for tpu-v3 \(not compiled within 0 s in all\)"):
-        collect_tiles(program, tmp_path, TileSettings(limit=0.0), compiler=Compiler())
+        tiles(tmp_path, settings=TileSettings(limit=0.0))
     with pytest.raises(CompilerError, match="no tiles for cpu"):
-        collect_tiles(program, tmp_path, TileSettings("cpu"))
+        tiles(tmp_path, settings=TileSettings("cpu"))

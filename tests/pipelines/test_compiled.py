@@ -55,8 +55,7 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
         ((_, own),) = compiler.compile([program.module])
     assert graph.runtime[0] == round(own.estimate.cycles / 0.94)
     assert "not measured" in found.manifest["source"]
-    again = collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5))
-    assert not again.fresh
+    assert not collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5)).fresh
     with pytest.raises(CompilerError, match="another seed"):
         collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5, seed=1))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def test_a_program_becomes_a_graph_of_the_data_root(tmp_path: Path) -> None:
     (graph,) = report.graphs
     assert (graph.graph, graph.collection, graph.nodes, graph.configurable) == ("f", "layout:own:default", 9, 2)
     assert (graph.configs, graph.labelled, graph.edges) == (1, False, 9)
-    path = tmp_path / "root" / "npz" / "layout" / "own" / "default" / "test" / "f.npz"
+    path = tmp_path / "root/npz/layout/own/default/test/f.npz"
     assert graph.path == str(path)
     with np.load(path) as arrays:
         assert set(arrays.files) == set(LAYOUT_KEYS)
@@ -68,60 +67,48 @@ def test_collection_split_and_name_are_the_caller_s(tmp_path: Path) -> None:
     assert (str(found.collection), found.split, found.name) == ("layout:lab:random", "train", "g")
     assert report.graphs[0].labelled and report.graphs[0].configs == 2
     assert read_graph(found.path).runtime.tolist() == [50, 60]
-    with pytest.raises(CollectionError, match="is not a collection name"):
-        import_hlo([file], tmp_path, collection="layout:lab")
-    with pytest.raises(CollectionError, match="would leave"):
-        import_hlo([file], tmp_path, collection="layout:../../lab:random")
-    with pytest.raises(CollectionError, match="is not a split"):
-        import_hlo([file], tmp_path, split="eval")
-    for name in ("../g", "a/b", ".hidden", ""):
-        with pytest.raises(HloError, match="plain name"):
-            import_hlo([file], tmp_path, name=name)
-    with pytest.raises(HloError, match="for 2 files"):
-        import_hlo([file, file], tmp_path, name="g")
+    for given, error, said in (
+        ({"collection": "layout:lab"}, CollectionError, "is not a collection name"),
+        ({"collection": "layout:../../lab:random"}, CollectionError, "would leave"),
+        ({"split": "eval"}, CollectionError, "is not a split"),
+        *(({"name": name}, HloError, "plain name") for name in ("../g", "a/b", ".hidden", "")),
+        ({"files": [file, file], "name": "g"}, HloError, "for 2 files"),
+    ):
+        with pytest.raises(error, match=said):
+            import_hlo(**{"files": [file], "out": tmp_path} | given)
 
 
 def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path: Path) -> None:
-    report = import_hlo([saved(tmp_path / "ops.pb", measured_kernels())], tmp_path)
-    assert [graph.graph for graph in report.graphs] == ["ops_7"]
-    assert report.left_out == [f"{tmp_path / 'ops.pb'} kernel 1: nothing to choose between (1 runs)"]
-    assert list(report.broken) == [f"{tmp_path / 'ops.pb'} kernel 2"]
-    assert "no measured default" in report.broken[f"{tmp_path / 'ops.pb'} kernel 2"]
-    graph = read_graph(tmp_path / "npz" / "tile" / "own" / "test" / "ops_7.npz")
-    assert isinstance(graph, TileGraph)
-    assert graph.cost.tolist() == [1, 2]
     data = measured_kernels()
+    ops, twice = saved(tmp_path / "ops.pb", data), tmp_path / "twice.pb"
+    report = import_hlo([ops], tmp_path)
+    assert [graph.graph for graph in report.graphs] == ["ops_7"]
+    assert report.left_out == [f"{ops} kernel 1: nothing to choose between (1 runs)"]
+    assert list(report.broken) == [f"{ops} kernel 2"]
+    assert "no measured default" in report.broken[f"{ops} kernel 2"]
+    graph = read_graph(tmp_path / "npz" / "tile" / "own" / "test" / "ops_7.npz")
+    assert isinstance(graph, TileGraph) and graph.cost.tolist() == [1, 2]
     data.modules[1].CopyFrom(data.modules[0])
     data.modules[2].runs[0].is_default = True
-    report = import_hlo([saved(tmp_path / "twice.pb", data)], tmp_path)
+    report = import_hlo([saved(twice, data)], tmp_path)
     assert [graph.graph for graph in report.graphs] == ["twice_7", "twice_-1"]
-    assert "written from" in report.broken[f"{tmp_path / 'twice.pb'} kernel 1"]
+    assert "written from" in report.broken[f"{twice} kernel 1"]
 
 
 def test_a_broken_file_does_not_stop_the_others(tmp_path: Path) -> None:
-    cut = tmp_path / "cut.pb"
+    cut, absent = tmp_path / "cut.pb", tmp_path / "absent.pb"
     cut.write_bytes(matmul_module().SerializeToString()[:-5])
-    cyclic = matmul_module()
+    cyclic, new = matmul_module(), matmul_module()
     cyclic.computations[2].instructions[0].operand_ids.append(32)
-    unbounded = matmul_module()
-    unbounded.computations[2].instructions[0].shape.dimensions[0] = -(2**63)
-    new = matmul_module()
     new.computations[2].instructions[2].opcode = "ragged-dot"
-    files = [
-        cut,
-        saved(tmp_path / "cyclic.pb", cyclic),
-        tmp_path / "absent.pb",
-        saved(tmp_path / "unbounded.pb", unbounded),
-        saved(tmp_path / "good.pb", new),
-    ]
+    files = [cut, saved(tmp_path / "cyclic.pb", cyclic), absent, saved(tmp_path / "good.pb", new)]
     report = import_hlo(files, tmp_path)
     (graph,) = report.graphs
     assert graph.graph == "good"
     assert graph.notes == ("opcodes that the format does not know, written as unknown: ragged-dot (1)",)
-    assert list(report.broken) == [str(file) for file in files[:4]]
-    said = list(report.broken.values())
-    assert "cut off" in said[0] and "cycle" in said[1] and "cannot be read" in said[2]
-    assert "has size -9223372036854775808" in said[3]
+    assert list(report.broken) == [str(file) for file in files[:3]]
+    for said, why in zip(("cut off", "cycle", "cannot be read"), report.broken.values(), strict=True):
+        assert said in why
     assert [path.name for path in (tmp_path / "npz").rglob("*.npz")] == ["good.npz"]
 
 
@@ -150,11 +137,10 @@ def test_real_tuning_data_gives_google_s_files(real_data: Path, tmp_path: Path) 
                 assert ours[name].tobytes() == theirs[name].tobytes(), (place, name)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed")
 @pytest.mark.skipif("XLARANK_TEST_HLO" not in os.environ, reason="XLARANK_TEST_HLO is not set: no programs to read")
 def test_real_programs_go_in(tmp_path: Path) -> None:
+    pytest.importorskip("jaxlib")
     files = sorted(Path(os.environ["XLARANK_TEST_HLO"]).glob("*.hlo"))
     report = import_hlo(files, tmp_path)
-    assert not report.broken
-    assert len(report.graphs) == len(files) > 0
+    assert not report.broken and len(report.graphs) == len(files) > 0
     assert all(graph.configurable > 0 for graph in report.graphs)
