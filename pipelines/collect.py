@@ -80,8 +80,7 @@ def collect(
         folder = out / "npz" / "layout" / target.source / settings.search / split
         place = folder / f"{loaded.name}.npz"
         about = label_settings(loaded, compiler, settings) | ({"counting": COUNTING} if target.estimated else {})
-        done = existing_manifest(place.with_suffix(".json"), about) if place.exists() else None
-        if done is not None:
+        if place.exists() and (done := existing_manifest(place.with_suffix(".json"), about)) is not None:
             return Collected(place, done, fresh=False)
         rng = np.random.default_rng(settings.seed)
         candidates = settings.candidates(loaded.graph, rng)

@@ -35,10 +35,9 @@ def proposed(path: Path, folder: Path, **settings: Any) -> tuple[Proposal, Layou
 
 def test_random_configurations_are_a_graph_file(tmp_path: Path) -> None:
     found, graph = proposed(program(tmp_path), tmp_path, configs=10, tie="none")
-    assert (found.graph, found.search, found.configs, found.configurable, found.free, found.groups) == (
-        "matmul", "random", 10, 2, 2, 2
-    )  # fmt: skip
-    assert found.choices == (3, 7) and found.space == pytest.approx(np.log10(3 * 7))
+    assert (found.graph, found.search, found.configs) == ("matmul", "random", 10)
+    assert (found.configurable, found.free, found.groups, found.choices) == (2, 2, 2, (3, 7))
+    assert found.space == pytest.approx(np.log10(3 * 7))
     assert found.guided_by is None and found.default_place is None
     assert graph.configs == graph.duplicates.distinct == 10 and not graph.labelled
     rows = graph.table.rows[graph.table.codes]
@@ -63,21 +62,17 @@ def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_evolving_finds_what_the_model_ranks_higher(
-    shared_tree: Path, shared_trained: Path, tmp_path: Path
-) -> None:
+def test_evolving_finds_what_the_model_ranks_higher(shared_tree, shared_trained, tmp_path) -> None:
     path, place = graph_path(shared_tree, LAYOUT, "valid", "delta__a"), Workspace(shared_trained)
     settings = ProposeSettings(search="evolve", configs=20, min_elements=0, population=30, generations=4)
     random = ProposeSettings(configs=20, min_elements=0)
-    files = {"e": settings, "f": settings, "r": random, "s": random, "t": replace(random, seed=1)}
-    found = {
-        name: propose(path, tmp_path / f"{name}.npz", one, workspace=place, collection=LAYOUT)
-        for name, one in files.items()
-    }
+    content, found = {}, {}
+    for name, one in {"e": settings, "f": settings, "r": random, "s": random, "t": replace(random, seed=1)}.items():
+        found[name] = propose(path, tmp_path / f"{name}.npz", one, workspace=place, collection=LAYOUT)
+        content[name] = (tmp_path / f"{name}.npz").read_bytes()
     assert found["e"].guided_by == LAYOUT and found["e"].default_place is not None
     ranking = rank(place, tmp_path / "e.npz", collection=LAYOUT)
     assert int((ranking.scores < ranking.scores[0]).sum()) == found["e"].default_place
-    content = {name: (tmp_path / f"{name}.npz").read_bytes() for name in files}
     assert content["e"] == content["f"] and content["r"] == content["s"], "the same seed, the same configurations"
     assert len({content[name] for name in ("e", "r", "t")}) == 3
 
