@@ -71,8 +71,8 @@ import polars as pl
 import xlarank
 from xlarank.data.root import find_data_root
 from xlarank.data.workspace import Workspace
-from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.run_all import run_all
+from xlarank.pipelines.submit import check_submission
 from xlarank.pipelines.support.budget import RunSettings
 from xlarank.pipelines.support.workspace_collections import trained_collections
 

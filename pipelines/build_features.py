@@ -52,36 +52,28 @@ class BuildReport:
 
     @property
     def broken(self) -> dict[str, str]:
-        return {
-            f"{part.collection} {part.split} {name}": why
-            for part in self.splits
-            for name, why in part.broken.items()
-        }
+        places = {f"{part.collection} {part.split}": part.broken for part in self.splits}
+        return {f"{place} {name}": why for place, broken in places.items() for name, why in broken.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
 class BuildRequest:
-    """Settings of `build_features`.
-
-    Attributes:
-        max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0 keeps all.
-            Validation and test graphs are always whole: every configuration must be ranked.
-        jobs: processes; 0 chooses by the size of the files.
-        timeout: seconds after which no further graph is begun. The others are not in the manifest: later commands
-            work without them, and a second call continues.
-        scheduler: the address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs``
-            workers (0: one per core). Workers read the data root under the same path and send the rows here; the
-            files are the same.
-    """
+    """Settings of `build_features`."""
 
     collections: Sequence[str] = ()
     splits: Sequence[str] = ()
     settings: FeatureSettings = field(default_factory=FeatureSettings)
+    # max_configs: distinct configurations kept of each *train* graph, drawn at random with ``seed``; 0 keeps all.
+    # Validation and test graphs are always whole: every configuration must be ranked.
     max_configs: int = 0
-    jobs: int = 0
+    jobs: int = 0  # processes; 0 chooses by the size of the files
     seed: int = 0
+    # timeout: seconds after which no further graph is begun. The others are not in the manifest: later commands
+    # work without them, and a second call continues.
     timeout: float | None = None
-    replace: bool = False
+    replace: bool = False  # drop the rows, studies and models of another data root
+    # scheduler: the address of a Dask scheduler, or "local" for a cluster that is started here, with ``jobs``
+    # workers (0: one per core). Workers read the data root under the same path; the files are the same.
     scheduler: str | None = None
 
 

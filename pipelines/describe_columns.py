@@ -14,23 +14,16 @@ from xlarank.features.catalogue import every_block
 
 @dataclass(frozen=True)
 class ColumnDescription:
-    """One column.
-
-    Attributes:
-        meaning: what it holds, with its unit.
-        block, about: name and description of the block that computes it: formula and source.
-        scope: ``graph``, ``configuration`` or ``instance``.
-        transductive: whether it is computed from all candidates of the graph.
-    """
+    """One column."""
 
     name: str
-    meaning: str
+    meaning: str  # what it holds, with its unit
     kinds: tuple[str, ...]
-    block: str
-    about: str
-    scope: str
+    block: str  # that computes it
+    about: str  # formula and source
+    scope: str  # ``graph``, ``configuration`` or ``instance``
     tier: str
-    transductive: bool
+    transductive: bool  # computed from all candidates of the graph
 
 
 def describe_columns(pattern: str) -> list[ColumnDescription]:

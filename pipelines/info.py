@@ -15,12 +15,7 @@ from xlarank.pipelines.support.progress import Progress, steps_of
 
 @dataclass
 class SplitInfo:
-    """Counts of one split of a collection; ``nodes`` and ``configurable`` are one number a graph.
-
-    Attributes:
-        siblings: layout graphs that have the structure of a train graph (in train, of another one): the same
-            program at other sizes, which the ranker ``sibling`` is for.
-    """
+    """Counts of one split of a collection; ``nodes`` and ``configurable`` are one number a graph."""
 
     collection: str
     split: str
@@ -32,7 +27,7 @@ class SplitInfo:
     families: set[str] = field(default_factory=set)
     nodes: list[int] = field(default_factory=list)
     configurable: list[int] = field(default_factory=list)
-    siblings: int = 0
+    siblings: int = 0  # layout graphs of the structure of a train graph (in train, of another one)
     unrankable: list[str] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
 
@@ -43,7 +38,7 @@ def info(
     """Read and check every graph file and count what is there."""
     files = graph_files(data_root.npz, collections or [], where=str(data_root.path))
     found: dict[tuple[str, str], SplitInfo] = {}
-    structures: dict[tuple[str, str], Counter[int]] = {}
+    structures: list[tuple[str, str, int]] = []
     with steps_of(progress, "reading graphs", len(files)) as step:
         for file in files:
             key = str(file.collection), file.split
@@ -62,12 +57,11 @@ def info(
                 part.nodes.append(graph.nodes)
                 if isinstance(graph, LayoutGraph):
                     part.configurable.append(len(graph.configurable))
-                    structures.setdefault(key, Counter())[structure_hash(graph.opcode, graph.edges)] += 1
+                    structures.append((*key, structure_hash(graph.opcode, graph.edges)))
                 if graph.duplicates.distinct < 2 or (graph.labelled and graph.cost.min() == graph.cost.max()):
                     part.unrankable.append(file.name)
             step(f"{file.collection} {file.split} {file.name}")
-    for (collection, split), counts in structures.items():
-        known = structures.get((collection, "train"), Counter())
-        alone = 1 if split == "train" else 0  # a graph is no sibling of its own
-        found[collection, split].siblings = sum(n for one, n in counts.items() if known[one] > alone)
+    known = Counter((collection, structure) for collection, split, structure in structures if split == "train")
+    for collection, split, structure in structures:  # a graph is no sibling of its own
+        found[collection, split].siblings += known[collection, structure] > (split == "train")
     return list(found.values())

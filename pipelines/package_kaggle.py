@@ -43,16 +43,13 @@ _DATE: Final = (1980, 1, 1, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Package:
-    """What was written: ``files`` of ``size`` bytes in all (before compression).
-
-    ``models`` are the collections whose models it holds, ``wheels`` the packages that the image lacks.
-    """
+    """What was written."""
 
     out: Path
     files: int
-    size: int
-    models: tuple[str, ...]
-    wheels: tuple[str, ...]
+    size: int  # bytes in all, before compression
+    models: tuple[str, ...]  # collections whose models it holds
+    wheels: tuple[str, ...]  # packages that the image lacks
 
 
 def package_kaggle(
@@ -74,7 +71,10 @@ def package_kaggle(
     """
     if not re.fullmatch(r"[\w-]+", owner):
         raise XlarankError(f"--owner is {owner!r}", expected="the name of a Kaggle account, as in its URL")
-    content = {_place(name): _content(ROOT / name, ROOT) for name in _tracked()}
+    content = {}
+    for name in _tracked():  # links would not survive: sub-packages are real folders there
+        inside = name.split("/")[0] in SUBPACKAGES
+        content[f"xlarank/{name}" if inside else name] = _content(ROOT / name, ROOT)
     brought = _add_models(models, content) if models is not None else ()
     if wheelhouse:
         content |= _wheels()
@@ -103,15 +103,6 @@ def _tracked() -> list[str]:
     return names
 
 
-def _place(name: str) -> str:
-    """Where a file of the clone lies in the package, where links would not survive: sub-packages are real folders.
-
-    >>> _place("features/store.py"), _place("run.py")
-    ('xlarank/features/store.py', 'run.py')
-    """
-    return f"xlarank/{name}" if name.split("/")[0] in SUBPACKAGES else name
-
-
 def _content(path: Path, root: Path) -> bytes:
     """The file's content; raises `WorkspaceError` where it is a link, or lies behind one, below ``root``."""
     if path.resolve() != root.resolve() / path.relative_to(root):
@@ -131,15 +122,10 @@ def _add_models(root: Path, content: dict[str, bytes]) -> tuple[str, ...]:
         raise ModelError(f"there is no trained model in {root}", do="run train first, or leave --models out")
     for collection in collections:
         folder, study = workspace.model(collection), workspace.study(collection)
-        card = load_model(folder).card
-        current = card.recipe.settings().code_hash(collection.kind)
-        if card.recipe.code_hash != current:
-            raise ModelError(
-                f"the model of {collection} was trained on rows of feature code {card.recipe.code_hash}",
-                expected=f"{current}, the code of this clone",
-                do="train again, or package from the clone that it was trained with",
-            )
-        paths = [folder / CARD, *(path for seed in card.seeds for path in (folder / seed).rglob("*"))]
+        model = load_model(folder)
+        settings = model.card.recipe.settings()
+        model.require_rows(settings.columns(collection.kind), settings.code_hash(collection.kind))
+        paths = [folder / CARD, *(path for seed in model.card.seeds for path in (folder / seed).rglob("*"))]
         paths += [*study.glob("best-*.json"), *study.glob("trials-*.csv"), first_scores(workspace, collection)]
         for path in sorted(path for path in paths if path.is_file()):
             content[f"{BROUGHT}/{path.relative_to(root).as_posix()}"] = _content(path, root)
@@ -153,9 +139,8 @@ def _wheels() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory(prefix="xlarank-wheels-") as folder:
         done = subprocess.run([*command, "--dest", folder, *LACKING], capture_output=True, text=True)
         if done.returncode:
-            last = [line for line in done.stderr.splitlines() if "ERROR" in line] or done.stderr.splitlines()[-1:]
             raise XlarankError(
-                f"pip cannot download {', '.join(LACKING)} ({' '.join(last)[:300]})",
+                f"pip cannot download {', '.join(LACKING)} ({' '.join(done.stderr.split())[-300:]})",
                 expected="a connection to a package index",
                 do="connect, or leave --wheelhouse out: the notebook does not need these, only run.py does",
             )

@@ -1,4 +1,4 @@
-"""Write the Kaggle submission for every test graph that a model can rank."""
+"""Kaggle submissions: written for every test graph that a model can rank, and checked."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from xlarank.data.collection import Collection, discover
-from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, reasons
+from xlarank.data.collection import Collection, discover, graph_files
+from xlarank.data.errors import CollectionError, DataRootError, GraphFileError, counted, reasons
 from xlarank.data.graph import graph_size
-from xlarank.data.root import find_data_root
-from xlarank.data.submission import TILE_TOP, complete_submission, submission_id
+from xlarank.data.root import DataRoot, find_data_root
+from xlarank.data.submission import (
+    TILE_TOP,
+    complete_submission,
+    read_submission,
+    submission_id,
+    submission_problems,
+)
 from xlarank.data.workspace import Workspace
 from xlarank.features.store import each_graph, read_manifest, stored_roots
 from xlarank.models.validation.metrics import order_of, top_of
@@ -26,23 +32,15 @@ from xlarank.pipelines.support.workspace_collections import chosen_collections, 
 
 @dataclass
 class Submission:
-    """What was written to ``out``.
-
-    Attributes:
-        rows: collection -> test graphs ranked.
-        models: collection -> whose model ranked them, by `xlarank.pipelines.ranking.model_choice`.
-        left_out: collection -> why no model ranked its test graphs; they are in the default order.
-        broken: test graphs without features, ``collection graph`` -> why; they stand in the file in the default
-            order where at least the number of their configurations can be read.
-        origin: id -> "ranked", "kept" or "default", by `xlarank.data.submission.complete_submission`.
-    """
+    """What was written to ``out``, in the default order of those graphs that no model ranked."""
 
     out: Path
+    # rows, models: collection -> test graphs ranked, and whose model ranked them.
     rows: dict[str, int] = field(default_factory=dict)
     models: dict[str, str] = field(default_factory=dict)
-    left_out: dict[str, str] = field(default_factory=dict)
-    broken: dict[str, str] = field(default_factory=dict)
-    origin: dict[str, str] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)  # collection -> why no model ranked its test graphs
+    broken: dict[str, str] = field(default_factory=dict)  # ``collection graph`` -> why it has no features
+    origin: dict[str, str] = field(default_factory=dict)  # id -> "ranked", "kept" or "default"
 
     def covers(self, collection: str) -> bool:
         """Whether graphs of the collection stand in the file."""
@@ -136,3 +134,49 @@ def _add_unbuilt(
                 configs[row_id] = graph_size(file.path, file.collection.kind).configs
             except GraphFileError as error:
                 report.broken.setdefault(f"{file.collection} {file.name}", str(error))
+
+
+@dataclass(frozen=True)
+class Checked:
+    """The result of a check."""
+
+    rows: int  # expected of the file
+    against: str  # what it was compared with, in words
+    problems: list[str]
+    unknown: dict[str, str]  # id -> why, of test graphs whose number of configurations cannot be read
+
+
+def check_submission(path: Path, *, sample: Path | None = None, data_root: DataRoot | None = None) -> Checked:
+    """Find everything that is wrong with a submission.
+
+    Its ids must be those of the ``sample``, else those of the test graphs of the ``data_root``. A layout row lists
+    every configuration once; a tile row at least 5 different ones, of which 5 count (all where there are fewer).
+    How many a graph has is read from the data root; without one, a layout graph has as many as its sample row
+    lists, and a tile row needs as many as its sample row where that has fewer than 5.
+
+    Raises `SubmissionError` for a sample that cannot be read, `DataRootError` for a data root without graphs.
+    """
+    configs: dict[str, int | None] = {}
+    unknown: dict[str, str] = {}
+    fewest: dict[str, int] = {}
+    if data_root is not None:
+        for file in graph_files(data_root.npz, [], where=str(data_root.path)):
+            if file.split == "test":
+                row_id = submission_id(file.collection, file.name)
+                configs[row_id] = None
+                try:
+                    configs[row_id] = graph_size(file.path, file.collection.kind).configs
+                except GraphFileError as error:
+                    unknown[row_id] = str(error)
+    against = counted(len(configs), "test graph")
+    if sample is not None:
+        listed = read_submission(sample)
+        against = f"{counted(len(listed), 'id')} of {sample}"
+        configs = {
+            row_id: configs.get(row_id) or (None if row_id.startswith("tile:") else len(order))
+            for row_id, order in listed.items()
+        }
+        fewest = {row_id: min(TILE_TOP, len(order)) for row_id, order in listed.items()}
+        unknown = {row_id: why for row_id, why in unknown.items() if row_id in configs}
+    problems = [str(each) for each in submission_problems(path, configs, fewest=fewest)]
+    return Checked(len(configs), against, problems, unknown)

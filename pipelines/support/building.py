@@ -49,11 +49,8 @@ class GraphJob:
 
     @property
     def size(self) -> int:
-        """Bytes of the file; 0 where it cannot be read, of which whoever reads it says why."""
-        try:
-            return self.file.path.stat().st_size
-        except OSError:
-            return 0
+        """Bytes of the file; 0 for a broken link."""
+        return self.file.path.stat().st_size if self.file.path.exists() else 0
 
     def targets(self, workspace: Workspace) -> tuple[Path, Path]:
         """Files of instances and, written last, of rows; raises `WorkspaceError` for a name that may not be."""
@@ -61,10 +58,7 @@ class GraphJob:
         return workspace.graph_instances(*place), workspace.graph_rows(*place)
 
     def stored(self) -> Outcome:
-        """The outcome where whole and current rows are stored already, else the source of the file alone.
-
-        Raises `XlarankError` and `OSError`.
-        """
+        """The outcome where whole and current rows are stored already, else the source of the file alone."""
         instances, rows = self.targets(self.workspace)
         source = Source.of(self.file.path)
         summary = current_summary(rows, self.recipe, source)
@@ -85,10 +79,7 @@ class GraphJob:
 
 
 def local_outcomes(work: Sequence[GraphJob], processes: int, end: float | None) -> Outcomes:
-    """Outcomes as of `_outcomes`, by processes of this machine; one is this one.
-
-    Raises `XlarankError` where a process dies.
-    """
+    """Outcomes as of `_outcomes`, by processes here (one: this one); raises `XlarankError` where one dies."""
     # Fresh interpreters: forking a process that holds the thread pools of pyarrow can hang.
     spawn = multiprocessing.get_context("spawn")
     pool = _Here() if processes == 1 else _Processes(processes, spawn, initializer=end_with_parent)
@@ -109,9 +100,8 @@ def cluster_outcomes(work: Sequence[GraphJob], scheduler: str, workers: int, end
     """Outcomes as of `_outcomes`, by the workers of a cluster, which do not see the workspace.
 
     The graphs of a worker that dies are built again by the others; Dask gives a graph up after its fourth worker
-    has died: it is broken then, and the others go on.
-    Raises as `connected`, and `ClusterError` for workers that cannot build, and where the scheduler or all workers
-    are gone.
+    has died, and it is broken. Raises `ClusterError` for workers that cannot build, and where the scheduler or all
+    workers are gone.
     """
     with connected(scheduler, workers) as client:
         pool = client.get_executor(pure=False)
@@ -168,11 +158,12 @@ def _outcome(job: GraphJob, make: Callable[[], Outcome]) -> Outcome:
     except ClusterError:
         raise
     except XlarankError as error:
-        return {"broken": str(error)}
+        why = str(error)
     except OSError as error:
-        return {"broken": f"{job.file.path.name} cannot be read ({error.strerror or error})"}
+        why = f"{job.file.path.name} cannot be read ({error.strerror or error})"
     except MemoryError:
-        return {"broken": f"{job.file.path.name} does not fit into memory; run again with --jobs 1"}
+        why = f"{job.file.path.name} does not fit into memory; run again with --jobs 1"
+    return {"broken": why}
 
 
 class _Here(Executor):

@@ -25,11 +25,7 @@ _LOGGERS: Final = ("distributed", "distributed.client", "tornado.application")
 
 @contextmanager
 def connected(scheduler: str, workers: int = 0) -> Iterator[Client]:
-    """A client of a cluster that has workers.
-
-    Args:
-        scheduler: ``host:port`` of a running scheduler, or `LOCAL`.
-        workers: of a local cluster, each a process with one thread; 0 for one a core.
+    """A client of the cluster of a running ``scheduler``, or of a `LOCAL` one of ``workers``, 0 for one a core.
 
     Raises `ClusterError` where Dask is missing, nobody answers or no worker reports.
     """

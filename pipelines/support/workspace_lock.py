@@ -12,9 +12,10 @@ The lock is `flock` on a file in the workspace; the kernel releases it when its 
 from __future__ import annotations
 
 import errno
+import fcntl
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import IO, Any, Final
+from typing import Final
 
 from xlarank.data.errors import WorkspaceError
 from xlarank.data.files import regular_no_link
@@ -33,26 +34,17 @@ def workspace_lock(workspace: Workspace, progress: Progress) -> Iterator[None]:
     path = workspace.root / LOCK
     with ExitStack() as stack:
         try:
-            _wait(stack.enter_context(open(path, "ab", opener=regular_no_link)), workspace, progress)
+            file = stack.enter_context(open(path, "ab", opener=regular_no_link))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                with steps_of(progress, f"another process writes {workspace.root}; waiting", 1):
+                    fcntl.flock(file, fcntl.LOCK_EX)
         except OSError as error:
-            raise WorkspaceError(
-                f"{path} cannot be locked ({error.strerror})",
-                expected="a regular file that can be written to",
-                do="remove it, or pass another --workspace",
-            ) from error
+            if error.errno not in _NO_LOCKS:
+                raise WorkspaceError(
+                    f"{path} cannot be locked ({error.strerror})",
+                    expected="a regular file that can be written to",
+                    do="remove it, or pass another --workspace",
+                ) from error
         yield
-
-
-def _wait(file: IO[Any], workspace: Workspace, progress: Progress) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with steps_of(progress, f"another process writes {workspace.root}; waiting", 1):
-            fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise

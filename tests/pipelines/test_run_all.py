@@ -22,8 +22,8 @@ from xlarank.data.graph import GraphCounts
 from xlarank.data.submission import read_submission
 from xlarank.data.workspace import Workspace
 from xlarank.models.trained import load_model
-from xlarank.pipelines.check_submission import check_submission
 from xlarank.pipelines.run_all import ATTACHED, DEFAULT_ORDER, EARLIER, FINAL, FIRST, RunSummary, run_all
+from xlarank.pipelines.submit import check_submission
 from xlarank.pipelines.support.budget import (
     CollectionPlan,
     RunSettings,

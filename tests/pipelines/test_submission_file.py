@@ -18,7 +18,7 @@ from xlarank.data.submission import (
     wanted_count,
     write_submission,
 )
-from xlarank.pipelines import check_submission as command
+from xlarank.pipelines import submit as command
 
 LAYOUT, TILE, SMALL = "layout:xla:random:abc", "tile:xla:def", "tile:xla:small"
 CONFIGS = {LAYOUT: 4, TILE: 9, SMALL: 3}

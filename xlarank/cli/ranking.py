@@ -149,7 +149,7 @@ def check_submission(
     json_file: Json = None,
 ) -> None:
     """Check a submission: ids, permutations, five configurations of each tile."""
-    from xlarank.pipelines.check_submission import check_submission as run
+    from xlarank.pipelines.submit import check_submission as run
 
     root = None if sample is not None and data_root is None else data_root_of(data_root)
     checked = run(file, sample=sample, data_root=root)
