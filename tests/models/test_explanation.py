@@ -80,9 +80,6 @@ def test_parts_of_two_are_joined_place_by_place() -> None:
     assert Parts.total([one, one.scaled(0.5)]) == Parts.total([one, one], 0.75) == expected
 
 
-# Calibration ------------------------------------------------------------------------------------------------
-
-
 def judged(family: str, seed: int, *, noise: float, rows: int = 40) -> ScoredGraph:
     """Costs that the mean score follows up to noise, which the seeds share half of."""
     rng = np.random.default_rng(seed)
@@ -96,13 +93,10 @@ def many(noise: float, graphs: int = 24) -> list[ScoredGraph]:
     return [judged(f"family{number % 6}", number, noise=noise) for number in range(graphs)]
 
 
-def test_disagreement_is_the_spread_over_seeds() -> None:
+def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs() -> None:
     # seeds differ by a constant (no disagreement), then by +-1 at two of two rows: variance 2 (ddof 1) of (1, -1)
     assert disagreement(np.array([[0.0, 1.0], [5.0, 6.0]])) == 1e-12
     assert disagreement(np.array([[1.0, -1.0], [-1.0, 1.0]])) == pytest.approx(2.0)
-
-
-def test_certain_pairs_are_right_as_often_as_promised_on_other_graphs() -> None:
     found = Calibration.of(many(0.15))
     assert 0.05 < found.certain < 0.9 and found.right_low <= found.right <= found.right_high
     assert (found.graphs, found.families, found.seeds, found.by) == (24, 6, 3, "family")

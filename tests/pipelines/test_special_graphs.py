@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +20,7 @@ from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.targets import CPU
 from xlarank.models.trained import load_model
 from xlarank.models.training_data import FitSettings
-from xlarank.models.validation.curves import out_of_fold_scores
-from xlarank.models.validation.folds import Fallback, Fold, kind_folds
+from xlarank.models.validation.folds import Fallback
 from xlarank.models.validation.metrics import kendall_tau
 from xlarank.pipelines.calibrate import calibrate
 from xlarank.pipelines.cross_validate import cross_validate
@@ -167,30 +165,13 @@ def test_a_kind_never_seen_falls_back_and_is_named(kernels: tuple[Workspace, Tra
     assert score == rank(workspace, graph_path(SAMPLE, TILE, "valid", "expsum__b")).metrics["score"]  # type: ignore[index]
 
 
-def test_calibration_goes_by_kind(
-    kernels: tuple[Workspace, TrainResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.slow
+def test_calibration_and_studies_go_by_kind(kernels: tuple[Workspace, TrainResult], tmp_path: Path) -> None:
     place = Workspace(shutil.copytree(kernels[0].root, tmp_path / "work"))
     train(place, TrainRequest(seeds=2, rounds=3, threads=1))
-    kinds = [graph.kinds for graph in read_training_set(place, COLLECTION).data.parts]
-    seen = []
-
-    def spied(ranker: Any, data: Any, folds: list[Fold], *rest: Any) -> Any:
-        seen.append(folds)
-        return out_of_fold_scores(ranker, data, folds, *rest)
-
-    monkeypatch.setattr("xlarank.pipelines.calibrate.out_of_fold_scores", spied)
-    found, _ = calibrate(place, threads=1)
-    assert seen == 2 * [kind_folds(kinds, 10)], "once for each seed"
-    assert (found[TILE].by, found[TILE].graphs, found[TILE].families) == ("kind", 4, len(set(kinds)))
-    assert load_model(place.model(COLLECTION)).calibration == found[TILE]
-
-
-@pytest.mark.slow
-def test_studies_of_tiles_go_by_kind(kernels: tuple[Workspace, TrainResult]) -> None:
-    workspace, _ = kernels
-    (result,) = tune(workspace, trials=1, fit=FitSettings(3, threads=1))
-    assert result.trials == 1
-    best = json.loads((workspace.study(COLLECTION) / "best-lambdarank.json").read_text(encoding="utf-8"))
-    assert sorted(best["folds"]) == [["bmm"], ["conv3x3"], ["matmul"]]
-    assert set(best["graphs"]) == set(LEARNED)
+    found = calibrate(place, threads=1)[0][TILE]
+    assert (found.by, found.graphs, found.families, found.seeds) == ("kind", 4, 3, 2)
+    assert load_model(place.model(COLLECTION)).calibration == found
+    tune(place, trials=1, fit=FitSettings(3, threads=1))
+    best = json.loads((place.study(COLLECTION) / "best-lambdarank.json").read_text(encoding="utf-8"))
+    assert sorted(best["folds"]) == [["bmm"], ["conv3x3"], ["matmul"]] and set(best["graphs"]) == set(LEARNED)
