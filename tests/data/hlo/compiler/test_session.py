@@ -1,5 +1,6 @@
 """One configuration's misfortune is its own: a compiler that crashes, hangs and repeats itself, in a process."""
 
+import importlib.util
 import os
 import signal
 import time
@@ -113,3 +114,10 @@ def test_a_process_that_is_gone_is_told(compiler):
         next(found)
     with pytest.raises(CompilerError, match="the compiler's process ended"):
         compiled(compiler, "first")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(importlib.util.find_spec("jax")), reason="jax is installed")
+def test_without_jax_it_says_what_to_install():
+    with pytest.raises(CompilerError, match=r'pip install "xlarank\[collect\]"'):
+        Compiler(target_of("tpu-v3"))
