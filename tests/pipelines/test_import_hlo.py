@@ -95,31 +95,25 @@ def test_every_kernel_becomes_a_file_and_broken_ones_are_named(tmp_path: Path) -
     assert "written from" in report.broken[f"{twice} kernel 1"]
 
 
-def test_a_broken_file_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_broken_file_or_a_name_taken_does_not_stop_the_others(tmp_path: Path) -> None:
     cut, absent = tmp_path / "cut.pb", tmp_path / "absent.pb"
     cut.write_bytes(matmul_module().SerializeToString()[:-5])
     cyclic, new = matmul_module(), matmul_module()
     cyclic.computations[2].instructions[0].operand_ids.append(32)
     new.computations[2].instructions[2].opcode = "ragged-dot"
-    files = [cut, saved(tmp_path / "cyclic.pb", cyclic), absent, saved(tmp_path / "good.pb", new)]
-    report = import_hlo(files, tmp_path)
+    good, same = saved(tmp_path / "good.pb", new), saved(tmp_path / "good.hlo", new)
+    report = import_hlo([cut, saved(tmp_path / "cyclic.pb", cyclic), absent, good, same], tmp_path)
     (graph,) = report.graphs
     assert graph.graph == "good"
     assert graph.notes == ("opcodes that the format does not know, written as unknown: ragged-dot (1)",)
-    assert list(report.broken) == [str(file) for file in files[:3]]
-    for said, why in zip(("cut off", "cycle", "cannot be read"), report.broken.values(), strict=True):
-        assert said in why
+    assert list(report.broken) == [
+        str(tmp_path / name) for name in ("cut.pb", "cyclic.pb", "absent.pb", "good.hlo")
+    ]
+    said = "cut off", "cycle", "cannot be read", "good.npz was written from"
+    assert [words in why for words, why in zip(said, report.broken.values(), strict=True)] == [True] * 4
     assert [path.name for path in (tmp_path / "npz").rglob("*.npz")] == ["good.npz"]
-
-
-def test_a_name_taken_in_the_same_call_or_the_wrong_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    files = [saved(tmp_path / "f.pb", matmul_module()), saved(tmp_path / "other" / "f.hlo", matmul_module())]
-    report = import_hlo(files, tmp_path)
-    assert len(report.graphs) == 1
-    assert "f.npz was written from" in report.broken[str(files[1])]
-    report = import_hlo(files[:1], tmp_path, collection="tile:own")
-    assert "it is a layout graph; expected a tile graph for tile:own" in report.broken[str(files[0])]
+    report = import_hlo([good], tmp_path, collection="tile:own")
+    assert "it is a layout graph; expected a tile graph for tile:own" in report.broken[str(good)]
 
 
 def test_real_tuning_data_gives_google_s_files(real_data: Path, tmp_path: Path) -> None:

@@ -45,15 +45,6 @@ def test_random_configurations_are_a_graph_file(tmp_path: Path) -> None:
     assert (rows[:, :, 6:] == -1).all()  # outputs only
 
 
-def test_tied_nodes_take_the_rows_of_real_files(tmp_path: Path) -> None:
-    found, graph = proposed(program(tmp_path), tmp_path, configs=10)
-    # two orders of the dot's (8, 128); of the reshape to (8, 16, 8) the compiler's choice and two of its blocks
-    assert (found.configs, found.groups, found.choices) == (1 + 2 * 3, 2, (3, 3))
-    rows = graph.table.rows[graph.table.codes[1:]]
-    assert {tuple(row[:2]) for row in rows[:, 0].tolist()} == {(1, 0), (0, 1)}
-    assert {tuple(row[:3]) for row in rows[:, 1].tolist()} == {(-1, -1, -1), (2, 1, 0), (0, 2, 1)}
-
-
 def test_the_program_of_a_graph_file_stays_as_it_was(shared_tree: Path, tmp_path: Path) -> None:
     path = next((shared_tree / "npz" / "layout").rglob("test/*.npz"))
     before, (_, after) = read_graph(path), proposed(path, tmp_path, configs=5, min_elements=0)
