@@ -37,11 +37,12 @@ def saved(ranker: Ranker[Any], folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-class CombinedRankerContract:
-    """What also holds for rankers made of others: saving, loading, stages.
+def scores_of(ranker: Ranker[Any], data: TrainingData) -> np.ndarray:
+    return ranker.predict(data.matrix(), COLUMNS)
 
-    What several tests look at is fitted once, and none changes it.
-    """
+
+class CombinedRankerContract:
+    """What also holds for rankers made of others; what several tests look at is fitted once."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -61,23 +62,23 @@ class CombinedRankerContract:
     def test_pickled_and_saved_as_text_it_gives_equal_scores(
         self, ranker: Ranker[Any], data: TrainingData, tmp_path: Path
     ) -> None:
-        scores = ranker.predict(data.matrix(), COLUMNS)
-        assert np.array_equal(pickle.loads(pickle.dumps(ranker)).predict(data.matrix(), COLUMNS), scores)
+        scores = scores_of(ranker, data)
+        assert np.array_equal(scores_of(pickle.loads(pickle.dumps(ranker)), data), scores)
         files = saved(ranker, tmp_path / "model")
         for name, content in files.items():
             assert Path(name).suffix in (".json", ".txt") and b"\0" not in content
             assert not name.endswith(".json") or json.loads(content.decode("utf-8")) is not None
         loaded = type(ranker).load(tmp_path / "model")
         assert (loaded.params, loaded.kind, loaded.columns) == (ranker.params, ranker.kind, COLUMNS)
-        assert np.array_equal(loaded.predict(data.matrix(), COLUMNS), scores)
+        assert np.array_equal(scores_of(loaded, data), scores)
         assert loaded.importance() == pytest.approx(ranker.importance())
         assert saved(loaded, tmp_path / "again").keys() == files.keys()
 
     def test_stages_are_shorter_models_and_end_with_predict(self, ranker: Ranker[Any], data: TrainingData) -> None:
         """The number of rounds is chosen on a stage, then a model of that many rounds is fitted."""
-        stages, scores = list(ranker.staged(data.matrix(), 8)), ranker.predict(data.matrix(), COLUMNS)
+        stages, scores = list(ranker.staged(data.matrix(), 8)), scores_of(ranker, data)
         assert len(stages) == 3  # after 8, 16 and 20 rounds
-        short = fitted(ranker.name, data, rounds=8).predict(data.matrix(), COLUMNS)
+        short = scores_of(fitted(ranker.name, data, rounds=8), data)
         (only,) = ranker.staged(data.matrix(), ROUNDS + 5)
         for stage, expected in ((stages[0], short), (stages[-1], scores), (only, scores)):
             assert np.allclose(stage, expected, rtol=1e-6, atol=1e-9)
@@ -99,54 +100,39 @@ class RankerContract(CombinedRankerContract):
         assert list(shares.values()) == sorted(shares.values(), reverse=True) and min(shares.values()) > 0
         assert next(iter(shares)) == "waste", "it decides most of the runtime"
 
-    def test_same_seed_same_bytes_on_any_cores_another_seed_another_model(
+    def test_same_seed_same_bytes_on_any_cores_and_grown_in_steps_another_seed_another_model(
         self, ranker: Ranker[Any], data: TrainingData, tmp_path: Path
     ) -> None:
         again, other = fitted(ranker.name, easy_data()), fitted(ranker.name, data, seed=1)
         two = ranker.clone().fit(data, FitSettings(ROUNDS, 0, threads=2))
         assert saved(ranker, tmp_path / "first") == saved(again, tmp_path / "again")
-        same = [
-            np.array_equal(ranker.predict(data.matrix(), COLUMNS), one.predict(data.matrix(), COLUMNS))
-            for one in (two, other)
-        ]
-        assert same == [True, False]
-
-    def test_growing_on_is_the_same_as_more_rounds_at_once(self, ranker: Ranker[Any], data: TrainingData) -> None:
-        few = ranker_class(ranker.name)(kind="layout").fit(data, FitSettings(3, 0, 1, grows=True))
-        few.grow(data, FitSettings(7, 0, 1, grows=True))
+        few = (
+            ranker.clone().fit(data, FitSettings(3, 0, 1, grows=True)).grow(data, FitSettings(7, 0, 1, grows=True))
+        )
         assert len([*few.staged(data.matrix(), 1)]) == 7
-        few.grow(data, FitSettings(ROUNDS, 0, 1))
-        assert np.array_equal(few.predict(data.matrix(), COLUMNS), ranker.predict(data.matrix(), COLUMNS))
-        assert few.importance() == ranker.importance()
+        grown = few.grow(data, FitSettings(ROUNDS, 0, 1))
+        assert grown.importance() == ranker.importance()
+        same = [np.array_equal(scores_of(ranker, data), scores_of(one, data)) for one in (two, grown, other)]
+        assert same == [True, True, False]
 
     def test_scores_are_one_finite_number_a_row_in_any_order_of_rows(
         self, ranker: Ranker[Any], data: TrainingData
     ) -> None:
-        scores = ranker.predict(data.matrix(), COLUMNS)
-        assert (scores.dtype, scores.shape) == (np.float64, (len(data.matrix()),))
+        scores, rows = scores_of(ranker, data), data.matrix()
+        assert (scores.dtype, scores.shape) == (np.float64, (len(rows),))
         assert np.isfinite(scores).all() and np.unique(scores).size > 10
-        backwards = ranker.predict(np.ascontiguousarray(data.matrix()[::-1]), COLUMNS)
-        assert np.array_equal(backwards[::-1], scores)
-        alone = ranker.predict(data.matrix()[7:8], COLUMNS)
+        assert np.array_equal(ranker.predict(np.ascontiguousarray(rows[::-1]), COLUMNS)[::-1], scores)
+        alone = ranker.predict(rows[7:8], COLUMNS)
         assert np.isfinite(alone).all()
         assert ranker.name == "pair-vote" or alone[0] == scores[7], "each row is scored by itself"
 
-    def test_suggestions_can_be_fitted_and_kept_as_json(self, model: str, data: TrainingData) -> None:
-        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
-        for _ in range(3):
-            params = ranker_class(model).params_class.suggest(study.ask(), "layout").values()
-            assert json.loads(json.dumps(params)) == params
-            assert np.isfinite(fitted(model, data, rounds=2, **params).predict(data.matrix(), COLUMNS)).all()
-
     def test_graphs_larger_than_lightgbm_takes_and_of_two_rows(self, model: str) -> None:
-        data = easy_data(graphs=1, configs=10_001)
-        ranker = fitted(model, data, rounds=2)
-        first = data.matrix()[:400]
-        assert kendall_tau(ranker.predict(first, COLUMNS), data.cost[:400]) > 0.5
-        data = easy_data(graphs=2, configs=2)
-        ranker = fitted(model, data, rounds=3)
-        assert np.isfinite(ranker.predict(data.matrix(), COLUMNS)).all()
-        assert np.allclose(list(ranker.staged(data.matrix(), 1))[-1], ranker.predict(data.matrix(), COLUMNS))
+        large, small = easy_data(graphs=1, configs=10_001), easy_data(graphs=2, configs=2)
+        first = large.matrix()[:400]
+        assert kendall_tau(fitted(model, large, rounds=2).predict(first, COLUMNS), large.cost[:400]) > 0.5
+        ranker = fitted(model, small, rounds=3)
+        assert np.isfinite(scores_of(ranker, small)).all()
+        assert np.allclose(list(ranker.staged(small.matrix(), 1))[-1], scores_of(ranker, small))
 
     def test_rows_with_other_columns_are_refused_with_the_difference(self, ranker: Ranker[Any]) -> None:
         for columns, said in (
@@ -160,17 +146,10 @@ class RankerContract(CombinedRankerContract):
 
     def test_before_fit_it_says_that_it_was_not_trained(self, model: str, tmp_path: Path) -> None:
         ranker, rows = ranker_class(model)(kind="layout"), np.zeros((3, 4), np.float32)
-        for call in (
-            lambda: ranker.predict(rows, COLUMNS),
-            lambda: ranker.clone().predict(rows, COLUMNS),
-            lambda: list(ranker.staged(rows, 5)),
-            ranker.importance,
-            lambda: ranker.save(tmp_path),
-        ):
+        calls = [lambda one=one: one.predict(rows, COLUMNS) for one in (ranker, ranker.clone())]
+        for call in (*calls, lambda: [*ranker.staged(rows, 5)], ranker.importance, lambda: ranker.save(tmp_path)):
             with pytest.raises(ModelError, match="was not trained"):
                 call()
-        with pytest.raises(ModelError, match="cannot be read"):
-            type(ranker).load(tmp_path)
 
     def test_a_damaged_model_is_an_error_not_a_crash(self, ranker: Ranker[Any], tmp_path: Path) -> None:
         files = saved(ranker, tmp_path / "model")
@@ -178,9 +157,8 @@ class RankerContract(CombinedRankerContract):
         wrong = {"ranker": "other", "kind": "program", "params": {"depth": 3}, "parts": ["../model"], "columns": 3}
         damaged = [("ranker.json", json.dumps({**state, name: value})) for name, value in wrong.items()]
         for name, content in files.items():
-            damaged += [
-                (name, text) for text in ("", "{", "[]", "tree\n", content[: len(content) // 2].decode(), None)
-            ]
+            half = content[: len(content) // 2].decode()
+            damaged += [(name, text) for text in ("", "{", "[]", "tree\n", half, None)]
         for name, content in damaged:
             path = tmp_path / "model" / name
             path.unlink() if content is None else path.write_text(content)
@@ -188,7 +166,9 @@ class RankerContract(CombinedRankerContract):
                 type(ranker).load(tmp_path / "model")
             path.write_bytes(files[name])
 
-    def test_parameters_are_those_of_the_kind_and_survive_json_and_a_study(self, model: str) -> None:
+    def test_parameters_are_those_of_the_kind_and_survive_json_and_a_study(
+        self, model: str, data: TrainingData
+    ) -> None:
         made = ranker_class(model)
         params = made.params_class
         assert made.name == params.ranker == model and params.of("layout") != params.of("tile")
@@ -197,6 +177,11 @@ class RankerContract(CombinedRankerContract):
             assert made(kind=kind).params == defaults
             assert params.of(other, json.loads(json.dumps(defaults.values()))) == defaults
             assert params.suggest(optuna.trial.FixedTrial(defaults.values()), kind) == defaults, "tried first"
+        study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
+        for _ in range(3):
+            values = params.suggest(study.ask(), "layout").values()
+            assert json.loads(json.dumps(values)) == values
+            assert np.isfinite(scores_of(fitted(model, data, rounds=2, **values), data)).all()
 
     def test_nonsense_is_refused_by_name(self, model: str) -> None:
         declared = [*ranker_class(model).params_class.declared()]

@@ -95,8 +95,8 @@ def test_larger_graphs_are_dealt_into_query_groups_by_the_seed(asked: list[dict[
     assert max(call["group"]) == call["lambdarank_truncation_level"]
     boundary = len(call["group"]) - len(range(0, 30, limit))
     assert (sum(call["group"][:boundary]), sum(call["group"])) == (100, 130), "no part mixes two graphs"
-    bounds = zip(data.indptr[:-1], data.indptr[1:], strict=True)
-    labels = [sum(c > one for c in set(data.cost[a:b])) for a, b in bounds for one in data.cost[a:b]]
+    each = [data.cost[:100], data.cost[100:]]
+    labels = [sum(c > one for c in set(costs)) for costs in each for one in costs]
     of_row = {tuple(row): label for row, label in zip(data.matrix(), labels, strict=True)}
     assert [of_row[tuple(row)] for row in call["rows"]] == call["label"].tolist()
     assert np.array_equal(call["rows"], again["rows"]) and not np.array_equal(call["rows"], other["rows"])
@@ -147,28 +147,20 @@ def test_rows_are_dealt_at_random_by_the_seed_and_the_graph_alone() -> None:
     """Files list configurations in the order of the search: cutting it in two would pair like with like."""
     graphs = [easy_graph(name, 60, number) for number, name in enumerate(("a__a", "b__a", "c__a"))]
     data = TrainingData.from_graphs(graphs)
-    given = ((data, 3), (data.take([1]), 3), (data, 4))
-    together, alone, other = (one.shuffled(seed).orders or [] for one, seed in given)
+    shuffled = data.shuffled(3)
+    together, alone, other = (one.orders or [] for one in (shuffled, data.take([1]).shuffled(3), data.shuffled(4)))
     assert sorted(together[0]) == list(range(60)) and 5 < np.count_nonzero(together[0][:30] < 30) < 25
-    assert np.array_equal(together[1], alone[0]) and not np.array_equal(together[0], together[1])
-    assert not np.array_equal(other[0], together[0])
-    order = together[1]
-    assert np.array_equal(data.shuffled(3).group_matrix(1, slice(5, 9)), data.parts[1].matrix()[order[5:9]])
-    assert np.array_equal(data.shuffled(3).cost[60:120], data.cost[60:120][order])
+    assert np.array_equal(together[1], alone[0])
+    assert not np.array_equal(together[0], together[1]) and not np.array_equal(other[0], together[0])
+    assert np.array_equal(shuffled.group_matrix(1, slice(5, 9)), data.parts[1].matrix()[together[1][5:9]])
+    assert np.array_equal(shuffled.cost[60:120], data.cost[60:120][together[1]])
 
 
-@pytest.mark.parametrize(
-    ("model", "params"),
-    [
-        ("lambdarank", {"max_group": 25}),
-        ("ranknet", {}),
-        ("xgb-pairwise", {"graph_weight": "rows"}),
-        ("pair-vote", {}),
-    ],
-)
-def test_batches_teach_what_one_matrix_teaches(
-    model: str, params: dict[str, int], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("model", ["lambdarank", "ranknet", "xgb-pairwise", "pair-vote"])
+def test_batches_teach_what_one_matrix_teaches(model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    params: dict[str, Any] = {"lambdarank": {"max_group": 25}, "xgb-pairwise": {"graph_weight": "rows"}}.get(
+        model, {}
+    )
     data = TrainingData.from_graphs([easy_graph(f"f{number}__a", 20 + 15 * number, number) for number in range(4)])
     expected = saved(fitted(model, data, **params), tmp_path / "matrix")
     calls: list[int] = []

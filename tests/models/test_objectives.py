@@ -50,12 +50,9 @@ def test_ties_by_hand() -> None:
 # RankNet -------------------------------------------------------------------------------------------------
 
 
-def loss_of(
-    graphs: list[list[float]], *, pairs: int = 1, tie_tolerance: float = 0.0, how: str = "rows"
-) -> RankNetLoss:
+def loss_of(graphs: list[list[float]], *, pairs: int = 1, how: str = "rows") -> RankNetLoss:
     indptr = np.cumsum([0, *map(len, graphs)])
-    cost = np.array([cost for graph in graphs for cost in graph])
-    return RankNetLoss(cost, indptr, row_weights(indptr, how), pairs, tie_tolerance)
+    return RankNetLoss(np.concatenate(graphs), indptr, row_weights(indptr, how), pairs, 0.0)
 
 
 def test_gradients_by_hand() -> None:
@@ -82,13 +79,8 @@ def test_gradients_of_a_partner_of_two_by_hand(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_partners_are_others_of_the_same_graph_all_as_likely() -> None:
-    sizes = [1, 2, 5]
-    loss, rng, graph = (
-        loss_of([[1.0] * size for size in sizes]),
-        np.random.default_rng(0),
-        np.repeat([0, 1, 2], sizes),
-    )
-    drawn = np.array([loss.partners(rng) for _ in range(4000)])
+    loss, rng = loss_of([[1.0] * size for size in (1, 2, 5)]), np.random.default_rng(0)
+    graph, drawn = np.repeat([0, 1, 2], (1, 2, 5)), np.array([loss.partners(rng) for _ in range(4000)])
     assert (graph[drawn] == graph).all()
     assert ((drawn == np.arange(8)) == (graph == 0)).all(), "itself only where it is alone"
     for row in range(3, 8):

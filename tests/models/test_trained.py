@@ -29,16 +29,10 @@ RECIPE = Recipe(code_hash="a" * 16, tier="full", candidates=True, max_configs=0,
 
 def card(**changes: Any) -> ModelCard:
     values: dict[str, Any] = {
-        "collection": "layout:cpu:random",
-        "model": "lambdarank",
-        "params": {"learning_rate": 0.1},
-        "rounds": 3,
-        "tuned": False,
-        "recipe": RECIPE,
-        "columns": COLUMNS,
-        "trained_on": {"train": DATA.names},
+        "collection": "layout:cpu:random", "model": "lambdarank", "params": {"learning_rate": 0.1}, "rounds": 3,
+        "tuned": False, "recipe": RECIPE, "columns": COLUMNS, "trained_on": {"train": DATA.names},
         "folds": {name: {"tau": 0.5} for name in DATA.names},
-    }
+    }  # fmt: skip
     return ModelCard(**{**values, **changes})
 
 
@@ -60,15 +54,11 @@ def test_a_saved_model_is_the_mean_of_its_seeds_and_all_text(folder: Path) -> No
     expected = np.mean([ranker.predict(DATA.parts[0].matrix(), COLUMNS) for ranker in boosters(0, 1)], axis=0)
     assert np.array_equal(scores(folder), expected)
     loaded = load_model(folder).card
-    assert loaded.recipe == RECIPE
-    assert (loaded.columns, loaded.trained_on, loaded.rounds) == (COLUMNS, {"train": DATA.names}, 3)
-    assert (loaded.kind, card(collection="tile:cpu").kind) == ("layout", "tile")
     assert set(loaded.versions) >= {"python", "lightgbm", "numpy"} and len(loaded.seeds) == 2
+    assert replace(loaded, versions={}, seeds={}) == card() and loaded.kind == "layout"
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert len(files) == 5  # the card and two files for each seed
-    for path in files:
-        assert path.suffix in (".json", ".txt")
-        path.read_text(encoding="utf-8")
+    assert all(path.suffix in (".json", ".txt") and path.read_text(encoding="utf-8") for path in files)
 
 
 def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
@@ -88,14 +78,11 @@ def test_a_model_that_is_replaced_while_it_is_read_is_read_again(
 
 def test_saving_again_replaces_all_of_it(folder: Path) -> None:
     before = scores(folder)
-    old = next(folder.glob("boosters-*"))
     save_model(folder, card(rounds=4), boosters(7))
-    assert not old.exists()
     (fresh,) = folder.glob("boosters-*")
     assert {path.name for path in folder.iterdir()} == {CARD, fresh.name}, "no stale folders"
-    assert len(load_model(folder).rankers) == 1
-    assert load_model(folder).card.rounds == 4
-    assert not np.array_equal(scores(folder), before)
+    loaded = load_model(folder)
+    assert (len(loaded.rankers), loaded.card.rounds) == (1, 4) and not np.array_equal(scores(folder), before)
 
 
 class _Stop(BaseException):
@@ -111,22 +98,11 @@ def test_a_failure_in_the_middle_keeps_the_old_model_whole(
     def failing(path: Path, value: Any) -> None:
         raise error
 
-    with monkeypatch.context() as patch:
-        patch.setattr(trained, "write_json", failing)
-        with pytest.raises((WorkspaceError, _Stop)):
-            save_model(folder, card(rounds=9), boosters(5, 6))
+    monkeypatch.setattr(trained, "write_json", failing)
+    with pytest.raises((WorkspaceError, _Stop)):
+        save_model(folder, card(rounds=9), boosters(5, 6))
     assert (folder / CARD).read_text() == old_card and len([*folder.glob("boosters-*")]) == 1
     assert np.array_equal(scores(folder), before)
-
-
-def test_a_ranker_of_several_folders_is_saved_and_guarded_as_one(tmp_path: Path) -> None:
-    ranker = fitted("ensemble", DATA, rounds=2)
-    save_model(tmp_path / "model", card(model="ensemble"), [ranker])
-    assert np.array_equal(scores(tmp_path / "model"), ranker.predict(DATA.parts[0].matrix(), COLUMNS))
-    member = sorted(tmp_path.rglob("ranknet/booster.txt"))[0]
-    member.write_bytes(member.read_bytes().replace(b"leaf_value=", b"leaf_valuf=", 1))
-    with pytest.raises(ModelError, match="has changed since it was written"):
-        load_model(tmp_path / "model")
 
 
 # Damage --------------------------------------------------------------------------------------------------
@@ -164,30 +140,28 @@ def test_a_missing_model_says_to_train(tmp_path: Path, folder: Path) -> None:
 
 
 def test_a_changed_booster_is_refused(folder: Path) -> None:
-    path = booster_file(folder)
+    path, before = booster_file(folder), (folder / CARD).read_text()
     content = path.read_bytes()
     for harmed in (content.replace(b"leaf_value=", b"leaf_valuf=", 1), content[: len(content) // 2], None):
         path.unlink() if harmed is None else path.write_bytes(harmed)
         with pytest.raises(ModelError, match=r"json cannot be used .*has changed since it was written.*run train"):
             load_model(folder)
         path.write_bytes(content)
+    accept_change(folder)
+    assert json.loads((folder / CARD).read_text()) == json.loads(before), "or the test would see the checksum again"
+    for harm in ("", "tree\n", "{}"):
+        path.write_text(harm)
+        accept_change(folder)
+        with pytest.raises(ModelError, match="cannot be read"):
+            load_model(folder)
+    path.write_bytes(content)
+    accept_change(folder)
     (path.parent / "more.txt").write_text("")
     with pytest.raises(ModelError, match="cannot be used"):
         load_model(folder)
     shutil.rmtree(path.parent)
     with pytest.raises(ModelError, match="cannot be used"):
         load_model(folder)
-
-
-def test_a_broken_booster_with_the_right_checksum_is_refused(folder: Path) -> None:
-    before = (folder / CARD).read_text()
-    accept_change(folder)
-    assert json.loads((folder / CARD).read_text()) == json.loads(before), "or the test would see the checksum again"
-    for content in ("", "tree\n", "{}"):
-        booster_file(folder).write_text(content)
-        accept_change(folder)
-        with pytest.raises(ModelError, match="cannot be read"):
-            load_model(folder)
 
 
 def test_a_card_cannot_name_a_folder_outside(folder: Path, tmp_path: Path) -> None:
@@ -265,11 +239,7 @@ def test_only_kinds_never_seen_fall_back(of_tiles: Path) -> None:
         "unseen kind of kernel (copy): weight 0.5 on the compiler's default, the rest on the model"
     )
     assert "unseen kind of kernel (dot left-transposed)" in model.score(open_).fallback
-
-
-def test_without_the_compilers_own_choice_nothing_falls_back(of_tiles: Path) -> None:
-    unseen = kernel("c__a", [8, 1, 5], [1, 1, 1], kinds=("copy",)).take(np.array([1, 2]))
-    assert load_model(of_tiles).score(unseen).fallback == ""
+    assert model.score(unseen.take(np.array([1, 2]))).fallback == "", "the compiler's choice is not among them"
 
 
 ROWS = kernel("a__a", [4.0, 1.0, 5.0, 6.0], [10, 20, 30, 40])
@@ -302,6 +272,4 @@ def test_a_kind_is_learned_where_a_kernel_can_be_of_no_other():
     ]
     learned = learned_kinds(graphs)
     assert learned == ["copy", "dot"]
-    assert unseen_kinds(graphs[0], learned) == ("dot left-transposed",)
-    assert unseen_kinds(graphs[1], learned) == ()
-    assert unseen_kinds(graphs[3], learned) == (), "layouts are of no kind"
+    assert [unseen_kinds(graph, learned) for graph in graphs] == [("dot left-transposed",), (), (), ()]
