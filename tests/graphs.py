@@ -1,8 +1,7 @@
 """Small graphs in the TpuGraphs format, for every test: two made by hand and random ones.
 
-A graph is a plain dict of arrays under the names of the npz file, so a test breaks one array and keeps
-the rest: ``save_npz(path, {**layout_arrays(), "config_runtime": broken})``. Nothing here uses the code
-under test, apart from the names in `xlarank.data.schema`.
+A graph is a plain dict of arrays under the names of the npz file. Nothing here uses the code under test, apart from
+the names in `xlarank.data.schema`.
 """
 
 from __future__ import annotations
@@ -56,10 +55,8 @@ def node_row(node: Node) -> np.ndarray:
     put("shape_dimensions", node.dims)
     if node.window:
         put("window_size", node.window)
-        for stem in ("window_stride", "window_window_dilation", "window_base_dilation"):
-            put(stem, (1,) * len(node.window))
-        for stem in ("window_padding_low", "window_padding_high"):
-            put(stem, (0,) * len(node.window))
+        for stem in ("stride", "window_dilation", "base_dilation", "padding_low", "padding_high"):
+            put(f"window_{stem}", (0 if stem.startswith("padding") else 1,) * len(node.window))
         row[NODE_COLUMN["window_window_reversal_false_count"]] = len(node.window)
     for i, dimension in enumerate(node.minor_to_major):
         row[NODE_COLUMN[f"layout_minor_to_major_{i}"]] = dimension
@@ -129,7 +126,7 @@ _RESHAPE_PARTIAL = layout_row(output=(1,), input=(3, 2))
 def layout_arrays() -> Arrays:
     """A valid layout graph: `LAYOUT_PROGRAM` with six configurations, of which 1 and 3 are identical.
 
-    Runtimes lie beyond 2**24 ns and some are one apart, so a detour through float32 shows.
+    Runtimes are beyond 2**24 ns, some one apart: a detour through float32 shows.
     """
     unset = layout_row()
     configs = (
@@ -189,6 +186,17 @@ def save_npz(path: Path, arrays: Mapping[str, Any], *, compressed: bool = True) 
     return path
 
 
+def arrays_of(graph: Any) -> Arrays:
+    """What the file of a graph that was read holds, configurable nodes in their order."""
+    program = {"node_feat": graph.node_feat, "node_opcode": graph.opcode, "edge_index": graph.edges}
+    program["config_runtime"] = graph.runtime
+    if hasattr(graph, "config_feat"):
+        return program | {"config_feat": graph.config_feat, "config_runtime_normalizers": graph.normalizers}
+    rows = graph.table.rows[graph.table.codes]
+    splits = {"node_splits": graph.splits[None], "node_config_ids": graph.configurable}
+    return program | splits | {"node_config_feat": rows}
+
+
 # Random graphs ----------------------------------------------------------------------------------------
 
 _SIZES = st.sampled_from((1, 2, 3, 4, 7, 8, 16, 100, 127, 128, 129, 256, 384))
@@ -215,10 +223,7 @@ def programs(draw: st.DrawFn, min_nodes: int = 1, max_nodes: int = 8) -> list[No
 
 @st.composite
 def layout_rows(draw: st.DrawFn, nodes: Sequence[Node], node: int) -> np.ndarray:
-    """``(18,)`` a random choice for one node: input is its first operand, kernel its second.
-
-    A layout is a permutation of the dimensions, cut anywhere: unset, partial or full.
-    """
+    """``(18,)`` a random choice for one node: permutations of its and two operands' dimensions, cut anywhere."""
     ranks = [len(nodes[one].dims) for one in (node, *nodes[node].operands[:2])]
     return layout_row(*(draw(st.permutations(range(r)))[: draw(st.integers(0, r))] for r in ranks))
 
@@ -227,10 +232,9 @@ def layout_rows(draw: st.DrawFn, nodes: Sequence[Node], node: int) -> np.ndarray
 def layout_graphs(
     draw: st.DrawFn, *, min_nodes: int = 1, min_configurable: int = 0, max_configs: int = 10, relabel: bool = False
 ) -> Arrays:
-    """A random valid layout graph.
+    """A random valid layout graph; ``relabel`` also shuffles the node ids, out of topological order.
 
-    Each configurable node has a pool of at most four rows, and configurations repeat. ``relabel`` also
-    shuffles the node ids, so that the file is no longer in topological order.
+    Each configurable node has a pool of at most four rows, and configurations repeat.
     """
     nodes = draw(programs(min_nodes))
     count = draw(st.integers(min_configurable, len(nodes)))

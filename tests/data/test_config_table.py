@@ -52,8 +52,7 @@ def test_a_table_by_hand():
     # All 5 is the largest key, 7**18 - 1 - all 6; the others differ in its least and most significant digit.
     full = np.full((4, 1, WIDTH), 5, np.int8)
     full[1], full[2, 0, 0], full[3, 0, 17] = -1, 4, 4
-    table = build(full)
-    assert len(table.rows) == 4 and np.array_equal(table.rows[table.codes], full)
+    assert np.array_equal(build(full).rows[build(full).codes], full) and len(build(full).rows) == 4
 
 
 @given(full=full_arrays(), data=st.data())
@@ -74,10 +73,15 @@ def test_the_table_stands_for_the_full_array(full, data):
     assert np.array_equal(part.frequency, np.bincount(table.codes[chosen].reshape(-1), minlength=len(table.rows)))
 
 
-@given(full=full_arrays(), dtype=st.sampled_from([*DTYPES, "u1"]), data=st.data())
-def test_order_blocks_and_types_change_nothing_but_the_order_of_codes(full, dtype, data):
+@given(full=full_arrays(pool=12), dtype=st.sampled_from([*DTYPES, "u1"]), data=st.data())
+def test_order_blocks_types_and_pieces_change_nothing_but_the_order_of_codes(full, dtype, data):
     full = np.maximum(full, 0) if dtype == "u1" else full
     table = build(full)
+    for piece in (1, 0):  # few configurations, or nodes, at once
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(config_table, "_PIECE", piece)
+            assert_equal_tables(build(full), table)
+            assert build(full).frequency.tolist() == table.frequency.tolist()
     cuts = data.draw(st.lists(st.integers(0, len(full)), max_size=4).map(sorted))
     assert_equal_tables(build(full.astype(dtype), tuple(cuts)), table)
 
@@ -90,18 +94,6 @@ def test_order_blocks_and_types_change_nothing_but_the_order_of_codes(full, dtyp
     assert_equal_tables(ConfigTable.from_blocks(reused(), configs=full.shape[0], nodes=full.shape[1]), table)
     order = [*data.draw(st.permutations(range(len(full)))), *range(len(full))]
     assert_equal_tables(build(full[order]), ConfigTable(table.codes[order], table.rows, table.node, table.start))
-
-
-@given(full=st.one_of(full_arrays(max_configs=12), full_arrays(max_configs=2, max_nodes=8, pool=12)))
-def test_small_pieces_or_no_lookup_give_the_same_table(full):
-    """Few configurations of many distinct rows leave the lookup, once its allowance is taken away."""
-    expected = build(full)
-    for piece in (1, 0):
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(config_table, "_PIECE", piece)
-            got = build(full)
-            assert_equal_tables(got, expected)
-            assert got.frequency.tolist() == expected.frequency.tolist()
 
 
 def test_rows_that_never_repeat_take_no_table_of_all_combinations():

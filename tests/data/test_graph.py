@@ -16,6 +16,7 @@ from tests.examples import examples
 from tests.graphs import (
     Arrays,
     Node,
+    arrays_of,
     layout_arrays,
     layout_graphs,
     layout_row,
@@ -217,7 +218,7 @@ def test_a_graph_without_configurable_nodes_and_of_retired_and_unknown_opcodes(g
     graph = read_graph(graph_file(arrays))
     assert isinstance(graph, LayoutGraph) and graph.opcode.tolist() == [0, 97, 101, 120, 2]
     assert graph.table.codes.shape == (6, 0)
-    assert len(graph.table.rows) == 0 and graph.table.start.tolist() == [0]
+    assert graph.table.start.tolist() == [0]
     assert graph.duplicates.distinct == 1, "all configurations are the same: nothing is chosen"
 
 
@@ -256,16 +257,12 @@ def test_the_layout_graph_and_the_tile_graph(graph_file):
 @given(arrays=st.one_of(layout_graphs(relabel=True), tile_graphs()))
 def test_random_graphs_read_as_written(next_path, arrays):
     graph = read_graph(save_npz(next_path(), arrays))
-    read = {"node_feat": graph.node_feat, "node_opcode": graph.opcode, "edge_index": graph.edges}
-    read["config_runtime"] = graph.runtime
+    read = arrays_of(graph)
     if isinstance(graph, LayoutGraph):
         order = np.argsort(arrays["node_config_ids"])
         arrays["node_config_ids"] = arrays["node_config_ids"][order]
         arrays["node_config_feat"] = choices = arrays["node_config_feat"][:, order]
-        read |= {"node_config_ids": graph.configurable, "node_splits": graph.splits[None]}
-        read["node_config_feat"] = graph.table.rows[graph.table.codes]
     else:
-        read |= {"config_feat": graph.config_feat, NORMALIZERS: graph.normalizers}
         choices = arrays["config_feat"]
         expected = arrays["config_runtime"] / arrays[NORMALIZERS]
         assert graph.cost.tolist() == pytest.approx(expected.tolist(), rel=1e-15)

@@ -24,10 +24,9 @@ REASONS = {
 @pytest.fixture
 def places(tmp_path, monkeypatch) -> dict[str, Path]:
     """The four places before the sample, none of which exists yet."""
-    found = {name: tmp_path / name for name in REASONS}
-    monkeypatch.setattr(root, "KAGGLE", found["kaggle"])
-    monkeypatch.setattr(root, "HOME", found["home"])
-    return found
+    monkeypatch.setattr(root, "KAGGLE", tmp_path / "kaggle")
+    monkeypatch.setattr(root, "HOME", tmp_path / "home")
+    return {name: tmp_path / name for name in REASONS}
 
 
 def ask(place: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> root.DataRoot:
@@ -45,8 +44,7 @@ def test_the_first_place_that_holds_a_tree_wins_and_says_why(places, monkeypatch
         (path / "npz_all" / "npz" / "layout").mkdir(parents=True, exist_ok=True)
     for place, path in places.items():
         found = ask(place, path, monkeypatch)
-        assert (found.path, found.npz) == (path, path / below)
-        assert REASONS[place] in found.why
+        assert (found.path, found.npz) == (path, path / below) and REASONS[place] in found.why
         shutil.rmtree(path)
         monkeypatch.delenv(ENVIRONMENT, raising=False)
 
@@ -54,12 +52,11 @@ def test_the_first_place_that_holds_a_tree_wins_and_says_why(places, monkeypatch
 def test_the_sample_is_the_last_resort(places, monkeypatch, tmp_path):
     """Also where the system refuses to look, and for an unknown user id, as in containers, that has no home."""
     places["kaggle"].mkdir()
-    places["home"].write_text("a file, not a folder")
     monkeypatch.setenv(ENVIRONMENT, "")
-    found = find_data_root()
-    assert (found.path, found.npz) == (SAMPLE, SAMPLE / "npz") and "the embedded sample" in found.why
     monkeypatch.setattr(root, "HOME", Path("~/data/tpugraphs"))
     monkeypatch.setenv("HOME", str(tmp_path))
+    found = find_data_root()
+    assert (found.path, found.npz) == (SAMPLE, SAMPLE / "npz") and "the embedded sample" in found.why
     (tmp_path / "data" / "tpugraphs" / "tile").mkdir(parents=True)
     found = find_data_root()
     assert found.path == tmp_path / "data" / "tpugraphs" and "~/data/tpugraphs" in found.why
@@ -82,12 +79,10 @@ def test_what_was_asked_for_and_holds_no_tree_is_refused(places, monkeypatch, pl
     """Although a later place would do."""
     (places["kaggle"] / "npz" / "layout").mkdir(parents=True)
     tree = places["home"]
-    for wrong in ("npz_all/layout", "data/npz/layout"):
-        (tree / wrong).mkdir(parents=True)
+    (tree / "npz_all" / "layout").mkdir(parents=True)
     (tree / "layout").write_text("")
     for path, said in (
         (tree, "is not a TpuGraphs root: found no layout/ or tile/"),
-        (tree / "absent", "does not exist"),
         (tree / "layout", "is not a folder"),
         (tree / ("x" * 300), "does not exist"),
     ):

@@ -25,22 +25,18 @@ def test_a_graph_comes_back_and_the_same_arrays_give_the_same_bytes(tmp_path, ar
 
 
 def test_an_invalid_graph_is_refused_and_the_old_file_stays(tmp_path):
-    entries = (("node_config_feat", (0, 0, 0), 6), ("config_runtime", 0, -1), ("node_feat", (0, 0), np.nan))
-    wrong = []
-    for key, at, value in entries:
-        arrays = layout_arrays()
-        arrays[key][at] = value
-        wrong.append((key, arrays))
-    for good, key in ((layout_arrays, "node_splits"), (tile_arrays, "config_runtime_normalizers")):
-        wrong.append((f"array {key} is missing", {name: array for name, array in good().items() if name != key}))
-    # `numpy.savez` would pickle it; a file of xlarank holds plain arrays only.
-    wrong.append(("array notes holds Python objects", {**layout_arrays(), "notes": np.array([object()])}))
+    wrong = [
+        *((key, {key: np.full_like(layout_arrays()[key], 9)}) for key in ("node_config_feat", "node_config_ids")),
+        ("config_runtime", {"config_runtime": -layout_arrays()["config_runtime"]}),
+        # `numpy.savez` would pickle it; a file of xlarank holds plain arrays only.
+        ("array notes holds Python objects", {"notes": np.array([object()])}),
+    ]
     for before in ({}, {"a.npz": b"what was there"}):
         for name, content in before.items():
             (tmp_path / name).write_bytes(content)
         for words, arrays in wrong:
             with pytest.raises(GraphFileError) as caught:
-                write_graph(tmp_path / "a.npz", **arrays)
+                write_graph(tmp_path / "a.npz", **{**layout_arrays(), **arrays})
             assert str(caught.value).startswith("a.npz: ") and words in str(caught.value)
             assert "partial" not in str(caught.value)
             assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == before

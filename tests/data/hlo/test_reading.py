@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import xlarank
 from tests.data.hlo.programs import kernels, matmul_module, tuning_data
+from tests.graphs import arrays_of
 from xlarank.data.errors import HloError
-from xlarank.data.graph import LayoutGraph
 from xlarank.data.hlo import reading
 from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import HloModuleProto, HloProto, HloSnapshot, Message
@@ -64,9 +64,9 @@ def sized(content: bytes) -> bytes:
     return key + bytes([size]) + content
 
 
-def nested(depth: int) -> bytes:
-    """A tuple in a tuple in a tuple: protobuf itself stops at 100."""
-    return sized(b"\x22" + nested(depth - 1)) if depth else b"\x00"
+NESTED = b"\x00"
+for _ in range(200):  # a tuple in a tuple in a tuple: protobuf itself stops at 100
+    NESTED = sized(b"\x22" + NESTED)
 
 
 @pytest.mark.parametrize(
@@ -74,16 +74,13 @@ def nested(depth: int) -> bytes:
     [
         *((WHOLE.SerializeToString()[:kept], r"cut off|no program") for kept in (1, 2, 50, 300, -1)),
         (b"", "is empty"),
-        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR", "no protobuf of a program"),
-        (b"PK\x03\x04" + bytes(40), "no protobuf of a program"),
-        (b"hello\n", "no protobuf of a program"),
-        (bytes(1000), "no protobuf of a program"),
+        *((data, "no protobuf of a program") for data in (b"\x89PNG\r\n", b"PK\x03\x04", b"hello\n", bytes(1000))),
         (b"\x0a\xff\xff\xff\xff\x07" + b"m" * 100, "cut off"),  # a module that claims 2 GB
         (b"\x1a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01", "cut off"),  # a length of 2**63
         (HloModuleProto(name="nothing in it").SerializeToString(), "no program"),
         (b"module @jit_f {\n}\n", "MLIR"),
         (b"#loc = loc(unknown)\nmodule @jit_f {}", "MLIR"),
-        (b"\x1a" + sized(b"\x12" + sized(b"\x12\x05tuple\x1a" + nested(200))), r"cut off|no program"),
+        (b"\x1a" + sized(b"\x12" + sized(b"\x12\x05tuple\x1a" + NESTED)), r"cut off|no program"),
     ],
 )
 def test_what_is_no_program_is_refused(data: bytes, words: str) -> None:
@@ -139,13 +136,9 @@ def test_the_graph_is_what_writing_and_reading_the_arrays_gives(tmp_path: Path) 
     graph = xlarank.read_hlo(str(saved(tmp_path / "module_0007.jit_f.hlo.pb", WHOLE)))
     assert (graph.name, graph.nodes, graph.configs) == ("module_0007.jit_f", 9, 1)
     assert (graph.table.rows == -1).all() and not graph.labelled
-    written = write_graph(tmp_path / "graph.npz", **unlabelled_arrays(matmul_module()))
-    assert isinstance(written, LayoutGraph)
-    pairs = [(getattr(graph.table, n), getattr(written.table, n)) for n in ("codes", "rows", "node", "start")]
-    for name in ("node_feat", "opcode", "edges", "runtime", "splits", "configurable"):
-        pairs.append((getattr(graph, name), getattr(written, name)))
-    for ours, theirs in pairs:
-        assert ours.dtype == theirs.dtype and np.array_equal(ours, theirs)
+    written = arrays_of(write_graph(tmp_path / "graph.npz", **unlabelled_arrays(matmul_module())))
+    for name, array in arrays_of(graph).items():
+        assert array.dtype == written[name].dtype and np.array_equal(array, written[name]), name
 
 
 def test_warnings_and_errors_name_the_file(tmp_path: Path) -> None:

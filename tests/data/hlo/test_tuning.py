@@ -12,6 +12,7 @@ import pytest
 from tests.data.hlo.programs import kernels, tuning_data
 from tests.graphs import LAYOUT_KEYS, TILE_KEYS
 from xlarank.data.errors import HloError
+from xlarank.data.hlo.encoding import encode_program
 from xlarank.data.hlo.messages import ModuleTuningData, TuningData
 from xlarank.data.hlo.tuning import kernel_name, layout_arrays, tile_arrays
 
@@ -79,17 +80,14 @@ def test_a_kernel_s_columns_and_normalizer() -> None:
 
 
 def test_kernels_without_a_measured_default_or_tile_sizes_are_refused() -> None:
-    kernel = kernels().modules[0]
-    with pytest.raises(HloError, match="no measured default"):
-        tile_arrays(kernel)
-    kernel.runs.add()
-    with pytest.raises(HloError, match="without tile sizes"):
-        tile_arrays(kernel)
-    kernel = kernels().modules[0]
-    kernel.runs[0].profile.compute_time_ns = 100
-    kernel.runs[0].op_config.tile_size_config.output_bounds.extend([2**40, 2**40])
-    with pytest.raises(HloError, match=r"output_bounds .* overflows"):
-        tile_arrays(kernel)
+    unmeasured, without, large = (kernels().modules[0] for _ in range(3))
+    without.runs.add()
+    large.runs[0].profile.compute_time_ns = 100
+    large.runs[0].op_config.tile_size_config.output_bounds.extend([2**40, 2**40])
+    said = "no measured default", "without tile sizes", r"output_bounds .* overflows"
+    for kernel, words in zip((unmeasured, without, large), said, strict=True):
+        with pytest.raises(HloError, match=words):
+            tile_arrays(kernel)
 
 
 def test_a_real_kernel_s_files_are_google_s_bit_for_bit(real_data: Path) -> None:
@@ -111,11 +109,13 @@ def test_a_real_kernel_s_files_are_google_s_bit_for_bit(real_data: Path) -> None
 def test_a_real_program_s_runs_are_configurations_of_google_s_file(real_data: Path) -> None:
     """The protobuf holds 112 usable runs, Google's file the 1965 of all protobufs of the program."""
     data = ModuleTuningData.FromString((real_data / "pb" / "module_tuning_data_layout.pb").read_bytes())
-    ours = layout_arrays(data)
+    ours, program = layout_arrays(data), encode_program(data.module)
     with np.load(real_data / "npz" / "layout" / "xla" / "default" / "valid" / "unet_3d.4x4.bf16.npz") as theirs:
         assert set(ours) == set(theirs.files)
-        for key, array in ours.items():
-            assert (array.dtype, array.ndim) == (theirs[key].dtype, theirs[key].ndim), key
+        for key, array in program.items():
+            assert (array.dtype, array.shape) == (theirs[key].dtype, theirs[key].shape), key
+            assert array.tobytes() == theirs[key].tobytes() == ours[key].tobytes(), key
+        assert ours["node_config_feat"].dtype == theirs["node_config_feat"].dtype
         runs, there = (
             [
                 (row.tobytes(), int(time))
