@@ -74,16 +74,11 @@ VALUES = (None, 3, -1.5, True, "text", [], {}, [[]], {"a": {}}, ["x"])
 
 def spoilt(value: Any, rng: random.Random) -> Any:
     """One entry somewhere within replaced by something of another type, or removed."""
-    places: list[tuple[Any, Any]] = []
-
-    def walk(inside: Any) -> None:
-        for key in list(inside) if isinstance(inside, dict) else range(len(inside)):
-            places.append((inside, key))
-            if isinstance(inside[key], dict | list):
-                walk(inside[key])
-
-    walk(value)
-    inside, key = rng.choice(places[:40] + rng.sample(places, min(40, len(places))))
+    inside, deeper = value, True
+    while deeper:
+        key = rng.choice(list(inside) if isinstance(inside, dict) else range(len(inside)))
+        deeper = bool(inside[key]) and isinstance(inside[key], dict | list) and rng.random() < 0.6
+        inside = inside[key] if deeper else inside
     if rng.random() < 0.2:
         del inside[key]
     else:
@@ -119,19 +114,10 @@ def test_every_reader_of_the_workspace_refuses_or_works(trained: Path, request: 
         read()
 
 
-def test_building_mends_a_manifest(built: Path, tree: Path) -> None:
-    manifest = Workspace(built).features(PLACE, "test") / "manifest.json"
-    manifest.write_text("[" * 100_000)
-    with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read"):
-        stored(built, split="test")
-    build(tree, built, collections=[LAYOUT])
-    assert set(stored(built, split="test")) == set(TREE[LAYOUT]["test"])
-
-
 # Links and devices among the files of a workspace: nothing is read from a device or written through a link.
 
 
-def test_only_regular_files_are_read(trained: Path) -> None:
+def test_only_regular_files_are_read_and_building_mends_a_manifest(tree: Path, trained: Path) -> None:
     """No pipe is waited for: what a device stands for here."""
     workspace = Workspace(trained)
     model = workspace.model(PLACE)
@@ -151,6 +137,12 @@ def test_only_regular_files_are_read(trained: Path) -> None:
         path.symlink_to(os.devnull)
         with pytest.raises(XlarankError, match="not a regular file"):
             read()
+    manifest = workspace.features(PLACE, "test") / "manifest.json"
+    manifest.write_text("[" * 100_000)
+    with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read"):
+        stored(trained, split="test")
+    build(tree, trained, collections=[LAYOUT], splits=["test"])
+    assert set(stored(trained, split="test")) == set(TREE[LAYOUT]["test"])
 
 
 def test_the_record_of_commands_follows_no_link(tmp_path: Path) -> None:

@@ -42,48 +42,40 @@ _RESHAPE = (
     layout_row(output=(0, 1), input=(0, 1, 2, 3)),
 )
 _CHOICES = tuple(product(range(len(_CONVOLUTION)), range(len(_RESHAPE))))
+_TILE_CHOICES = tuple(product((8, 32, 64, 256), (16, 128, 1024), (64, 512)))
 
 
 def layout_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays:
     """A layout graph; the last two configurations repeat the first, a nanosecond slower each."""
-    rng = np.random.default_rng(seed)
-    picked = [*rng.permutation(len(_CHOICES))[: configs - 2]]
+    picked = np.random.default_rng(seed).permutation(len(_CHOICES))[: configs - 2].tolist()
     chosen = [_CHOICES[i] for i in [*picked, picked[0], picked[0]]]
-    runtime = [20_000_000 + seed + 3_000_000 * c + 1_000_000 * r for c, r in chosen]
-    runtime[-2] += 1
-    runtime[-1] += 2
+    runtime = np.array([20_000_000 + seed + 3_000_000 * c + 1_000_000 * r for c, r in chosen], np.int64)
+    runtime[-2:] += (1, 2)
     return {
         **program_arrays(LAYOUT_PROGRAM),
         "node_splits": np.array([[0, len(LAYOUT_PROGRAM)]], np.int64),
         "node_config_ids": np.array([2, 4], np.int64),
         "node_config_feat": np.array([(_CONVOLUTION[c], _RESHAPE[r]) for c, r in chosen], np.float32),
-        "config_runtime": np.array(runtime, np.int64) * labelled,
+        "config_runtime": runtime * labelled,
     }
-
-
-_TILE_CHOICES = tuple(product((8, 32, 64, 256), (16, 128, 1024), (64, 512)))
 
 
 def tile_graph(seed: int, *, configs: int = 24, labelled: bool = True) -> Arrays:
     """A tile graph; with four or more configurations the last repeats the first."""
-    rng = np.random.default_rng(seed)
-    picked = [*rng.permutation(len(_TILE_CHOICES))[:configs]]
+    picked = np.random.default_rng(seed).permutation(len(_TILE_CHOICES))[:configs].tolist()
     if configs > 3:
         picked[-1] = picked[0]
     chosen = [_TILE_CHOICES[i] for i in picked]
-    normalizer = np.full(configs, 10_000 + seed, np.int64)
-    runtime = np.array(
-        [100_000 * 1024 // (rows * columns) + depth + 7 for rows, columns, depth in chosen], np.int64
-    )
+    runtime = [100_000 * 1024 // (rows * columns) + depth + 7 for rows, columns, depth in chosen]
     return {
         **program_arrays(TILE_PROGRAM),
         "config_feat": np.stack([tile_row(output=(r, c), kernel=(depth,)) for r, c, depth in chosen]),
-        "config_runtime": runtime * labelled,
-        "config_runtime_normalizers": normalizer,
+        "config_runtime": np.array(runtime, np.int64) * labelled,
+        "config_runtime_normalizers": np.full(configs, 10_000 + seed, np.int64),
     }
 
 
-#: Collection -> split -> graphs. Families: three to learn from, others to judge by.
+#: Collection -> split -> graphs. Families: three to learn from, others held out.
 TREE: Mapping[str, Mapping[str, Sequence[str]]] = {
     LAYOUT: {
         "train": ("alpha__a", "alpha__b", "beta__a", "beta__b", "gamma__a"),
