@@ -157,22 +157,22 @@ def test_workers_that_are_killed(client: Client, tmp_path: Path) -> None:
 
     client.wait_for_workers(2)
     undisturbed = fitted(TreeCluster(client))
-    thread = threading.Thread(target=kill_in_training, args=(client,))
+
+    def kill() -> None:
+        """Once LightGBM is at work."""
+        one = pids(client)[0]
+        while not any("_grow_part" in str(key) for keys in client.processing().values() for key in keys):
+            time.sleep(0.02)
+        time.sleep(0.3)
+        os.kill(one, signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
     thread.start()
     with pytest.raises(ClusterError, match=r"a training on the cluster broke off \(.*train again"):
         fitted(TreeCluster(client), rounds=2000)
     thread.join()
     assert len(pids(client)) == 2
     assert fitted(TreeCluster(client))._learned() == undisturbed._learned()
-
-
-def kill_in_training(client: Client) -> None:
-    """SIGKILL for one of the workers once LightGBM is at work."""
-    victim = pids(client)[0]
-    while not any("_grow_part" in str(key) for keys in client.processing().values() for key in keys):
-        time.sleep(0.02)
-    time.sleep(0.3)
-    os.kill(victim, signal.SIGKILL)
 
 
 def die(job: object, source: object) -> None:
@@ -211,16 +211,16 @@ def test_clusters_that_cannot_be_used(tree: Path, tmp_path: Path, monkeypatch: p
 
 
 def test_engines_that_cannot_be_used(shared_built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lambdarank = r"--engine dask with --model {}; expected lambdarank: .*; leave out"
-    for options, error, message in (
-        *(({"engine": "dask", "scheduler": "local", "model": name}, ModelError, lambdarank.format(name))
-          for name in ("ranknet", "ensemble", "auto")),
-        ({"engine": "dask"}, ClusterError, "--scheduler is None; expected --engine dask with"),
-        ({"scheduler": "local"}, ClusterError, "--engine is local and --scheduler is local; expected"),
-        ({"engine": "spark", "scheduler": "local"}, ModelError, "--engine is 'spark'; expected local or dask"),
-    ):  # fmt: skip
-        with pytest.raises(error, match=message):
+    lambdarank = r"--engine dask with --model {0}; expected lambdarank: .*; leave out"
+    local = {"engine": "dask", "scheduler": "local"}
+    for options, message in (
+        *(({**local, "model": name}, lambdarank.format(name)) for name in ("ranknet", "ensemble", "auto")),
+        ({"engine": "dask"}, "--scheduler is None; expected --engine dask with"),
+        ({"scheduler": "local"}, "--engine is local and --scheduler is local; expected"),
+        ({"engine": "spark", "scheduler": "local"}, "--engine is 'spark'; expected local or dask"),
+    ):
+        with pytest.raises((ClusterError, ModelError), match=message):
             train(Workspace(shared_built), TrainRequest(**options))
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(ClusterError, match=r"not installed; expected the extra dask; pip install 'xlarank"):
-        train(Workspace(shared_built), TrainRequest(engine="dask", scheduler="local"))
+        train(Workspace(shared_built), TrainRequest(**local))

@@ -1,10 +1,11 @@
-"""The submission of all test graphs: complete, checked, and whole or not there."""
+"""Submissions: all test graphs, complete, checked, whole or not there; which files are refused, and why."""
 
 from __future__ import annotations
 
 import csv
 import json
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,33 @@ import numpy as np
 import pytest
 
 from tests.graphs import save_npz
-from tests.pipelines.trees import LAYOUT, TILE, TREE, Listener, build, graph_path, model_of, stored, tile_graph
+from tests.pipelines.trees import (
+    LAYOUT,
+    TILE,
+    TREE,
+    Listener,
+    build,
+    graph_path,
+    model_of,
+    stored,
+    tile_graph,
+    write_tree,
+)
 from xlarank.data.collection import Collection
-from xlarank.data.errors import CollectionError, ModelError, SubmissionError, WorkspaceError
-from xlarank.data.submission import check_submission
+from xlarank.data.errors import CollectionError, ModelError, SubmissionError
+from xlarank.data.submission import (
+    check_submission,
+    complete_submission,
+    read_submission,
+    wanted_count,
+    write_submission,
+)
 from xlarank.data.workspace import Workspace
 from xlarank.features.block import Tier
 from xlarank.features.recipe import FeatureSettings
 from xlarank.models.rankers.wide_rows import LambdaRank
 from xlarank.models.trained import CARD
+from xlarank.pipelines import submit as module
 from xlarank.pipelines.rank import rank
 from xlarank.pipelines.submit import Submission, submit
 
@@ -62,37 +81,35 @@ def test_every_test_graph_stands_there_the_best_first(shared_trained: Path, tmp_
             assert sorted(score[order].tolist()) == distinct[:5]
 
 
-def test_labels_do_not_matter(tree: Path, trained: Path, tmp_path: Path) -> None:
-    """Nothing of a runtime may leak into a submission."""
-    run(trained, tmp_path / "without.csv")
-    for collection in (LAYOUT, TILE):
-        path = graph_path(tree, collection, "test", TREE[collection]["test"][0])
-        with np.load(path) as file:
-            arrays = dict(file)
-        arrays["config_runtime"] = np.arange(1, len(arrays["config_runtime"]) + 1)[::-1].copy()
-        save_npz(path, arrays)
-    build(tree, trained, splits=["test"])
-    run(trained, tmp_path / "with.csv")
-    assert (tmp_path / "with.csv").read_bytes() == (tmp_path / "without.csv").read_bytes()
-
-
 def test_files_without_features_are_named_and_stand_there_as_far_as_they_can_be_read(
     tree: Path, trained: Path, tmp_path: Path
 ) -> None:
-    odd = 'ü✓ "quoted", and;\ttabs\r\n'
-    save_npz(graph_path(tree, TILE, "test", odd), tile_graph(80, labelled=False))
-    save_npz(graph_path(tree, TILE, "test", "not UTF-8 \udcff"), tile_graph(80, labelled=False))
+    """Of small tiles, too: of 4 and 6 the last repeats the first. Nothing of a runtime leaks into a submission."""
+    run(trained, tmp_path / "before.csv")
+    odd, listed = 'ü✓ "quoted", and;\ttabs\r\n', {1: 1, 3: 3, 4: 4, 6: 5}
+    alike, measured = tile_graph(80, labelled=False), dict(np.load(graph_path(tree, TILE, "test", "sort__b")))
+    alike["config_feat"][:] = alike["config_feat"][0]
+    measured["config_runtime"] = np.arange(1, len(measured["config_runtime"]) + 1)[::-1].copy()
+    for name, arrays in {
+        odd: tile_graph(80, labelled=False), "not UTF-8 \udcff": tile_graph(80, labelled=False),
+        "alike": alike, "sort__b": measured,
+        **{f"tiny__{configs}": tile_graph(80, configs=configs, labelled=False) for configs in listed},
+    }.items():  # fmt: skip
+        save_npz(graph_path(tree, TILE, "test", name), arrays)
     graph_path(tree, LAYOUT, "test", "omega__a").write_bytes(b"no zip")
     build(tree, trained)
     report = run(trained, tmp_path / "out.csv")
     assert sorted(report.broken) == [f"{LAYOUT} omega__a", f"{TILE} not UTF-8 \udcff", f"{TILE} {odd}"]
     assert "omega__a.npz" in report.broken[f"{LAYOUT} omega__a"]
-    rows = rows_of(tmp_path / "out.csv")
-    assert list(rows) == [f"{LAYOUT}:omega__b", f"{TILE}:sort__a", f"{TILE}:sort__b", f"{TILE}:{odd}"]
+    rows, before = (rows_of(tmp_path / name) for name in ("out.csv", "before.csv"))
+    assert f"{LAYOUT}:omega__a" not in rows and report.rows == {LAYOUT: 1, TILE: 7}
     assert rows[f"{TILE}:{odd}"] == [0, 1, 2, 3, 4] and report.origin[f"{TILE}:{odd}"] == "default"
-    assert report.rows == {LAYOUT: 1, TILE: 2}
+    assert rows[f"{TILE}:alike"] == [0, 1, 2, 3, 4] and rows[f"{TILE}:sort__b"] == before[f"{TILE}:sort__b"]
+    for configs, count in listed.items():
+        order = rows[f"{TILE}:tiny__{configs}"]
+        assert len(order) == len(set(order)) == count and set(order) <= set(range(configs))
     named = run(trained, tmp_path / "named.csv", collections=[TILE])
-    assert f"{TILE}:{odd}" in rows_of(tmp_path / "named.csv") and len(named.origin) == 3
+    assert rows_of(tmp_path / "named.csv").keys() == named.origin.keys() == {row for row in rows if TILE in row}
 
 
 @pytest.mark.slow
@@ -141,26 +158,6 @@ def test_layouts_without_any_model_are_ranked_as_rank_does(
         run(work, out, collections=[LAYOUT])
 
 
-def test_small_and_unrankable_graphs_are_listed(tree: Path, trained: Path, tmp_path: Path) -> None:
-    """Of 4 and 6 the last repeats the first: repeats fill up where there are not enough different ones."""
-    listed = {1: 1, 3: 3, 4: 4, 6: 5}
-    for configs in listed:
-        save_npz(
-            graph_path(tree, TILE, "test", f"tiny__{configs}"), tile_graph(80, configs=configs, labelled=False)
-        )
-    alike = tile_graph(80, labelled=False)
-    alike["config_feat"][:] = alike["config_feat"][0]
-    save_npz(graph_path(tree, TILE, "test", "alike__a"), alike)
-    build(tree, trained, collections=[TILE], splits=["test"])
-    report = run(trained, tmp_path / "out.csv", collections=[TILE])
-    assert report.rows == {TILE: 7}
-    rows = rows_of(tmp_path / "out.csv")
-    for configs, count in listed.items():
-        order = rows[f"{TILE}:tiny__{configs}"]
-        assert len(order) == len(set(order)) == count and set(order) <= set(range(configs))
-    assert rows[f"{TILE}:alike__a"] == [0, 1, 2, 3, 4]
-
-
 def test_what_is_not_built_or_not_ranked(tree: Path, trained: Path, tmp_path: Path) -> None:
     out, named = tmp_path / "out.csv", tmp_path / "named.csv"
     run(trained, out)
@@ -194,27 +191,19 @@ def test_what_is_not_built_or_not_ranked(tree: Path, trained: Path, tmp_path: Pa
     assert not named.exists()
 
 
-def test_a_submission_is_written_whole_or_not_at_all(
+def test_a_submission_is_checked_before_it_is_in_place(
     shared_trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out.csv"
     out.write_text("what was there before")
 
     def refuse(path: Path, configs: dict[str, int]) -> None:
-        assert path != out, "it is checked before it is in place"
+        assert path != out
         raise SubmissionError("made up")
 
-    def fill(path: Path, rows: dict[str, list[int]]) -> None:
-        path.write_text("ID,Top")
-        raise OSError(28, "No space left on device")
-
-    for what, function, error, said in (
-        ("data.submission.check_submission", refuse, SubmissionError, "made up"),
-        ("data.submission.write_submission", fill, WorkspaceError, r"out\.csv \(No space left on device\)"),
-    ):
-        with monkeypatch.context() as patched, pytest.raises(error, match=said):
-            patched.setattr(f"xlarank.{what}", function)
-            run(shared_trained, out)
+    with monkeypatch.context() as patched, pytest.raises(SubmissionError, match="made up"):
+        patched.setattr("xlarank.data.submission.check_submission", refuse)
+        run(shared_trained, out)
     with pytest.raises(KeyboardInterrupt):
         run(shared_trained, out, progress=Listener(stop_at=2))
     for value in (np.nan, np.inf):
@@ -223,3 +212,126 @@ def test_a_submission_is_written_whole_or_not_at_all(
             run(shared_trained, out, collections=[TILE])
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
     assert out.read_text() == "what was there before"
+
+
+# The file as such, and the command that checks one.
+
+NET, DOT, SMALL = f"{LAYOUT}:net__a", f"{TILE}:dot__a", "tile:xla:small"
+CONFIGS = {NET: 4, DOT: 9, SMALL: 3}
+GOOD = f"ID,TopConfigs\n{NET},3;1;0;2\n{DOT},8;0;3;1;7\n{SMALL},2;0;1\n"
+RIGHT = {NET: list(range(24)), DOT: [4, 3, 2, 1, 0]}
+
+
+def write(path: Path, rows: Mapping[str, Sequence[int]]) -> Path:
+    write_submission(path, rows)
+    return path
+
+
+def check(path: Path, text: str | bytes) -> None:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    check_submission(path, CONFIGS)
+
+
+def test_the_file_is_what_kaggle_asks_for(tmp_path: Path) -> None:
+    """A graph may be called anything, and have 100,040 configurations, beyond the limit of the csv module."""
+    marked, rows = tmp_path / "marked.csv", {NET: [3, 1, 0, 2], DOT: [8, 0, 3, 1, 7], SMALL: [2, 0, 1]}
+    out = write(tmp_path / "out.csv", rows)
+    assert out.read_bytes() == GOOD.encode()
+    check_submission(out, CONFIGS)
+    header, *lines = GOOD.splitlines()
+    check(tmp_path / "windows.csv", "\r\n".join([header, *reversed(lines)]))
+    assert [wanted_count(row_id, count) for row_id in (NET, DOT) for count in (3, 5, 7)] == [3, 5, 7, 3, 5, 5]
+    ids = [f"tile:xla:{name}" for name in ('a,b "c" d', '"', "\r", "\n", "\t", ";", "ü✓", "=1+1", " ")]
+    marked.write_bytes(b"\xef\xbb\xbf" + write(out, {row_id: [1, 0] for row_id in ids}).read_bytes())
+    for path in (out, marked):
+        check_submission(path, dict.fromkeys(ids, 2))
+    check_submission(write(out, {NET: range(100_040)}), {NET: 100_040})
+
+
+#: Text of a file -> the message that refuses it.
+MALFORMED = [
+    ("", "starts with nothing"),
+    (GOOD.split("\n", 1)[1], "starts with layout"),
+    (GOOD.replace("ID,", "id,"), "starts with id,TopConfigs"),
+    (GOOD.replace("TopConfigs", "TopConfigs,More"), "starts with ID"),
+    (GOOD.replace(f"{SMALL},2;0;1\n", ""), rf"lacks 1 id, such as {SMALL}"),
+    ("ID,TopConfigs\n", rf"lacks 3 ids, such as {NET}"),
+    (GOOD + f"{SMALL},2;0;1\n", f"{SMALL} is listed twice"),
+    (GOOD + "tile:xla:zzz,1\n", "tile:xla:zzz .*is not a test graph"),
+    (GOOD.replace(";2\n", "\n"), f"{NET} lists 3 configurations; expected 4"),
+    (GOOD.replace("8;0;3;1;7", "8;0;3;1"), f"{DOT} lists 4 config"),
+    (GOOD.replace("3;1;0;2", "3;1;0;0"), f"{NET} lists a configuration twice"),
+    (GOOD.replace("3;1;0;2", "4;1;0;2"), f"{NET} lists configuration 4; .* 0 to 3"),
+    (GOOD.replace("3;1;0;2", "3;1;0;-2"), f"{NET} lists configuration -2"),
+    (GOOD.replace("3;1;0;2", ""), f"{NET} lists ''"),
+    *(
+        (GOOD.replace("3;1;0;2", wrong), "configuration numbers joined by ;")
+        for wrong in ("3;1;0;2;", "3 1 0 2", "3.0;1;0;2", "a;b;c;d", "3;1;0_0;2", "3; 1;0;2", "3;+1;0;2", "3;1;0;٢",
+                      '"3;1;0;2')
+    ),
+    (GOOD.replace("3;1;0;2", "3,1,0,2"), "line 2 .* has 5 fields; expected 2"),
+    (GOOD + "\n", "line 5 .* has 0 fields"),
+    (GOOD.encode("utf-16"), "cannot be read|starts with"),
+    (b"\xff\xfe\x00ID", "cannot be read"),
+]  # fmt: skip
+
+
+def test_malformed_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SubmissionError, match="cannot be read"):
+        check_submission(tmp_path / "absent.csv", CONFIGS)
+    for text, said in MALFORMED:
+        with pytest.raises(SubmissionError, match=said):
+            check(tmp_path / "out.csv", text)
+
+
+def test_a_file_is_completed_from_what_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "out.csv"
+    for damage in (None, "", "no submission\n", GOOD.replace("3;1;0;2", "3;1;0;3"), "\x00"):
+        if damage is not None:
+            path.write_text(damage)
+        assert complete_submission(path, {}, CONFIGS)[NET] == "default"
+    assert read_submission(path) == {NET: [0, 1, 2, 3], DOT: [0, 1, 2, 3, 4], SMALL: [0, 1, 2]}
+    assert complete_submission(path, {NET: [3, 2, 1, 0]}, CONFIGS)[NET] == "ranked"
+    origin = complete_submission(path, {DOT: [8, 7, 6, 5, 4]}, CONFIGS)
+    assert origin == {NET: "kept", DOT: "ranked", SMALL: "kept"}
+    assert read_submission(path)[NET] == [3, 2, 1, 0]
+
+
+def test_against_the_test_graphs(tmp_path: Path) -> None:
+    """A tile may list more than the five that count; all problems are found, not only the first."""
+    root = write_tree(tmp_path / "tree", {LAYOUT: {"test": ["net__a"]}, TILE: {"test": ["dot__a"]}})
+    other = "tile:cpu:other"
+    for rows, expected in (
+        (RIGHT, []),
+        ({**RIGHT, DOT: range(24)}, []),
+        ({**RIGHT, DOT: [0, 1, 2, 24, 3]}, [f"{DOT} lists configuration 24; expected 0 to 23"]),
+        ({NET: [*range(23), 22], DOT: [1, 2], other: [0, 1, 2, 3, 4]}, [NET, DOT, other]),
+    ):
+        checked = module.check_submission(write(tmp_path / "a.csv", rows), data_root=root)
+        assert (checked.rows, checked.against, checked.unknown) == (2, "2 test graphs", {})
+        assert len(checked.problems) == len(expected)
+        assert all(problem.startswith(one) for problem, one in zip(checked.problems, expected, strict=True))
+
+    graph_path(tmp_path / "tree", TILE, "test", "dot__b").write_bytes(b"cut")
+    rows = {**RIGHT, f"{TILE}:dot__b": [0, 1, 2, 3, 99]}
+    checked = module.check_submission(write(tmp_path / "a.csv", rows), data_root=root)
+    assert checked.problems == [] and list(checked.unknown) == [f"{TILE}:dot__b"], "as far as possible"
+
+
+def test_against_a_sample(tmp_path: Path) -> None:
+    """Its ids count; layouts list as many as it does, tiles five different ones or as many as it does."""
+    sample, few = write(tmp_path / "sample.csv", RIGHT), write(tmp_path / "few.csv", {**RIGHT, DOT: [2, 0, 1]})
+    for rows, against, said in (
+        (RIGHT, sample, ""),
+        ({**RIGHT, DOT: [2, 0, 1]}, few, ""),
+        ({**RIGHT, NET: range(23)}, sample, f"{NET} lists 23 configurations; expected 24"),
+        ({DOT: [0, 1, 2, 3, 4]}, sample, f"lacks 1 id, such as {NET}"),
+        ({**RIGHT, DOT: [0, 1, 2, 3]}, sample, f"{DOT} lists 4 conf"),
+        ({**RIGHT, DOT: [0, 1, 2, 3, 3]}, sample, "twice"),
+        ({**RIGHT, DOT: [-1, 1, 2, 3, 4]}, sample, "-1"),
+        ({**RIGHT, DOT: [2, 0]}, few, f"{DOT} lists 2 configurations; expected 3"),
+    ):
+        problems = module.check_submission(write(tmp_path / "a.csv", rows), sample=against).problems
+        assert len(problems) == bool(said) and said in "".join(problems)
+    with pytest.raises(SubmissionError, match=r"none\.csv cannot be read"):
+        module.check_submission(sample, sample=tmp_path / "none.csv")

@@ -46,12 +46,11 @@ def second(tmp_path: Path) -> Path:
 
 def once(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, first: Callable[[], object]) -> None:
     """Do ``first`` in the first call of a function, before all else."""
-    real, calls = getattr(place, name), []
+    real, todo = getattr(place, name), [first]
 
     def call(*given: Any, **named: Any) -> Any:
-        calls.append(name)
-        if len(calls) == 1:
-            first()
+        if todo:
+            todo.pop()()
         return real(*given, **named)
 
     monkeypatch.setattr(place, name, call)
@@ -61,14 +60,10 @@ def once(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, first: Callable
 def test_a_training_that_saves_while_another_one_does_destroys_nothing(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other, failed = threading.Thread(target=lambda: fit(built)), []
-
-    def meanwhile() -> None:
-        other.start()
-        other.join(1.0)
-
+    failed: list[object] = []
+    other = threading.Thread(target=lambda: fit(built))
     monkeypatch.setattr(threading, "excepthook", failed.append)
-    once(monkeypatch, LambdaRank, "save", meanwhile)
+    once(monkeypatch, LambdaRank, "save", lambda: [other.start(), other.join(1.0)])
     fit(built)
     other.join(60)
     folder = Workspace(built).model(PLACE)
@@ -83,10 +78,13 @@ def test_a_build_of_another_root_meanwhile_is_not_undone_and_no_model_saved_of_i
     with pytest.raises(FeatureStoreError, match=r"train rows of tile:cpu were replaced .* run the same command"):
         fit(built)
     assert not list(built.rglob(CARD))
-    build(tree, built, replace=True)
+    moved = Path(shutil.copytree(tree, second.parent / "moved"))
+    for root, replace in ((tree, True), (moved, False)):  # a root that was moved is the same
+        build(root, built, replace=replace)
+        assert stored_roots(Workspace(built)) == {str(root.resolve())}
     once(monkeypatch, build_features, "_run", lambda: build(second, built, replace=True))
     with pytest.raises(WorkspaceError, match="one data root a workspace"):
-        build(tree, built)
+        build(moved, built)
     assert stored_roots(Workspace(built)) == {str(second.resolve())}
 
 
@@ -105,25 +103,21 @@ def test_only_a_file_of_the_workspace_is_its_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_lock_of_a_killed_process_is_free_and_others_say_for_whom_they_wait(tmp_path: Path) -> None:
+def test_the_lock_of_a_killed_process_is_free_and_others_say_that_they_wait(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom xlarank.data.workspace import Workspace\n"
         "from xlarank.pipelines.support.progress import Silent\n"
         "from xlarank.pipelines.support.workspace_lock import workspace_lock\n"
         "with workspace_lock(Workspace(Path(sys.argv[1])), Silent()):\n    print('held', flush=True)\n    input()\n"
     )
-    holder = subprocess.Popen(
-        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
+    command, pipe = [sys.executable, "-c", code, str(tmp_path)], subprocess.PIPE
+    holder, listener = subprocess.Popen(command, stdin=pipe, stdout=pipe), Listener()
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-    listener = Listener()
-    kill = threading.Timer(0.3, holder.kill)
-    kill.start()
+    threading.Timer(0.3, holder.kill).start()
     with workspace_lock(Workspace(tmp_path), listener):
         pass
     holder.communicate(timeout=30)
-    assert listener.jobs == [(f"another process writes {tmp_path}; waiting", 1)]
-    assert listener.ended == 1
+    assert listener.jobs == [(f"another process writes {tmp_path}; waiting", 1)] and listener.ended == 1
 
 
 def test_rows_of_a_second_root_are_refused_or_replace_the_first(
@@ -139,12 +133,6 @@ def test_rows_of_a_second_root_are_refused_or_replace_the_first(
     assert stored_roots(Workspace(trained)) == {str(second.resolve())}
     assert {Path(name).stem for name in parquet_bytes(trained)} == {"x__a", "y__a", "z__a"}
     assert list(trained.rglob(CARD)) == [], "models of the first root would rank the second's graphs"
-
-
-def test_a_root_that_was_moved_is_the_same(tree: Path, built: Path, tmp_path: Path) -> None:
-    moved = Path(shutil.copytree(tree, tmp_path / "moved"))
-    assert not build(moved, built).broken
-    assert stored_roots(Workspace(built)) == {str(moved.resolve())}
 
 
 def test_a_model_in_the_folder_of_another_collection_is_refused(trained: Path, tmp_path: Path) -> None:
