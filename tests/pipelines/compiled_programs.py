@@ -51,15 +51,12 @@ def texts():
 
 
 def shapeless():
-    """An argument that is no array."""
     return (lambda text: text), ("text",)
 
 
 def unfit():
-    """One argument too many."""
-    return (lambda x: x), _arrays((3,), (3,))
+    return (lambda x: x), _arrays((3,), (3,))  # one argument too many
 
 
 def nothing():
-    """Not a program."""
     return 3

@@ -31,11 +31,7 @@ def fits(monkeypatch: pytest.MonkeyPatch) -> list[TrainingData]:
     """What every booster was fitted on."""
     calls: list[TrainingData] = []
     fit = LambdaRank.fit
-
-    def spy(self: LambdaRank, data: TrainingData, settings: Any) -> LambdaRank:
-        calls.append(data)
-        return fit(self, data, settings)
-
+    spy = lambda self, data, settings: calls.append(data) or fit(self, data, settings)  # noqa: E731
     monkeypatch.setattr(LambdaRank, "fit", spy)
     return calls
 

@@ -269,7 +269,7 @@ class Compiler:
     def _tell(self, *what: Any) -> None:
         try:
             self._connection.send(what)
-        except BrokenPipeError:
+        except (BrokenPipeError, ConnectionResetError):
             self._receive()
 
     def _receive(self) -> Any:

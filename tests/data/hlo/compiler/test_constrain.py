@@ -6,14 +6,7 @@ import pytest
 from tests.data.hlo.programs import F32, instruction, matmul_module
 from tests.pipelines.test_advise import product_module
 from xlarank.data.errors import CompilerError
-from xlarank.data.hlo.compiler.constrain import (
-    AUTO,
-    DEFAULT,
-    constrain,
-    entry_modes,
-    layouts_of,
-    with_entry_modes,
-)
+from xlarank.data.hlo.compiler.constrain import constrain, entry_modes, layouts_of, with_entry_modes
 from xlarank.data.hlo.compiler.xla import repaired
 from xlarank.data.hlo.messages import HloModuleProto
 
@@ -91,11 +84,10 @@ def test_what_does_not_compile_twice_is_repaired():
 def test_modes_stand_in_the_module_and_orders_in_its_entry_layout():
     module = product_module()
     assert entry_modes(module) is None
-    edited = with_entry_modes(module, [DEFAULT, "{0,1}"], [AUTO])
-    assert entry_modes(edited) == [[DEFAULT, "{0,1}"], [AUTO]]
+    edited = with_entry_modes(module, ["default", "{0,1}"], ["auto"])
+    assert entry_modes(edited) == [["default", "{0,1}"], ["auto"]]
     layouts = [list(shape.layout.minor_to_major) for shape in edited.host_program_shape.parameters]
     assert layouts == [[1, 0], [0, 1]]
     assert entry_modes(module) is None  # a copy
-    again = with_entry_modes(edited, [DEFAULT, DEFAULT], [DEFAULT])
-    assert entry_modes(again) is None
+    assert entry_modes(with_entry_modes(edited, ["default"] * 2, ["default"])) is None
     assert not [one.key for one in repaired(edited).frontend_attributes.map]
