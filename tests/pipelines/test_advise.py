@@ -155,9 +155,7 @@ def test_what_timed_out_or_crashed_is_tried_again_by_a_later_run(made: type[Made
         assert ("auto False" in made.compiled) is again
 
 
-def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(
-    made, tmp_path, monkeypatch
-) -> None:
+def test_estimates_counted_otherwise_are_not_used_again_and_old_modules_go(made, tmp_path, monkeypatch) -> None:
     advised = tmp_path / "program.advised.pb"
     assert str(advised) in run(tmp_path, budget=4).files
     first = list(made.compiled)

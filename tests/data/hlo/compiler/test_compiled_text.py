@@ -83,6 +83,7 @@ def test_loops_within_loops_are_multiplied():
     outer, entry = loop("outer", 0, "LT", 5, 1, op("before", 7, "%j") + call.replace("%while_inner", "%inner"))
     text = program(inner + outer, entry + op("after", 2))
     assert read_estimate(text) == Estimate(5 * (7 + 3 * 11) + 2)
+    assert by_name(text)["while_outer"].shape == "s32[]"  # the first of several
     assert read_estimate(text.replace("direction=LT", "direction=NE", 1)) == Estimate(5 * (7 + 11) + 2, 1)
     # element 0 of an inner loop's result is not element 0 of this loop
     other = outer.replace("copy(%i)", "get-tuple-element(%inner), index=0")
