@@ -137,7 +137,7 @@ class Propagation(LayoutBlock):
         node_bytes = context.bytes[context.graph.configurable]
         count, total = max(1, len(left)), max(1.0, float(bytes_.sum()))
         nodes = context.configurable_nodes
-        rounds = _ROUNDS if len(left) else 0
+        rounds = (_ROUNDS if len(passed) else 1) if len(left) else 0  # nothing spreads twice without passing on
 
         def finalize(batch: Batch) -> Floats:
             made = set_key[batch.by_node]

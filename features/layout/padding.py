@@ -67,15 +67,18 @@ class Padding(LayoutBlock):
                 wastes.append(now)
                 nodes_of.append(nodes)
         summed, largest = aggregation.shares(shares), aggregation.maximum(wastes)
-        # columns of whole groups have no sum of the waste
-        logged = np.repeat([coarse is not None for *_, coarse in each], len(LAYOUT_SLOTS))
-        kept = np.stack([logged, *[np.ones(len(wastes), bool)] * len(_WASTE)], axis=1)
+        # the sum of the waste stands before the other columns, but not of all nodes together
+        logged = np.flatnonzero(np.repeat([coarse is not None for *_, coarse in each], len(LAYOUT_SLOTS)))
+        mean, log = 4 * np.arange(len(wastes)), np.searchsorted(logged, np.arange(len(wastes)))
+        most = 4 * len(wastes) + mean // 4
+        places = np.stack([5 * len(wastes) + log, mean, most, mean + 1, mean + 2, mean + 3], axis=1)
+        kept = np.ones(places.shape, bool)
+        kept[:, 0] = np.isin(np.arange(len(wastes)), logged)
+        order, nodes = places[kept], np.array(nodes_of)[logged]
 
         def finalize(batch: Batch) -> Floats:
-            table = batch[summed].reshape(len(batch), len(wastes), 4)
-            mean, most = table[:, :, :1], batch[largest][:, :, None]
-            logs = np.log2(1 + mean * np.array(nodes_of)[:, None])
-            return np.asarray(np.concatenate([logs, mean, most, table[:, :, 1:]], axis=2)[:, kept])
+            logs = np.log2(1 + batch[summed][:, mean[logged]] * nodes)
+            return np.concatenate([batch[summed], batch[largest], logs], axis=1).take(order, axis=1)
 
         return finalize
 
