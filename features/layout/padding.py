@@ -74,10 +74,10 @@ class Padding(LayoutBlock):
         places = np.stack([5 * len(wastes) + log, mean, most, mean + 1, mean + 2, mean + 3], axis=1)
         kept = np.ones(places.shape, bool)
         kept[:, 0] = np.isin(np.arange(len(wastes)), logged)
-        order, nodes = places[kept], np.array(nodes_of)[logged]
+        order, counts = places[kept], np.array(nodes_of)[logged]
 
         def finalize(batch: Batch) -> Floats:
-            logs = np.log2(1 + batch[summed][:, mean[logged]] * nodes)
+            logs = np.log2(1 + batch[summed][:, mean[logged]] * counts)
             return np.concatenate([batch[summed], batch[largest], logs], axis=1).take(order, axis=1)
 
         return finalize

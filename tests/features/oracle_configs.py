@@ -33,14 +33,10 @@ class Configured(Program):
         self.configurable = [int(node) for node in arrays["node_config_ids"][order]]
         self.slot_tensor = [[int(tensor) for tensor in slots] for slots in slot_tensor]
         self.full = arrays["node_config_feat"][:, order].astype(int)
-        first: dict[bytes, int] = {}
-        for number, config in enumerate(self.full):
-            first.setdefault(config.tobytes(), number)
         #: Distinct configurations in order of first appearance.
-        self.distinct = list(first.values())
+        self.distinct = sorted({row.tobytes(): n for n, row in reversed([*enumerate(self.full)])}.values())
         self.places = range(len(self.configurable))
-        #: Divides sums over configurable nodes.
-        self.count = max(1, len(self.configurable))
+        self.count = max(1, len(self.configurable))  # divides sums over configurable nodes
 
     def class_of(self, place: int) -> str:
         return self.classes[self.configurable[place]]
@@ -69,13 +65,9 @@ class Configuration:
         self._graph = graph
         self.choices: list[list[Choice | None]] = []
         for place in graph.places:
-            slots: list[Choice | None] = []
-            for slot in range(3):
-                tensor = graph.slot(place, slot)
-                entries = self.rows[place, 6 * slot : 6 * slot + 6].tolist()
-                given = tuple(entry for entry in entries if entry >= 0)
-                slots.append(None if tensor is None else Choice(tensor, given))
-            self.choices.append(slots)
+            tensors = [graph.slot(place, slot) for slot in range(3)]
+            given = [tuple(d for d in entries if d >= 0) for entries in self.rows[place].reshape(3, 6).tolist()]
+            self.choices.append([t and Choice(t, own) for t, own in zip(tensors, given, strict=True)])
 
     def present(self, slot: int, places: Sequence[int] | None = None) -> list[Choice]:
         """A slot's choices of all configurable nodes (or some) that have such a tensor."""
@@ -168,13 +160,11 @@ class Copies:
         readers: dict[int, list[tuple[int, int]]] = {}
         for place, slot, tensor in self._operand_slots():
             readers.setdefault(tensor, []).append((place, slot))
-        found = []
-        for tensor, slots in readers.items():
-            same = tuple(range(self.graph.tensors[tensor].rank))
-            for (left, left_slot), (right, right_slot) in pairwise(slots):
-                size = self.graph.tensors[tensor].bytes
-                found.append(Pair(left, left_slot, right, right_slot, size, same))
-        return found
+        return [
+            Pair(*left, *right, self.graph.tensors[tensor].bytes, tuple(range(self.graph.tensors[tensor].rank)))
+            for tensor, slots in readers.items()
+            for left, right in pairwise(slots)
+        ]
 
     def columns(self, config: Configuration) -> dict[str, float]:
         values = self._judged("siblings", "", self.siblings, config)
@@ -182,34 +172,28 @@ class Copies:
             pairs = [pair for pair in self.pairs if near <= pair.distance <= far]
             values |= self._judged("disagreement", f"_{hop}hop", pairs, config)
         total = max(1, sum(pair.bytes for pair in self.pairs))
+        wrong = [pair for pair in self.pairs if unlike(pair, config)]
         for name in CLASSES:
-            for side in ("consumer", "producer"):
-                own = 0
-                for pair in self.pairs:
-                    place = pair.left if side == "consumer" else pair.right
-                    if self.graph.class_of(place) == name and unlike(pair, config):
-                        own += pair.bytes
+            for side, place in (("consumer", "left"), ("producer", "right")):
+                own = sum(pair.bytes for pair in wrong if self.graph.class_of(getattr(pair, place)) == name)
                 values[f"disagreement__{side}_{name}_bytes__share"] = own / total
         return values
 
     @staticmethod
     def _judged(block: str, mark: str, pairs: Sequence[Pair], config: Configuration) -> dict[str, float]:
-        counted = dict.fromkeys(("clash", "mismatch", "half", "agree"), 0)
-        moved = dict.fromkeys(("clash", "mismatch", "half"), 0)
+        found: dict[str, list[int]] = {what: [] for what in ("clash", "mismatch", "half", "agree")}
         for pair in pairs:
-            sides = pair.sides(config)
-            both = sum(bool(side.given) for side in sides)
-            if not unlike(pair, config):
-                counted["agree"] += both == 2
-                continue
-            for what in ("mismatch", *({1: ("half",), 2: ("clash",)}.get(both, ()))):
-                counted[what] += 1
-                moved[what] += pair.bytes
+            both = sum(bool(side.given) for side in pair.sides(config))
+            if unlike(pair, config):
+                found["mismatch"].append(pair.bytes)
+                if both:
+                    found["half" if both == 1 else "clash"].append(pair.bytes)
+            elif both == 2:
+                found["agree"].append(pair.bytes)
         count, total = max(1, len(pairs)), max(1, sum(pair.bytes for pair in pairs))
-        return {
-            **{f"{block}__{what}{mark}__share": number / count for what, number in counted.items()},
-            **{f"{block}__{what}{mark}_bytes__share": size / total for what, size in moved.items()},
-        }
+        shares = {f"{block}__{what}{mark}__share": len(of) / count for what, of in found.items()}
+        del found["agree"]
+        return shares | {f"{block}__{what}{mark}_bytes__share": sum(of) / total for what, of in found.items()}
 
 
 def unlike(pair: Pair, config: Configuration) -> bool:
@@ -241,17 +225,15 @@ def propagation_columns(copies: Copies, config: Configuration) -> dict[str, floa
         for place, operand in operands.items():
             if made[place] is None and operand is not None:
                 made[place] = before[operand.right]
-    copied = []
-    for pair in pairs:
-        request, met = _requested(graph, pair, config, made), made[pair.right]
-        copied.append(request is not None and met is not None and request != met)
-    other = [made[place] is not None and made[place] != outputs[place].tensor.default for place in graph.places]
-    other_bytes = sum(outputs[place].tensor.bytes for place in graph.places if other[place])
+    met = [(_requested(graph, pair, config, made), made[pair.right]) for pair in pairs]
+    copied = [None not in (request, settled) and request != settled for request, settled in met]
+    other = [place for place in graph.places if made[place] not in (None, outputs[place].tensor.default)]
+    other_bytes = sum(outputs[place].tensor.bytes for place in other)
     size = sum(pair.bytes for pair, left in zip(pairs, copied, strict=True) if left)
     return {
         "propagation__copies__share": sum(copied) / max(1, len(pairs)),
         "propagation__copies_bytes__share": size / max(1, sum(pair.bytes for pair in pairs)),
-        "propagation__unlike_default__share": sum(other) / graph.count,
+        "propagation__unlike_default__share": len(other) / graph.count,
         "propagation__unlike_default_bytes__share": other_bytes / graph.slot_bytes(0),
     }
 

@@ -90,11 +90,8 @@ class _Draft:
         """x + transpose(x), the two ways as long."""
         squares = [n for n, node in enumerate(self.nodes) if len(node.dims) == 2 and len({*node.dims}) == 1]
         one = self.random.choice(squares) if squares else self.add("parameter", (4, 4))
-        turn = {"dimensions_0": 1, "dimensions_1": 0}
-        ways = [
-            self.add("transpose", self.dims(one), [one], columns=turn),
-            self.add("copy", self.dims(one), [one]),
-        ]
+        turned = self.add("transpose", self.dims(one), [one], columns={"dimensions_0": 1, "dimensions_1": 0})
+        ways = [turned, self.add("copy", self.dims(one), [one])]
         both = self.add("add", self.dims(one), self.shuffled(ways))
         self.add("negate", self.dims(one), [both])
 
@@ -188,11 +185,11 @@ def _row(random: Random, nodes: Sequence[Node], node: int) -> np.ndarray:
     return layout_row(*layouts)
 
 
-def fitting_graph(seed: int, steps: int = 8) -> Arrays:
+def fitting_graph(seed: int) -> Arrays:
     """The random layout graph of a number; configurations repeat."""
     random = Random(seed)
     draft = _Draft(random)
-    for _ in range(random.choice((0, 2, *[steps] * 10))):
+    for _ in range(random.choice((0, 2, *[8] * 10))):
         draft.grow()
     nodes = draft.nodes
     count = round(random.choice((0, 0.3, 0.4, 0.5, 0.5, 0.6, 0.7, 1)) * len(nodes))
@@ -207,11 +204,6 @@ def fitting_graph(seed: int, steps: int = 8) -> Arrays:
     cuts = sorted(random.randint(0, len(nodes)) for _ in range(random.randint(0, 3)))
     splits = [0, *cuts, len(nodes)] if random.random() < 0.7 else cuts
     return {**arrays, "node_splits": np.array([splits], np.int64)}
-
-
-def fitting_graphs(steps: int = 8) -> st.SearchStrategy[Arrays]:
-    """Any of them."""
-    return st.integers(0, 2**32).map(lambda seed: fitting_graph(seed, steps))
 
 
 def fitting_kernel(seed: int) -> Arrays:
@@ -234,6 +226,9 @@ def fitting_kernel(seed: int) -> Arrays:
     return tile_file(draft.nodes, random.choices(rows, k=random.randint(1, 10)))
 
 
+def fitting_graphs() -> st.SearchStrategy[Arrays]:
+    return st.integers(0, 2**32).map(fitting_graph)
+
+
 def fitting_kernels() -> st.SearchStrategy[Arrays]:
-    """Any of them."""
     return st.integers(0, 2**32).map(fitting_kernel)
