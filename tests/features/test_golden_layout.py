@@ -75,7 +75,6 @@ CONFIG = {
     # completed to {1,0}, the default; C's kernel 1,0 of the add is the default, B's 1,0 of w is not.
     "change__output_changed__share": (0, 1 / 4, 3 / 4, 0),
     # All these changes also change the minor-most dimension, and a copy would move single elements.
-    "change__output_minor_changed__share": (0, 1 / 4, 3 / 4, 0),
     "change__kernel_scattered_bytes__share": (0, 64 / 70, 0, 0),
     "change__nodes_set__share": (0, 1 / 4, 1, 2 / 4),
     "change__nodes_changed__share": (0, 1 / 4, 1, 1 / 4),
@@ -101,18 +100,9 @@ CONFIG = {
     # Changed nodes: B {2}, C {0, 2, 3, 4}, D {4}. Of their operands the mean of log2(1 + bytes) is 0 for 0,
     # the mean of SMALL and LARGE for 2, SMALL for 3 and for 4.
     "neighbourhood__down_bytes_1hop__share": (0, (SMALL + LARGE) / 2 / DOWN, 1, SMALL / DOWN),
-    # Dots among the neighbours: 1 of 1 around 0 (and w), 0 around 2, 1 of 2 around 3, 0 around 4. The mean of
-    # these over neighbours: 0 for 0; (1 + 1 + 1/2) / 3 for 2; 0 for 3; 1/2 for 4; 5/6 + 1/2 = 8/6 in all.
-    "neighbourhood__around_dot_2hop__share": (0, 5 / 8, 1, 3 / 8),
     # Configurable pairs one edge apart: 0-2, 2-3, 3-4; two edges: 0-3, 2-4.
     "neighbourhood__cut_1hop__share": (0, 2 / 3, 0, 1 / 3),
     "neighbourhood__inside_1hop__share": (0, 0, 1, 0),
-    # Each of three wide outputs has 28/3 more waste as {0,1}, 28/3/4 of all bytes. In C the changed nodes next
-    # to 0, 2, 3 are 1, 2, 2, two edges away 1, 1, 1; in B there are none next to 2.
-    "neighbourhood__waste_1hop__ratio": (0, 0, 7 / 3 * (1 + 2 + 2), 0),
-    # B: half of the bytes handed on are mismatched at 3, which has the changed 2 next to it; C: a quarter at 3,
-    # next to 2 and 4, two edges from 0; D: a quarter at 4, next to 3, which is as it was.
-    "neighbourhood__mismatch_1hop__ratio": (0, 1 / 2 * 1, 1 / 4 * 2, 0),
     # Once layouts have spread: B: 0 takes the 1,0 that the dot sets, the unset add goes with the dot's 0,1 and
     # requests it: both mismatches are gone, 2 and 3 are unlike the default. C: the add's kernel 1,0 still
     # meets the dot's 0,1. D: the add takes the 0,1 that the reshape requests, the dot the {1,0} of the add's
@@ -144,7 +134,6 @@ CONFIG = {
     "candidates__log_frequency__mean": (LOG_A, LOG_B, LOG_C, LOG_D),
     # Rows less common than another of their node: those taken once.
     "candidates__minority__share": (0, 1 / 4, 1, 2 / 4),
-    "candidates__log_frequency__min": (log(1 / 2), log(1 / 4), log(1 / 4), log(1 / 4)),
     "candidates__hamming__mean": (7 / 12, 8 / 12, 1, 9 / 12),
     # Ranks 0, 1, 2, 3 over 3; ties get the mean of their places.
     "rank__candidates_log_frequency__mean": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
@@ -154,19 +143,15 @@ CONFIG = {
 
 #: Column -> value of the graph.
 GRAPH = {
-    "size__edges__log": log2(1 + 4),  # 2-0, 2-1, 3-2, 4-3
     "size__depth__log": log2(1 + 3),  # 4 -> 3 -> 2 -> 0
     "size__width__max": 2 / 5,  # both parameters stand on level 0
     "size__bytes__log": log2(1 + 88 * 1024),
     "size__rank__mean": (2 + 2 + 2 + 2 + 1) / 5,
     # Operands of a node: 0, 0, 2, 1, 1; sorted 0, 0, 1, 1, 2; quantile q stands at place 4 q.
     "degrees__in__std": sqrt((0 + 0 + 4 + 1 + 1) / 5 - (4 / 5) ** 2),
-    "degrees__in__q90": 1.6,  # place 3.6, between 1 and 2
-    "opcodes__parameter__share": 2 / 5,
     "opcodes__parameter_bytes__share": 70 / 88,
     # The dot multiplies and adds 12 * 128 * 128 times; add and reshape touch 1536 elements each.
     "work__flops__log": log2(1 + 2 * 12 * 128 * 128 + 2 * 1536),
-    "work__largest_flops__share": 128 / 129,
     "work__intensity__log": log2(1 + 258 * 1536 / (88 * 1024)),
     "configurable__nodes__share": 4 / 5,
 }

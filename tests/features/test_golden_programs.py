@@ -67,24 +67,16 @@ CHAINED = {
     # S's 0,1,2 (1 + 2 * 7 + 3 * 49 = 162) and T's 2,0,1 (3 + 1 * 7 + 2 * 49 = 108), T is left with a copy.
     # D: S's copy of two.
     "propagation__copies__share": (0, 0, 1 / 2, 1 / 2),
-    "propagation__unlike_default__share": (0, 1 / 4, 1 / 4, 1 / 4),
     # Where a copy from 2,1,0 keeps runs of dimension 2 together: 16 of 512 elements, log 4 / 9. C: T; nothing
     # stays in R's 0,2,1 and S's 0,1,2. B: R's 1,2,0. D: S and T, while R is set to its default.
     "change__input_scattered_bytes__share": (0, 1 / 3, (1 + 1 + 5 / 9) / 3, 2 / 3),
     # By default minor-most: R's 8 is merged, S's 16 split, T's merged.
     "roles__reshape_input_merged_minor__share": (2 / 3, 2 / 3, 1 / 3, 2 / 3),
-    "roles__reshape_input_kept_minor__share": (0, 0, 2 / 3, 1 / 3),  # R's 16 and S's 4 in C, S's 4 in D
-    # P is [4,8] x 16 lanes of 128: waste 7 as 2,1,0; as 0,1,2 lanes 4 of 128: 31. Nothing near P is changed in
-    # B but R, three edges away.
-    "neighbourhood__waste_1hop__ratio": (0, 0, 0, (31 - 7) / 4 * 1),  # T
-    # Without R, half of the bytes handed on go to S and to T. T is next to P, which changes in B and D.
-    "neighbourhood__mismatch_1hop__ratio": (0, 1 / 2 * 1, 0, 0),
 }
 
 CHAIN_GRAPH = {
     # node_splits 0, 4, 7: computations of 4 and 3 nodes.
     "computations__all__log": log2(1 + 2),
-    "computations__largest__share": 4 / 7,
     "work__flops__log": log2(1 + 6 * 512),  # the parameter is free
 }
 
@@ -92,84 +84,6 @@ CHAIN_GRAPH = {
 def test_columns_of_the_chains():
     arrays = {**layout_file(CHAINS, (0, 3, 5, 6), CHOICES), "node_splits": np.array([[0, 4, 7]])}
     assert wrong_columns(assemble(layout_of(arrays)), {**CHAINED, **CHAIN_GRAPH}) == []
-
-
-# Convolution and attention ------------------------------------------------------------------------------------
-#
-#     0 parameter   bf16[2,16,16,8]       image: batch, height, width, features      4096 elements
-#     1 parameter   bf16[3,3,8,32]        kernel: height, width, features in, out    2304 elements
-#     2 convolution bf16[2,16,16,32]      configurable                              16384 elements
-#     3 parameter   s8[8,128,12,64]       queries: batch, place, head, depth       786432 elements
-#     4 parameter   s8[8,128,12,64]       keys                                     786432 elements
-#     5 dot         s8[8,12,128,128]      configurable: batch, head, place, place 1572864 elements
-#
-# All row major. Configuration A leaves both unset.
-#
-#     configuration   convolution                   dot
-#     B               out 3,0  in 3,0  ker 3,2      out 1,0  in 1,3  ker 2,0
-#     C               out 0,3  in 1,0               out 2,1
-
-STEM = "convolution_dim_numbers"
-HEAVY = (
-    Node("parameter", (2, 16, 16, 8), element="bf16"),
-    Node("parameter", (3, 3, 8, 32), element="bf16"),
-    Node(
-        "convolution",
-        (2, 16, 16, 32),
-        (0, 1),
-        element="bf16",
-        window=(3, 3),
-        columns={
-            **{f"{STEM}_input_feature_dim": 3, f"{STEM}_output_feature_dim": 3},
-            **{f"{STEM}_kernel_input_feature_dim": 2, f"{STEM}_kernel_output_feature_dim": 3},
-            **{f"{STEM}_{what}_spatial_dims_0": dim for what, dim in (("input", 1), ("kernel", 0))},
-            **{f"{STEM}_{what}_spatial_dims_1": dim for what, dim in (("input", 2), ("kernel", 1))},
-        },
-    ),
-    Node("parameter", (8, 128, 12, 64), element="s8"),
-    Node("parameter", (8, 128, 12, 64), element="s8"),
-    Node("dot", (8, 12, 128, 128), (3, 4), element="s8"),
-)
-HEAVY_CHOICES = (
-    (NONE, NONE),
-    (layout_row((3, 0), (3, 0), (3, 2)), layout_row((1, 0), (1, 3), (2, 0))),
-    (layout_row((0, 3), (1, 0)), layout_row((2, 1))),
-)
-
-#: Column -> values of A, B, C.
-HEAVY_COLUMNS = {
-    # By default width and features: minor-most feature, then spatial. "batch" of a kernel is features in.
-    "roles__convolution_output_spatial_second__share": (1, 0, 0),
-    "roles__convolution_output_feature_second_bytes__share": (0, 0, 1),
-    # Heads and batch stand in all three; queries give their places (128) to rows, keys to the columns.
-    "roles__dot_output_rows_minor__share": (0, 0, 1),
-    "roles__dot_input_contracted_second__share": (0, 1, 0),
-    "roles__dot_kernel_batch_minor__share": (0, 1, 0),  # heads
-    # Convolution's output. A: 32 of 128 lanes (x 4), 16 of 8-row tiles (x 1) or of tiles of two packed rows of
-    # 8, that is 16 (x 1). B: lanes x 4, 2 rows in a tile of 8 (x 4), or of 2 x 2 (x 2). C: 2 of 128 lanes
-    # (x 64), 32 rows fill tiles of either.
-    "padding__convolution_output_waste__mean": (4 - 1, 16 - 1, 64 - 1),
-    "packed__convolution_output_waste__mean": (4 - 1, 8 - 1, 64 - 1),
-    # The dot's output of s8, four to a word. A: full. B: 12 of 128 lanes, 8 rows in a tile of 2 x 4.
-    # C: 128 lanes, 12 rows in a tile of 4 x 4.
-    "packed__dot_output_waste_bytes__ratio": (0, 128 / 12 - 1, 16 / 12 - 1),
-    "types__convolution_rank4_minor3__share": (1 / 2, 1 / 2, 0),
-    "types__output_minor_from32_bytes__share": (32 / 1568, 32 / 1568, 0),  # KiB
-}
-
-CONVOLUTION = 2 * 16384 * (3 * 3 * 8)
-DOT = 2 * 1572864 * 64
-BYTES = 2 * (4096 + 2304 + 16384) + 2 * 786432 + 1572864
-HEAVY_GRAPH = {
-    "work__convolution_flops__share": CONVOLUTION / (CONVOLUTION + DOT),
-    "work__intensity__log": log2(1 + (CONVOLUTION + DOT) / BYTES),
-    "elements__bf16_bytes__share": 2 * (4096 + 2304 + 16384) / BYTES,
-}
-
-
-def test_columns_of_convolution_and_attention():
-    features = assemble(layout_of(layout_file(HEAVY, (2, 5), HEAVY_CHOICES)))
-    assert wrong_columns(features, {**HEAVY_COLUMNS, **HEAVY_GRAPH}, absolute=1e-6) == []
 
 
 # Outputs ------------------------------------------------------------------------------------------------------

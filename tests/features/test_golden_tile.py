@@ -66,7 +66,6 @@ def logs(*sizes: float) -> tuple[float, ...]:
 SETS = (4 * 11648, 4 * 47104, 4 * 47104, 4 * 31744)
 ELEMENT_CONFIG = {
     # As given; B gives nothing, D leaves the columns whole.
-    "bounds__output_0__log": logs(32, 0, 96, 48),
     # In force: 0 is the whole dimension.
     "bounds__output_volume__log": logs(32 * 100, 96 * 256, 96 * 256, 48 * 256),
     # 96 / 32 = 3, 96 / 48 = 2; 256 / 100 = 2.56 -> 3.
@@ -76,15 +75,12 @@ ELEMENT_CONFIG = {
     "tiles__kernel_edge_waste__ratio": (0, 0, 0, 72 / 64 - 1),  # 64 / 24 = 2.67 -> 3 tiles
     # last0 is the dimension of 256, last1 that of 96.
     "shape__output_last0__ratio": (100 / 256, 1, 1, 1),
-    "shape__output_over_input__log": (log2(3200 / 80), 0, log2(96 * 256 / 128), log2(48 * 256 / 8)),
     "shape__skew__log": (log2(100 / 32), log2(256 / 96), log2(256 / 96), log2(256 / 48)),
     "shape__input_last0_mod16__share": (4 / 16, 0, 0, 8 / 16),  # 20, 256, 16, 8
-    "shape__kernel_alignment__log": (4, 6, 6, 3),  # 16, 64, 64, 24 = 8 * 3
     # Registers: 4 rows of ceil(20 / 8) = 3; 96 of 32; 8 of 2; 1 of 1.
     "shape__input_registers__log": (log2(12), log2(96 * 32), log2(16), 0),
     "traffic__tile_bytes__log": logs(4 * 3200, 4 * 96 * 256, 4 * 96 * 256, 4 * 48 * 256),
     "traffic__working_set__log": logs(*SETS),
-    "traffic__vmem__ratio": tuple(2 * size / VMEM for size in SETS),
     # 9, 1, 1 and 2 tiles; the least possible is the one tile of B and C.
     "traffic__total__log": logs(9 * SETS[0], SETS[1], SETS[2], 2 * SETS[3]),
     "traffic__total__ratio": (log2(9 * SETS[0] / SETS[1]), 0, 0, log2(2 * SETS[3] / SETS[1])),
@@ -92,9 +88,7 @@ ELEMENT_CONFIG = {
     "rank__bounds_output_volume__log": (0, 5 / 6, 5 / 6, 1 / 3),  # 3200, twice 24576 (places 2 and 3), 12288
 }
 ELEMENT_GRAPH = {
-    "kernel__extent_0__log": log2(97),
     "kernel__contracted__log": log2(65),
-    "kernel__work__log": log2(1 + 96 * 64 * 256),
     # 1572864 multiply-adds over 90112 bytes read and 98304 written
     "kernel__intensity__log": log2(1 + 96 * 64 * 256 / (90112 + 98304)),
     "kernel__parameters__log": log2(1 + 2),
@@ -230,33 +224,6 @@ def test_the_innermost_loop_of_a_product():
     loop = loop_of(MATMUL, *tiles)
     assert loop.divides.tolist() == [0, 0, 1]
     assert loop.cycles.tolist() == [32, 32, 4.5 * 8 / 64]  # (8 + 1) / 2 cycles to load a step
-
-
-def test_a_reduction_starts_a_chain_with_every_step():
-    """f32[24,512,160] -> f32[24,160]: four steps of one register each are four chains; each loads its own."""
-    nodes = (Node("parameter", (24, 512, 160)), Node("reduce", (24, 160), (0,), columns={"is_root": 1}))
-    loop = loop_of(nodes, tile_row((1,), (8, 32), (1, 8)), tile_row((4,), (8, 32), (1, 8)))
-    assert (loop.depth, loop.line_cycles) == (512, 0)
-    assert (loop.chains.tolist(), loop.loads.tolist(), loop.cycles.tolist()) == ([1, 4], [1, 1], [4, 1])
-
-
-NUMBERS = {
-    "convolution_dim_numbers_kernel_output_feature_dim": 3,
-    "convolution_dim_numbers_kernel_spatial_dims_0": 0,
-    "convolution_dim_numbers_kernel_spatial_dims_1": 1,
-    "convolution_dim_numbers_output_feature_dim": 3,
-}
-
-
-def test_a_depthwise_convolution_shares_no_operand():
-    """2 positions x 16 features, 3 steps of the window: with one input feature each sum has its own image element
-    and weight; with all of them 2 elements meet 2 registers of weights."""
-    for features, loads, chains in ((1, 2 * 2 + 2, 2 * 2 * 3), (16, 2 + 2, 2 * 2)):
-        image = Node("parameter", (2, 30, 30, 64 if features == 1 else features))
-        weights = Node("parameter", (3, 3, features, 64))
-        convolution = Node("convolution", (2, 28, 28, 64), (0, 1), window=(3, 3), columns={**NUMBERS, "is_root": 1})
-        loop = loop_of((image, weights, convolution), tile_row((1, 3, 0), (1, 4, 4, 32), (1, 1, 2, 16)))
-        assert (loop.depth, loop.chains.tolist(), loop.loads.tolist()) == (9 * features, [chains], [loads])
 
 
 def test_rows_a_power_of_two_apart_do_not_fit_a_cache():

@@ -83,20 +83,6 @@ def test_distance():
     assert by_hop(between) == [[(3, "input", 2, "output")], [(2, "input", 0, "output")], []]
 
 
-def test_of_several_ways_the_shortest_counts_and_of_two_as_long_the_straight_one():
-    """transpose(x) + x, and transpose(x) + copy(x), whichever has the smaller number and stands first."""
-    ways = [turning((4, 4), (0,), 1, 0), Node("copy", (4, 4), (0,))]
-    cases = [(1, ways[:1], None)]
-    for edges in ([(3, 1), (3, 2)], [(3, 2), (3, 1)]):
-        cases += [(2, between, [(1, 0), (2, 0), *edges, (4, 3)]) for between in (ways, ways[::-1])]
-    for hop, between, edges in cases:
-        both = len(between) + 1
-        nodes = [Node("parameter", (4, 4)), *between, Node("add", (4, 4), (1, 0 if both == 2 else 2))]
-        context = context_of([*nodes, Node("reduce", (4,), (both,))], (0, both + 1), edges=edges)
-        assert by_hop(context)[hop] == [(both + 1, "input", 0, "output")]
-        assert connected_pairs(context)[hop].permutation.tolist() == [SAME]
-
-
 def test_scalars_and_graphs_without_configurable_nodes_have_no_pairs():
     context = context_of([Node("parameter", ()), Node("tanh", (), (0,)), Node("tanh", (), (1,))], (0, 1, 2))
     assert by_hop(context) == NONE and len(sibling_pairs(context)) == 0

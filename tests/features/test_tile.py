@@ -85,33 +85,6 @@ def test_which_operand_is_the_kernel():
         assert context_of(nodes, out).kernel_tensor == 1
 
 
-def test_the_main_node():
-    """By class, then by bytes, then the last one."""
-    large, square = Node("parameter", (1000, 1000)), Node("parameter", (32, 32))
-    for nodes, main in (
-        ((large, Node("convolution", (2, 2), (0,)), Node("dot", (1000, 1000), (0,))), 1),
-        (
-            (Node("parameter", (4,)), Node("parameter", (64,)), Node("add", (64,), (1,)), Node("tanh", (8,), (2,))),
-            2,
-        ),
-        ((square, Node("dot", (32, 32), (0,)), Node("dot", (32, 32), (0, 1))), 2),
-    ):
-        assert context_of(nodes, (2,)).main == main
-
-
-def test_what_is_summed_over():
-    """Neither a batch nor dimensions of one operand count as contracted; a reduce-window sums over its window."""
-    for left, right, out in (
-        ((4, 16, 32), (4, 32, 64), (4, 16, 64)),
-        ((4, 16, 32), (32, 2, 64), (4, 16, 2, 64)),
-    ):
-        nodes = (Node("parameter", left), Node("parameter", right), Node("dot", out, (0, 1)))
-        assert context_of(nodes, out).contracted.tolist() == [32, 0, 0, 0, 0, 0]
-    window = Node("reduce-window", (8, 16, 16, 16), (0,), window=(1, 2, 3, 1))
-    context = context_of((Node("parameter", (8, 32, 32, 16)), window), (8, 16, 16, 16))
-    assert context.contracted.tolist() == [2, 3, 0, 0, 0, 0]
-
-
 # The loop over windows, small enough to count by hand ------------------------------------------------------------
 
 
