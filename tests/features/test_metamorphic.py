@@ -119,16 +119,13 @@ def twice(arrays: Arrays, _: Random) -> Arrays:
 BY_ID = ("siblings__*", "propagation__*")
 #: What counts layouts that are set, be it to the default.
 ABOUT_SET = (
-    *("change__*_set__share", "change__*_set_like_*__share", "propagation__*"),
-    *("disagreement__clash_*", "disagreement__half_*", "disagreement__agree_*"),
-    *("siblings__clash_*", "siblings__half_*", "siblings__agree_*"),
-    *("outputs__*", "groups__*"),  # of unset outputs they say nothing
+    *("change__*_set__share", "change__*_set_like_*__share", "propagation__*", "outputs__*", "groups__*"),
+    *(f"{block}__{what}_*" for block in ("disagreement", "siblings") for what in ("clash", "half", "agree")),
 )
 #: What counts nodes, bytes or work without dividing by them, or the largest part of a whole.
 OF_SIZE = (
-    *("*__log", "candidates__log_frequency__sum", "size__depth__ratio", "size__*__max"),
-    *("work__largest_flops__share", "computations__*", "degrees__*__q*"),
-    *("outputs__excess__max", "outputs__padded__max"),  # one region over the bytes of all
+    *("*__log", "candidates__log_frequency__sum", "size__depth__ratio", "size__*__max", "computations__*"),
+    *("work__largest_flops__share", "degrees__*__q*", "outputs__excess__max", "outputs__padded__max"),
 )
 #: What looks at the other candidates.
 TRANSDUCTIVE = ("candidates__*", "rank__*", "zscore__*")

@@ -88,7 +88,7 @@ def names_of(frozen: Arrays) -> list[str]:
 
 
 def moved(frozen: Arrays, now: Arrays) -> list[str]:
-    """Frozen columns that are gone or differ; new ones are no concern of what was frozen before them."""
+    """Frozen columns that are gone or differ, if all of them are not."""
     before, after = (dict(zip(names_of(each), each["values"], strict=True)) for each in (frozen, now))
     if not np.array_equal(frozen["distinct"], now["distinct"]):
         return sorted(before)

@@ -201,14 +201,11 @@ def test_a_manifest_is_read_back_and_collections_with_one_are_listed(tmp_path):
 def test_a_broken_manifest_is_refused(tmp_path):
     workspace, whole = Workspace(tmp_path), asdict(PLAIN)
     write_manifest(workspace, COLLECTION, "train", PLAIN)
-    values = (
-        {name: value for name, value in whole.items() if name != "config_columns"},
-        {**whole, "later": 1},
-        {**whole, "recipe": None},
-        {**whole, "recipe": {**asdict(RECIPE), "later": 1}},
-    )
-    deep = b"[" * 100_000
-    for content in (b"", b"{", b"[]", deep, b"\xff\xfe", *(json.dumps(value).encode() for value in values)):
+    values = [{name: value for name, value in whole.items() if name != "config_columns"}]
+    values += [{**whole, **other} for other in ({"later": 1}, {"recipe": None})]
+    values.append({**whole, "recipe": {**asdict(RECIPE), "later": 1}})
+    texts = [b"", b"{", b"[]", b"[" * 100_000, b"\xff\xfe", *(json.dumps(value).encode() for value in values)]
+    for content in texts:
         (workspace.features(COLLECTION, "train") / MANIFEST).write_bytes(content)
         for read in (read_manifest, lambda *where: list(each_graph(*where))):
             with pytest.raises(FeatureStoreError, match=r"manifest\.json cannot be read .*run build-feat"):
