@@ -1,14 +1,13 @@
 """All columns of a layout graph the slow and obvious way: one configuration, one node, one pair at a time.
 
-Nothing of the code under test is used, apart from which tensor a slot speaks of and which nodes are tied, which are
-handed in (they have their own tests). Every column is written from its meaning, on ``node_config_feat`` as it is in
-the file. Copies have their own file.
+Nothing of the code under test is used, apart from the list of columns that are ranked, which tensor a slot speaks
+of and which nodes are tied; the last two are handed in (they have their own tests). Every column is written from
+its meaning, on ``node_config_feat`` as it is in the file. Copies have their own file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from itertools import combinations, permutations, product
 from math import inf, log, log2
 from statistics import fmean
@@ -28,6 +27,7 @@ from tests.features.oracle_configs import (
 )
 from tests.features.oracle_program import CLASSES, Tensor, deviation, dot_roles, fused_away, reshape_roles
 from xlarank.data.hlo.ties import Tied
+from xlarank.features.candidates import placed_columns
 
 REACH = 5
 HEAVY = ("convolution", "dot", "reduce", "transpose")
@@ -301,38 +301,28 @@ class Around:
 
     def __init__(self, copies: Copies) -> None:
         self.copies = copies
-        self.graph = copies.graph
-
-    @cached_property
-    def _means(self) -> Mapping[str, list[float]]:
-        """Direction, quantity and hops -> the mean for each configurable node."""
-        graph, found = self.graph, {}
+        self.graph = graph = copies.graph
         quantities = {"bytes": {node: log2(1 + graph.tensors[node].bytes) for node in graph.nodes}}
         for name in HEAVY:
             quantities[name] = {node: float(graph.classes[node] == name) for node in graph.nodes}
-        near = {
-            "down": {node: list(graph.operands.successors(node)) for node in graph.nodes},
-            "up": {node: list(graph.operands.predecessors(node)) for node in graph.nodes},
-            "around": {node: list(graph.neighbours[node]) for node in graph.nodes},
+        ways = {
+            "down": graph.operands.successors,
+            "up": graph.operands.predecessors,
+            "around": graph.neighbours.neighbors,
         }
-        for direction, of in near.items():
-            for what, values in quantities.items():
-                for hops in (1, 2):
-                    values = {node: _mean([values[other] for other in of[node]]) for node in graph.nodes}
-                    column = f"neighbourhood__{direction}_{what}_{hops}hop__share"
-                    found[column] = [values[node] for node in graph.configurable]
-        return found
-
-    @cached_property
-    def _near(self) -> Mapping[int, list[tuple[int, int]]]:
-        """Hops -> ordered pairs of places that many edges apart."""
-        graph = self.graph
-        found: dict[int, list[tuple[int, int]]] = {}
+        #: Column -> the mean for each configurable node.
+        self._means: dict[str, list[float]] = {}
+        for (direction, near), (what, values) in product(ways.items(), quantities.items()):
+            for hops in (1, 2):
+                values = {node: fmean([values[other] for other in near(node)] or [0.0]) for node in graph.nodes}
+                column = f"neighbourhood__{direction}_{what}_{hops}hop__share"
+                self._means[column] = [values[node] for node in graph.configurable]
+        #: Hops -> ordered pairs of places that many edges apart.
+        self._near: dict[int, list[tuple[int, int]]] = {}
         for hops in (1, 2):
             shells = [set(graph.around(node, hops)) for node in graph.configurable]
             pairs = permutations(graph.places, 2)
-            found[hops] = [(one, other) for one, other in pairs if graph.configurable[other] in shells[one]]
-        return found
+            self._near[hops] = [(one, other) for one, other in pairs if graph.configurable[other] in shells[one]]
 
     def columns(self, config: Configuration) -> dict[str, float]:
         graph = self.graph
@@ -362,10 +352,6 @@ class Around:
             handed_on = max(1, sum(pair.bytes for pair in straight))
             values[f"neighbourhood__mismatch{mark}__ratio"] = dot(mismatch, changed_around) / handed_on
         return values
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0
 
 
 def dot(one: Sequence[float], other: Sequence[float]) -> float:
@@ -407,27 +393,27 @@ class LayoutOracle(Configured):
             }
             for name, value in values.items():
                 columns.setdefault(name, []).append(value)
-        return columns | placed(columns, PLACED)
+        return columns | placed(columns)
 
     def graph_columns(self) -> dict[str, float]:
-        columns = super().graph_columns()
         chosen, nodes = self.configurable, len(self.nodes)
-        columns["configurable__nodes__log"] = log2(1 + len(chosen))
-        columns["configurable__nodes__share"] = len(chosen) / nodes
+        starts = sorted({0, *self.splits} - {nodes})
+        sizes = [end - start for start, end in zip(starts, [*starts[1:], nodes], strict=True)]
+        columns = {
+            **super().graph_columns(),
+            "configurable__nodes__log": log2(1 + len(chosen)),
+            "configurable__nodes__share": len(chosen) / nodes,
+            "computations__all__log": log2(1 + len(sizes)),
+            "computations__largest__share": max(sizes) / nodes,
+            "computations__size__log": log2(1 + fmean(sizes)),
+            "computations__size__std": deviation(sizes) / nodes,
+        }
         for name in CLASSES:
             own = sum(self.classes[node] == name for node in chosen)
             columns[f"configurable__{name}__share"] = own / self.count
         for hop in range(1, REACH + 1):
-            near: set[int] = set()
-            for node in chosen:
-                near |= set(nx.single_source_shortest_path_length(self.neighbours, node, cutoff=hop))
-            columns[f"configurable__within_{hop}hop__share"] = len(near) / nodes
-        starts = sorted({0, *self.splits} - {nodes})
-        sizes = [end - start for start, end in zip(starts, [*starts[1:], nodes], strict=True)]
-        columns["computations__all__log"] = log2(1 + len(sizes))
-        columns["computations__largest__share"] = max(sizes) / nodes
-        columns["computations__size__log"] = log2(1 + fmean(sizes))
-        columns["computations__size__std"] = deviation(sizes) / nodes
+            near = [nx.single_source_shortest_path_length(self.neighbours, node, cutoff=hop) for node in chosen]
+            columns[f"configurable__within_{hop}hop__share"] = len(set().union(*near)) / nodes
         return columns
 
     def _frequency(self, config: int) -> dict[str, float]:
@@ -448,28 +434,14 @@ class LayoutOracle(Configured):
         }
 
 
-PLACED = (
-    "candidates__log_frequency__mean",
-    "change__nodes_set__share",
-    "change__nodes_changed__share",
-    "change__all_bytes__ratio",
-    "change__output_changed_bytes__share",
-    "disagreement__mismatch_1hop_bytes__share",
-    "disagreement__clash_1hop_bytes__share",
-    "padding__output_waste_bytes__ratio",
-    "padding__input_waste_bytes__ratio",
-    "violation__output_largest_bytes__share",
-)
-
-
-def placed(columns: Columns, names: Sequence[str]) -> Columns:
+def placed(columns: Columns) -> Columns:
     """Where the values of columns stand among themselves, as float32 has them.
 
     Ranks go from 0 for the smallest to 1, ties at the mean of their places, 0.5 for a lone value. Scores are
     (x - mean) / standard deviation; 0 where all are the same but for arithmetic noise.
     """
     found: Columns = {}
-    for name in names:
+    for name in {name for name in placed_columns().values() if name in columns}:
         values, stem = [float(np.float32(value)) for value in columns[name]], name.replace("__", "_", 1)
         places = [sum(v < value for v in values) + (values.count(value) - 1) / 2 for value in values]
         found[f"rank__{stem}"] = [place / (len(values) - 1) for place in places] if len(values) > 1 else [0.5]

@@ -158,7 +158,7 @@ class TileOracle(Program):
             values = {**self._counts(row), **self._shape(row), **self._traffic(row), **inner_columns(self, row)}
             for name, value in values.items():
                 columns.setdefault(name, []).append(value)
-        return columns | placed(columns, RANKED)
+        return columns | placed(columns)
 
     def _counts(self, row: Mapping[str, Sequence[float]]) -> dict[str, float]:
         values = {}
@@ -307,18 +307,6 @@ def _six(sizes: Sequence[float]) -> list[float]:
 def _alignment(bound: float) -> float:
     """log2 of the largest power of two, up to 64, that divides a bound."""
     return log2(gcd(max(1, round(bound)), 64))
-
-
-RANKED = (
-    "bounds__output_volume__log",
-    "bounds__kernel_volume__log",
-    "bounds__input_volume__log",
-    "tiles__output_all__log",
-    "traffic__working_set__log",
-    "traffic__total__ratio",
-    "traffic__intensity__log",
-    "traffic__inner_step__log",
-)
 
 
 # The innermost loop --------------------------------------------------------------------------------------------
