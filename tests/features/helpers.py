@@ -59,20 +59,17 @@ def layout_file(
     arrays = program_arrays(nodes)
     if edges is not None:
         arrays["edge_index"] = np.array(edges, np.int64).reshape(-1, 2)
-    feat = np.array(configs, np.float32).reshape(len(configs), len(configurable), 18)
-    return {
-        **arrays,
+    return arrays | {
         "node_splits": np.array([[0, len(nodes)]], np.int64),
         "node_config_ids": np.array(configurable, np.int64),
-        "node_config_feat": feat,
+        "node_config_feat": np.array(configs, np.float32).reshape(len(configs), len(configurable), 18),
         "config_runtime": np.arange(1, len(configs) + 1),
     }
 
 
 def tile_file(nodes: Sequence[Node], configs: Sequence[np.ndarray]) -> Arrays:
     """A tile graph from rows as `tests.graphs.tile_row` makes them."""
-    return {
-        **program_arrays(nodes),
+    return program_arrays(nodes) | {
         "config_feat": np.stack(configs),
         "config_runtime": np.arange(1, len(configs) + 1),
         "config_runtime_normalizers": np.ones(len(configs), np.int64),

@@ -324,29 +324,27 @@ class Program:
 
     def _degrees(self) -> dict[str, float]:
         columns: dict[str, float] = {}
-        operands = [sum(consumer == node for consumer, _ in self.edges) for node in self.nodes]
-        consumers = [sum(operand == node for _, operand in self.edges) for node in self.nodes]
+        operands, consumers = (
+            [[edge[side] for edge in self.edges].count(n) for n in self.nodes] for side in (0, 1)
+        )
         both = [a + b for a, b in zip(operands, consumers, strict=True)]
         for direction, degrees in (("in", operands), ("out", consumers), ("total", both)):
-            columns[f"degrees__{direction}__mean"] = sum(degrees) / len(degrees)
-            columns[f"degrees__{direction}__std"] = deviation(degrees)
-            columns[f"degrees__{direction}__max"] = max(degrees)
-            for percent in (25, 50, 75, 90, 99):
-                columns[f"degrees__{direction}__q{percent}"] = _quantile(degrees, percent / 100)
+            found = {"mean": sum(degrees) / len(degrees), "std": deviation(degrees), "max": max(degrees)}
+            found |= {f"q{percent}": _quantile(degrees, percent / 100) for percent in (25, 50, 75, 90, 99)}
+            columns |= {f"degrees__{direction}__{how}": value for how, value in found.items()}
         return columns
 
     def _work(self) -> dict[str, float]:
         flops = [self.flops(node) for node in self.nodes]
-        whole = max(1.0, sum(flops))
+        whole, parts = max(1.0, sum(flops)), ("convolution", "dot", "reduce")
         columns = {
             "work__flops__log": log2(1 + sum(flops)),
             "work__largest_flops__share": max(flops) / whole,
             "work__intensity__log": log2(1 + sum(flops) / max(1, self.bytes)),
         }
-        parts = ("convolution", "dot", "reduce")
         for part in (*parts, "other"):
-            mine = [name == part if part in parts else name not in parts for name in self.classes]
-            own = sum(work for work, counts in zip(flops, mine, strict=True) if counts)
+            kinds = [name if name in parts else "other" for name in self.classes]
+            own = sum(work for work, kind in zip(flops, kinds, strict=True) if kind == part)
             columns[f"work__{part}_flops__log"] = log2(1 + own)
             columns[f"work__{part}_flops__share"] = own / whole
         return columns
@@ -413,27 +411,21 @@ def _quantile(values: Sequence[float], q: float) -> float:
 
 # What a fusing compiler never stores -------------------------------------------------------------------------
 
+LOOPS = ("elementwise", "reshape", "transpose", "slice", "broadcast")
 EXPENSIVE = {*("exponential", "tanh", "log", "logistic", "power", "rsqrt", "sqrt", "divide")}
-
-
-def _loop(program: Program, node: int) -> bool:
-    """Whether the operation goes over elements one by one; a constant has none to go over."""
-    classes = ("elementwise", "reshape", "transpose", "slice", "broadcast")
-    return program.classes[node] in classes and program.opcodes[node] != "constant"
 
 
 def fused_away(program: Program, node: int) -> bool:
     """Whether the node's output is never stored."""
-    consumers = set(program.operands.predecessors(node))
+    consumers, opcodes = set(program.operands.predecessors(node)), program.opcodes
     if program.entry(node, "is_root") or not consumers:
         return False
-    if not all(_loop(program, other) for other in (node, *consumers)):
+    if not all(program.classes[n] in LOOPS and opcodes[n] != "constant" for n in (node, *consumers)):
+        return False  # not loops over elements one by one; a constant has none to go over
+    expensive = opcodes[node] in EXPENSIVE
+    if expensive and any(opcodes[consumer] == "broadcast" for consumer in consumers):
         return False
-    expensive = program.opcodes[node] in EXPENSIVE
-    if expensive and any(program.opcodes[consumer] == "broadcast" for consumer in consumers):
-        return False
-    if len(consumers) == 1:
-        return True
     elements = prod(program.tensors[node].dims)
     sizes = [prod(program.tensors[operand].dims) for operand in program.operands.successors(node)]
-    return not expensive and sum(size > 1 and 2 * size >= elements for size in sizes) <= 1
+    cheap = not expensive and sum(size > 1 and 2 * size >= elements for size in sizes) <= 1
+    return len(consumers) == 1 or cheap

@@ -107,30 +107,23 @@ def test_a_block_of_another_shape_is_caught(listed):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_names_tiers_and_the_order_of_blocks(kind):
-    chosen = blocks_of(kind)
-    everything, fast = names(chosen), names(blocks_of(kind, Tier.FAST))
+    """What the settings choose does not depend on each other."""
+    everything, whole = names(blocks_of(kind)), assemble(GRAPHS[kind])
     assert len(everything) == len(set(everything)) > 100
     assert set("".join(everything)) <= set("abcdefghijklmnopqrstuvwxyz0123456789_"), "no library minds such a name"
-    stage = [(block.scope is Scope.CONFIG) + block.transductive for block in chosen]
-    assert stage == sorted(stage) and set(stage) == {0, 1, 2}, "graph columns first, transductive ones last"
-    assert [name for name in everything if name in set(fast)] == fast
-    assert set(everything) - set(fast) == set(names(block for block in chosen if block.tier is Tier.FULL))
-    for tier in Tier:
-        all_of_tier, inductive = blocks_of(kind, tier), blocks_of(kind, tier, candidates=False)
-        assert inductive == [block for block in all_of_tier if not block.transductive] != all_of_tier
-        gone = set(names(all_of_tier)) - set(names(inductive))
-        assert all(name.startswith(("candidates__", "rank__", "zscore__")) for name in gone)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_settings_choose_columns_that_do_not_depend_on_each_other(kind):
-    everything = assemble(GRAPHS[kind])
-    rows = by_name(everything)
+    rows = by_name(whole)
     for settings in SETTINGS:
         chosen, found = settings.blocks(kind), assemble(GRAPHS[kind], settings)
+        stage = [(block.scope is Scope.CONFIG) + block.transductive for block in chosen]
+        assert stage == sorted(stage) and set(stage) == {0, 1, *[2] * settings.candidates}, "graph columns first"
+        tiers = (Tier.FAST, settings.tier)
+        left = [b for b in blocks_of(kind) if b.tier in tiers and (settings.candidates or not b.transductive)]
+        assert chosen == left
+        gone = set(names(blocks_of(kind, settings.tier))) - set(names(chosen))
+        assert all(name.startswith(("candidates__", "rank__", "zscore__")) for name in gone)
         assert settings.graph_columns(kind) == names(block for block in chosen if block.scope is Scope.GRAPH)
         assert settings.config_columns(kind) == names(block for block in chosen if block.scope is Scope.CONFIG)
         assert found.columns == settings.columns(kind) and found.config_columns == settings.config_columns(kind)
         assert found.matrix().shape[1] == sum(len(block.columns) for block in chosen)
-        assert found.constants.items() <= everything.constants.items()
+        assert found.constants.items() <= whole.constants.items()
         assert [n for n, values in by_name(found).items() if values.tobytes() != rows[n].tobytes()] == []
