@@ -141,16 +141,12 @@ class _Draft:
             ("kernel", ("input_feature_dim", features), ("output_feature_dim", produced), window),
             ("output", ("batch_dim", batch), ("feature_dim", produced), extents),
         ):
+            named = [first, second, *((f"spatial_dims_{i}", size) for i, size in enumerate(sizes))]
             order = self.shuffled(range(spatial + 2))
-            dims = [0] * (spatial + 2)
-            for at, (what, size) in zip(order, (first, second), strict=False):
-                dims[at] = size
-                columns[f"{_STEM}_{name}_{what}"] = at
-            for i, at in enumerate(order[2:]):
-                dims[at] = sizes[i]
-                if name != "output":  # the format leaves these out
-                    columns[f"{_STEM}_{name}_spatial_dims_{i}"] = at
-            shapes.append(dims)
+            placed = dict(zip(order, named, strict=True))
+            shapes.append([placed[at][1] for at in range(spatial + 2)])
+            given = named[:2] if name == "output" else named  # the format leaves the output's out
+            columns |= {f"{_STEM}_{name}_{what}": order[at] for at, (what, _) in enumerate(given)}
         operands = self.shuffled([self.add("parameter", dims) for dims in shapes[:2]])
         self.add("convolution", shapes[2], operands, window=window, columns=columns)
 

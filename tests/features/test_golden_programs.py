@@ -105,16 +105,13 @@ OUTPUTS = {
     "outputs__all_padded__ratio": [0, 2 * OUT / STORED, 4 * OUT / STORED],
     "outputs__dot_excess__ratio": [0, 0, 2 * OUT / STORED],
     "outputs__dot_own_excess__ratio": [0, 0, OUT / STORED],
-    "outputs__reshape_excess__ratio": [0, 0, 0],
     "outputs__waste__max": [0, 0, 1],
     "outputs__made_minor_dot_rows__ratio": [0, 0, 4 * OUT / STORED],
-    "outputs__made_second_dot_rows__ratio": [0, 2 * OUT / STORED, 0],
     "outputs__read_minor_reduced__ratio": [0, 2 * OUT / STORED, 0],
 }
 #: Of instances: unset, and as above.
 OF_OUTPUTS = {
     "output__padded__ratio": [-1, 0, 1],
-    "output__excess__ratio": [-1, 0, 1],
     "region__excess__share": [-1, 0, log2(1 + 1e6 * 2 * OUT / STORED)],
     "region__tensors__count": [-1, 2, 2],
     "output__second__size": [-1, log2(65), log2(129)],
@@ -169,10 +166,7 @@ GROUPS = {
     "groups__turned__share": (0, (1 / 2) / 3, 1 / 3),
     "groups__turned_bytes__share": (0, 128_000 / TOTAL, 16_384_000 / TOTAL),
     "groups__dot_turned__share": (0, (1 / 2) / 2, 1 / 2),
-    "groups__dot_set_bytes__share": (0, 128_000 / TOTAL, (TOTAL - 128_000) / TOTAL),
-    "groups__reshape_turned__share": (0, 0, 0),
     "groups__reshape_set_bytes__share": (0, 0, 128_000 / TOTAL),
-    "groups__convolution_turned__share": (0, 0, 0),
 }
 
 

@@ -24,7 +24,6 @@ from __future__ import annotations
 from math import log2
 
 import numpy as np
-import pytest
 
 from tests.features.helpers import tile_file, tile_of, wrong_columns
 from tests.graphs import Node, tile_row
@@ -150,24 +149,6 @@ def test_columns_of_kernels_in_elements_and_in_hardware_tiles():
     assert product.constants["kernel__physical__flag"] == 1
     expected = {name: logs(*values) for name, values in PHYSICAL_MATMUL_CONFIG.items()}
     assert wrong_columns(product.take(np.array([1])), expected, absolute=1e-6) == []
-
-
-def test_what_a_kernel_reads_and_writes():
-    """A fused TPU kernel lists the fusion and its root tuple beside the parameters: they are none. A reduction
-    f32[32,1000] -> f32[32], walked over its operand in 4 x 8 hardware tiles, writes its result: 32 * 1000 additions
-    over 128000 bytes read and 128 written.
-    """
-    root = {"is_root": 1}
-    nodes = (*MATMUL[:2], Node("dot", (96, 256), (0, 1)), Node("fusion", (96, 256), (0, 1)))
-    found = kernel((*nodes, Node("tuple", (), (3,), element="tuple", columns=root)), MATMUL_CONFIGS).constants
-    assert found["kernel__parameters__log"] == pytest.approx(log2(1 + 2))
-    assert found["kernel__read_bytes__log"] == pytest.approx(log2(1 + 4 * (96 * 64 + 64 * 256)))
-    nodes = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns=root))
-    found = kernel(nodes, (tile_row(output=(4, 8)), tile_row(output=(2, 8)))).constants
-    assert found["kernel__extent_last0__log"] == pytest.approx(log2(1 + 8))
-    assert found["kernel__contracted__log"] == pytest.approx(log2(1 + 1000))
-    assert found["kernel__reduces_minor__flag"] == 1
-    assert found["kernel__intensity__log"] == pytest.approx(log2(1 + 32 * 1000 / (128000 + 128)))
 
 
 # The innermost loop and the estimate of the time ----------------------------------------------------------------

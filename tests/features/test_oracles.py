@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.features.helpers import SAMPLE, layout_of, load, tile_of, wrong_columns
 from tests.features.oracle_layout import LayoutOracle
+from tests.features.oracle_program import CLASS_OF
 from tests.features.oracle_tile import TileOracle
 from tests.features.programs import fitting_graph, fitting_kernels
 from tests.graphs import Arrays, layout_graphs, tile_graphs
 from xlarank.data.hlo.ties import tied_nodes
+from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
 from xlarank.features.layout.layout_context import LayoutContext
+from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
 from xlarank.features.rows import GraphRows
 from xlarank.features.tile.tpu_time import TpuTime
 
@@ -74,6 +77,11 @@ def test_programs_that_make_sense(seeds):
         still = [name for name, some in zip(found[0].config_columns, moves, strict=True) if not some]
         assert [name for name in still if not any(fnmatch(name, pattern) for pattern in STILL)] == []
         assert len(still) < len(moves) / 8
+
+
+def test_classes_of_opcodes():
+    for opcode, name in CLASS_OF.items():
+        assert OPCODE_CLASSES[opcode_class(np.array(OPCODE[opcode]))] == name
 
 
 @pytest.mark.slow

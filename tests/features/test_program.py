@@ -11,9 +11,8 @@ import pytest
 
 from tests.features.helpers import graph_of, layout_file, layout_of, tile_file
 from tests.graphs import Node, layout_row, tile_row
-from xlarank.data.schema import MAX_RANK, OPCODE
+from xlarank.data.schema import MAX_RANK
 from xlarank.features.layout.layout_context import LayoutContext
-from xlarank.features.program.opcode_classes import OPCODE_CLASSES, opcode_class
 from xlarank.features.program.program_context import ProgramContext
 from xlarank.features.program.slots import (
     CONVOLUTION_ROLES,
@@ -31,23 +30,6 @@ STEM = "convolution_dim_numbers"
 
 def given(*dims: tuple[int, ...]) -> list[Node]:
     return [Node("parameter", each) for each in dims]
-
-
-def test_classes_of_opcodes():
-    """What no class names is other."""
-    for name, opcodes in {
-        "convolution": "convolution",
-        "dot": "dot",
-        "reshape": "reshape bitcast",
-        "transpose": "transpose copy reverse",
-        "reduce": "reduce reduce-window select-and-scatter sort",
-        "broadcast": "broadcast iota constant rng-bit-generator",
-        "slice": "slice dynamic-slice dynamic-update-slice concatenate pad gather scatter",
-        "elementwise": "add divide tanh exponential select compare convert power clamp logistic shift-left",
-        "other": "parameter tuple fusion all-reduce call while collective-permute all-gather send infeed",
-    }.items():
-        classes = opcode_class(np.array([OPCODE[opcode] for opcode in opcodes.split()]))
-        assert {OPCODE_CLASSES[each] for each in classes} == {name}
 
 
 # Fusion -----------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ def context_of(nodes, *outputs) -> TileContext:
     return TileContext(tile_of(tile_file(nodes, [tile_row(output=output) for output in outputs])))
 
 
+SIDES = (Node("parameter", (16, 8)), Node("parameter", (8, 64)))
 REDUCTION = (Node("parameter", (32, 1000)), Node("reduce", (32,), (0,), columns={"is_root": 1}))
 
 
@@ -57,32 +58,6 @@ def test_what_is_walked_over():
     context = TileContext(tile_of(tile_file(nodes, [tile_row((8,), (64, 512), (8, 8))])))
     assert (context.walked, context.physical) == (2, False)
     assert context.extents["output"].tolist() == [64, 1024, 0, 0, 0, 0]
-
-
-SIDES = (Node("parameter", (16, 8)), Node("parameter", (8, 64)))
-NUMBERS = {
-    "convolution_dim_numbers_kernel_output_feature_dim": 0,
-    "convolution_dim_numbers_kernel_spatial_dims_0": 1,
-    "convolution_dim_numbers_kernel_spatial_dims_1": 2,
-    "convolution_dim_numbers_output_feature_dim": 3,
-}
-
-
-def test_which_operand_is_the_kernel():
-    """[2048,1024] x [1024,1024]: both have the output's last size, only one the rows; in either order.
-
-    Kernels [features out, height, width, features in]; an image as small as the window has its size too.
-    """
-    for operands in ((0, 1), (1, 0)):
-        product = Node("dot", (2048, 1024), operands)
-        context = context_of((Node("parameter", (2048, 1024)), Node("parameter", (1024,) * 2), product), (256, 8))
-        assert (context.physical, context.kernel_tensor) == (True, 1)
-        assert context.extents["kernel"].tolist() == [128, 8, 0, 0, 0, 0]
-    for image in ((8, 28, 28, 16), (8, 3, 3, 16)):
-        out = (*image[:3], 64)
-        convolution = Node("convolution", out, (0, 1), window=(3, 3), columns=NUMBERS)
-        nodes = (Node("parameter", image), Node("parameter", (64, 3, 3, 16)), convolution)
-        assert context_of(nodes, out).kernel_tensor == 1
 
 
 # The loop over windows, small enough to count by hand ------------------------------------------------------------
