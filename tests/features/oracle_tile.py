@@ -1,7 +1,6 @@
 """Tile columns the slow and obvious way: one configuration and one dimension at a time.
 
-Written from the meanings of the columns and the docstrings of `tile.context`; the heuristics that find the
-main node and the tensor walked over follow their description there, in plain Python.
+The heuristics that find the main node and the tensor walked over follow their description in `tile_context`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Random graphs that make sense: every operation's shape follows from its operands.
 
-`tests.graphs.layout_graphs` draws opcodes and shapes freely; there, a transpose hardly ever permutes its operand's
-sizes and a dot hardly ever contracts. Here they do, and chains of operations that keep layouts lie between
-configurable nodes. A graph follows from a number, not from hypothesis, which would draw the small and the simple
-far too often to reach such cases; `test_oracles` holds that columns move.
+In `tests.graphs.layout_graphs`, which draws opcodes and shapes freely, a transpose hardly ever permutes its
+operand's sizes and a dot hardly ever contracts. A graph follows from a number, not from hypothesis, which would
+draw the small and the simple far too often to reach such cases; `test_oracles` holds that columns move.
 """
 
 from __future__ import annotations

@@ -124,16 +124,12 @@ CONFIG = {
     # The outputs by kind, rank and minor-most dimension; the reshape's has no choice. As 0,1: B 2, C 0, 2, 3.
     "types__dot_rank2_minor0__share": (0, 1 / 4, 1 / 4, 0),
     # Minor-most sizes: 12 as 0,1, else 128; 1536 of the reshape.
-    "types__output_minor_from8__share": (0, 1 / 4, 3 / 4, 0),
     # Violations: a wide tensor as {0,1}; the default violates nothing.
     "violation__output_largest__share": (0, 1 / 4, 3 / 4, 0),
     "violation__output_sublanes__share": (3 / 4, 2 / 4, 0, 3 / 4),  # 12 rows, where still {1,0}
-    "violation__output_sublanes_change__share": (0, -1 / 4, -3 / 4, 0),
     # Candidates: see LOG_A ... above. Another candidate differs at a node of frequency n/4 with
     # probability (4 - n) / 3: A (1 + 2 + 2 + 2) / 3, B (1 + 3 + 2 + 2) / 3, C 4, D (1 + 2 + 3 + 3) / 3.
     "candidates__log_frequency__mean": (LOG_A, LOG_B, LOG_C, LOG_D),
-    # Rows less common than another of their node: those taken once.
-    "candidates__minority__share": (0, 1 / 4, 1, 2 / 4),
     "candidates__hamming__mean": (7 / 12, 8 / 12, 1, 9 / 12),
     # Ranks 0, 1, 2, 3 over 3; ties get the mean of their places.
     "rank__candidates_log_frequency__mean": (1, 2 / 3, 0, 1 / 3),  # -0.59, -0.77, -1.39, -0.94
@@ -146,10 +142,8 @@ GRAPH = {
     "size__depth__log": log2(1 + 3),  # 4 -> 3 -> 2 -> 0
     "size__width__max": 2 / 5,  # both parameters stand on level 0
     "size__bytes__log": log2(1 + 88 * 1024),
-    "size__rank__mean": (2 + 2 + 2 + 2 + 1) / 5,
     # Operands of a node: 0, 0, 2, 1, 1; sorted 0, 0, 1, 1, 2; quantile q stands at place 4 q.
     "degrees__in__std": sqrt((0 + 0 + 4 + 1 + 1) / 5 - (4 / 5) ** 2),
-    "opcodes__parameter_bytes__share": 70 / 88,
     # The dot multiplies and adds 12 * 128 * 128 times; add and reshape touch 1536 elements each.
     "work__flops__log": log2(1 + 2 * 12 * 128 * 128 + 2 * 1536),
     "work__intensity__log": log2(1 + 258 * 1536 / (88 * 1024)),

@@ -70,7 +70,6 @@ ELEMENT_CONFIG = {
     # 96 / 32 = 3, 96 / 48 = 2; 256 / 100 = 2.56 -> 3.
     "tiles__output_0__log": (log2(3), 0, 0, 1),
     "tiles__output_edge_waste__ratio": (3 * 32 * 3 * 100 / (96 * 256) - 1, 0, 0, 0),
-    "tiles__output_divides__share": (1 / 2, 1, 1, 1),
     "tiles__kernel_edge_waste__ratio": (0, 0, 0, 72 / 64 - 1),  # 64 / 24 = 2.67 -> 3 tiles
     # last0 is the dimension of 256, last1 that of 96.
     "shape__output_last0__ratio": (100 / 256, 1, 1, 1),
@@ -78,12 +77,10 @@ ELEMENT_CONFIG = {
     "shape__input_last0_mod16__share": (4 / 16, 0, 0, 8 / 16),  # 20, 256, 16, 8
     # Registers: 4 rows of ceil(20 / 8) = 3; 96 of 32; 8 of 2; 1 of 1.
     "shape__input_registers__log": (log2(12), log2(96 * 32), log2(16), 0),
-    "traffic__tile_bytes__log": logs(4 * 3200, 4 * 96 * 256, 4 * 96 * 256, 4 * 48 * 256),
     "traffic__working_set__log": logs(*SETS),
     # 9, 1, 1 and 2 tiles; the least possible is the one tile of B and C.
     "traffic__total__log": logs(9 * SETS[0], SETS[1], SETS[2], 2 * SETS[3]),
     "traffic__total__ratio": (log2(9 * SETS[0] / SETS[1]), 0, 0, log2(2 * SETS[3] / SETS[1])),
-    "traffic__inner_step__log": logs(80 * 16, 96 * 256 * 64, 128 * 64, 8 * 24),
     "rank__bounds_output_volume__log": (0, 5 / 6, 5 / 6, 1 / 3),  # 3200, twice 24576 (places 2 and 3), 12288
 }
 ELEMENT_GRAPH = {
@@ -101,7 +98,6 @@ PHYSICAL_CONFIG = {
     "tiles__output_0__log": (0, log2(5), log2(3), 0),  # 5 / 2 = 2.5 -> 3
     "tiles__output_3__log": (0, 1, 0, 0),
     "tiles__output_edge_waste__ratio": (0, 0, 6 * 6 * 6 * 2 / 200 - 1, 0),
-    "shape__output_last1__ratio": (1, 1, 3 / 4, 1),
     "traffic__tile_bytes__log": logs(200 * 4096, 20 * 4096, 36 * 4096, 200 * 4096),
     "traffic__working_set__log": logs(*COPIED),
     "traffic__total__ratio": (0, 0, log2(12 * 36 / 200), 0),

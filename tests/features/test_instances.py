@@ -36,17 +36,13 @@ def millionths(share: float) -> float:
 #: input and kernel of the dot, the input to its default.
 DOT_IN_B = {
     "node__opcode__group": group_of("dot"),
-    "node__bytes__share": millionths(6 / 88),
     "node__flops__log2": log2(1 + 2 * 12 * 128 * 128),
     "node__fused__flag": 0,
     "node__consumer__opcode": group_of("add"),
-    "node__level__share": 1 / 3,
     "row__given__count": 3,
-    "row__changed__count": 2,
     "output__changed__row": 1,
     "output__distance__row": 1,
     "output__contiguity__row": 0,
-    "output__minor_place__row": 1,  # dimension 0 of two
     "output__kept__row": 0,  # it is stored in any case
     "kernel__share__node": millionths(64 / 88),
     "row__input_is_kernel__agrees": 1,
@@ -66,7 +62,6 @@ CLASH_IN_C = {
     "pair__kind__number": 0,
     "pair__unlike__flag": 1,
     "pair__minor_unlike__flag": 1,
-    "pair__given__count": 2,
     "pair__turned__flag": 0,
     **{"pair__given__left": 1, "pair__given__right": 1, "pair__changed__left": 0, "pair__changed__right": 1},
     **{"pair__minor__left": log2(1 + 128), "pair__minor__right": log2(1 + 12)},

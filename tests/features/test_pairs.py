@@ -13,9 +13,7 @@ from tests.graphs import Node, layout_row
 from xlarank.data.graph import LayoutGraph
 from xlarank.data.schema import OPCODE
 from xlarank.features.assemble import assemble
-from xlarank.features.catalogue import blocks_of
 from xlarank.features.layout import aggregation
-from xlarank.features.layout.aggregation import LayoutBlock
 from xlarank.features.layout.layout_context import LayoutContext
 from xlarank.features.layout.slot_pairs import FARTHEST, HOPS, Pairs, connected_pairs, operand_starts, sibling_pairs
 from xlarank.features.recipe import FeatureSettings
@@ -106,7 +104,6 @@ def test_readers_of_one_tensor_stand_in_a_row():
 
 SEEDS = range(200, 212)
 NAMES = FeatureSettings().config_columns("layout")
-BLOCKS = [block for block in blocks_of("layout") if isinstance(block, LayoutBlock)]
 
 
 @pytest.fixture(scope="module")
@@ -130,16 +127,6 @@ def test_batches_and_ways_to_add_up_do_not_show(whole, monkeypatch):
                 patch.setattr(aggregation, name, value)
             for graph, rows in whole[:: 2 if "_CODES" in settings else 1]:
                 np.testing.assert_allclose(assemble(graph).config_values, rows, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_a_block_alone_gives_what_it_gives_among_others(whole):
-    for block in BLOCKS:
-        at = NAMES.index(next(iter(block.columns)))
-        for graph, rows in whole[:4]:
-            alone = block.compute(LayoutContext(graph))
-            assert (alone.dtype, alone.shape) == (np.float32, (len(rows), len(block.columns)))
-            np.testing.assert_allclose(alone, rows[:, at : at + len(block.columns)], rtol=1e-5, atol=1e-6)
 
 
 def test_columns_of_what_a_graph_does_not_have_are_exactly_0(whole):

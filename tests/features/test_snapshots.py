@@ -1,10 +1,8 @@
 """Columns and instances as they were frozen: of random programs, of files of the sample, and of real files.
 
-What columns mean is worked out by hand in the golden tests; when these snapshots were first frozen, a reference in
-plain loops agreed with every column. A snapshot holds a handful of rows of each graph. After a change that is meant
-to move numbers or to add columns, ``python -m tests.features.test_snapshots`` freezes them anew and prints which
-columns moved; say why in the commit. Real files are those that `XLARANK_TEST_DATA` names; without it, their
-snapshots stay as they are.
+A snapshot holds a handful of rows of each graph. After a change that is meant to move numbers or to add columns,
+``python -m tests.features.test_snapshots`` freezes them anew and prints which columns moved; say why in the commit.
+Real files are those that `XLARANK_TEST_DATA` names; without it, their snapshots stay as they are.
 """
 
 from __future__ import annotations
@@ -115,9 +113,8 @@ def test_real_files_are_as_they_were_frozen(real_data, name):
 def test_what_moved_is_told_by_name():
     before = {"distinct": np.array([2]), "names": np.array(b"a\nb"), "values": np.eye(2)}
     after = {**before, "names": np.array(b"b\nnew\na"), "values": np.array([[0, 1], [5, 5], [0, 1]])}
-    assert moved(before, before) == [] and moved(before, after) == ["a"]
-    assert moved(before, {**before, "names": np.array(b"a\nc")}) == ["b"]
-    assert moved(before, {**before, "distinct": np.array([3])}) == ["a", "b"]
+    fewer = {**before, "names": np.array(b"a\nc")}, {**before, "distinct": np.array([3])}
+    assert [moved(before, now) for now in (before, after, *fewer)] == [[], ["a"], ["b"], ["a", "b"]]
 
 
 if __name__ == "__main__":

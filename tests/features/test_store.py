@@ -79,9 +79,8 @@ def test_rows_survive_the_file(arrays, data, next_path):
 
 def test_labels_stay_exact(tmp_path):
     for rows in (LAYOUT, TILE):
-        count = len(rows.ids)
-        normalizer = np.array(LABELS[1 : count + 1]) if rows is TILE else rows.normalizer
-        exact = replace(rows, runtime=np.array(LABELS[:count]), normalizer=normalizer)
+        runtime = np.array(LABELS[: len(rows.ids)])
+        exact = replace(rows, runtime=runtime, normalizer=runtime[::-1].copy() if rows is TILE else rows.normalizer)
         assert_equal_rows(read_rows(written(tmp_path / "a.parquet", exact)), exact)
 
 

@@ -142,26 +142,21 @@ def test_the_time_is_the_longer_of_moving_and_computing_and_a_step_of_the_other(
 
 # Kinds ---------------------------------------------------------------------------------------------------------
 
-#: What each family of the sample was written as; those whose sizes leave more open are below.
-KINDS = {
-    "conv3x3": "convolution",
-    "conv3x3_bias_relu": "convolution",
-    "conv3x3_s2": "convolution strided",
-    "conv1x1_s2": "convolution strided pointwise",
-    "dwconv3x3": "convolution depthwise",
-    "dwconv3x3_bias_relu": "convolution depthwise",
-    "matmul": "dot",
-    "matmul_bias_relu": "dot",
-    "matmul_ta": "dot left-transposed",
-    "matmul_tb": "dot right-transposed",
-    "bmm": "dot batched",
-    "bmm_tb": "dot batched right-transposed",
-    "maxpool": "reduce-window",
-    "reduce_mid": "reduce",
-    "expsum": "reduce minor",
-    "swish": "elementwise",
-    "transpose": "transpose",
+#: What the families of the sample were written as; those whose sizes leave more open are below.
+_FAMILIES = {
+    "convolution": "conv3x3 conv3x3_bias_relu",
+    "convolution strided": "conv3x3_s2",
+    "convolution strided pointwise": "conv1x1_s2",
+    "convolution depthwise": "dwconv3x3 dwconv3x3_bias_relu",
+    "dot": "matmul matmul_bias_relu",
+    "dot left-transposed": "matmul_ta",
+    "dot right-transposed": "matmul_tb",
+    "dot batched": "bmm",
+    "dot batched right-transposed": "bmm_tb",
+    **{"reduce-window": "maxpool", "reduce": "reduce_mid", "reduce minor": "expsum"},
+    **{"elementwise": "swish", "transpose": "transpose"},
 }
+KINDS = {family: kind for kind, families in _FAMILIES.items() for family in families.split()}
 #: Kernels with a square operand (or result) in which either dimension could be the contracted one.
 OPEN = {
     "matmul_tb__a": 4, "matmul_tb__c": 2, "matmul_tb__d": 2, "bmm__b": 2, "bmm__c": 2, "matmul__a": 2,
